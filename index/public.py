@@ -1,4 +1,4 @@
-"""What Python programs call of `index`: build a gallery, open it, say how good it is. Loads nothing heavy."""
+"""The Python API of `index`: build, open and evaluate a gallery. Importing it loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -40,28 +40,23 @@ def build(
     wait_s: float = LOCK_WAIT_S,
     **options: Any,
 ) -> BuildReport:
-    """Embed every image of the sources and make the gallery `out`, go on where it stopped, or bring it up to date.
+    """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.
 
     Args:
-        model: an exported model; None for that of `out`, where there is one, else the one that comes with the package.
+        model: an exported model; None: that of `out`, or the built-in model for a new gallery.
         sources: one or several folders, archives, globs, lists, tables or images.
-        out: the gallery folder.
-        labels: CSV or Parquet of `path,label`, which goes before all other labels.
+        labels: CSV or Parquet of `path,label`, which replaces other labels.
         dedup: near-duplicates to leave out: `off`, `exact` or `near`.
-        cache: folder of vectors that were embedded before, by other commands too; True is your cache folder, False
-            embeds everything anew. The gallery is the same.
+        cache: folder of cached vectors; True: the user's cache folder; False: none.
         progress: called with (done, total) images.
-        begin_step: called when any other step begins that may take long; gives its progress.
+        begin_step: called with the name of another long step; gives its progress.
         wait_s: seconds to wait for another process that writes the gallery.
         **options: as `retrieval index build` has them, with `_` for `-`; a gallery remembers those of its ANN index.
-
-    Returns:
-        What became of the images, by number.
 
     Raises:
         InputError: an option, a source or the labels cannot be used, or no image is usable.
         ModelFileError: the model cannot be used.
-        GalleryError: `out` is of another model or other sources, something else, damaged, or written by others.
+        GalleryError: `out` is no gallery, of another model or other sources, damaged, or written by another process.
     """
     refuse_unknown(options, BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
     if dedup not in DEDUP:
@@ -88,13 +83,13 @@ def build(
 
 
 def as_cache(cache: str | Path | bool) -> Path | None:
-    """The cache folder that is meant, None for none."""
+    """The cache folder: a path, True for the user's, False for none."""
     if cache is False:
         return None
     if cache is True:
         try:
             return user_cache()
-        except InputError as error:  # what was not asked for by its name is done without
+        except InputError as error:  # the default may be missing
             logger.warning("%s; nothing is kept", error)
             return None
     return as_path(cache, "cache")

@@ -121,11 +121,8 @@ def verify_gallery(
                 changes[change] = None
                 continue
             report.compared += 1
-            stored, widths = (
-                np.concatenate([view.vector(item.id) for view in views]),
-                [view.width for view in views],
-            )
-            if difference := _find_difference(item, stored, widths=widths, least=least):
+            stored = np.concatenate([view.vector(item.id) for view in views])
+            if difference := _find_difference(item, stored, widths=[view.width for view in views], least=least):
                 problems.append(f"{place.name}: {difference}")
         if read_images:
             looks = list(_read_again(gallery, reading))
