@@ -127,7 +127,7 @@ class GalleryAnswers:
         return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "grouped", "classes")}
 
     async def list_label_issues(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
-        """The labels that are most likely wrong, and how many are estimated to be."""
+        """Label issues, the most probable errors first, and the estimated noise rate."""
         snapshot = await self._follow()
         issues = await self._wait(lambda: snapshot.insights.label_issues, tell)
         items = issues.items[: _bound(count)]

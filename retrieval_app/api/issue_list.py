@@ -166,8 +166,8 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     keys = _find_keys(snapshot.gallery, issues) if decisions else {}
     chosen = filter_issues(issues, page)
     shown, counts = turn_to(page, chosen, lambda issue: keys.get(issue.id) in decisions)
-    chances = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
-    left = sum(chances)
+    open_errors = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
+    left = sum(open_errors)
     if len(chosen) == len(issues.items):  # labels below the list's threshold count, too
         left = issues.noise_rate * issues.checked - sum(d.p_error for d in chosen if keys.get(d.id) in decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
@@ -187,7 +187,11 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
             {"label": label, "suggested": other, "count": count}
             for label, other, count in issues.pairs[:MAX_PAIRS]
         ],
-        "left": {"errors": max(left, 0.0), "in_next": sum(chances[:NEXT]), "next": min(NEXT, len(chances))},
+        "left": {
+            "errors": max(left, 0.0),
+            "in_next": sum(open_errors[:NEXT]),
+            "next": min(NEXT, len(open_errors)),
+        },
         "kinds": issues.count_kinds(),
         "confused_classes": [
             {"labels": [one, two], "images": images} for one, two, images in issues.confused_classes[:MAX_PAIRS]

@@ -150,9 +150,7 @@ class GalleryApp(gr.Blocks):
 
     def _add_labels(self) -> None:
         find = gr.Button("Find label issues", variant="primary")
-        told = gr.Markdown(
-            "Which labels look wrong: what it is called → what it looks like, and how likely that is."
-        )
+        told = gr.Markdown("Label issues: label → suggested label, and the probability that the label is wrong.")
         shown = gr.Gallery(
             label="Label issues", columns=6, object_fit="cover", interactive=False, height="auto", buttons=[]
         )
@@ -194,7 +192,7 @@ class GalleryApp(gr.Blocks):
         return await _ask(self._answers.evaluate())
 
     async def labels(self, count: int = _RESULTS) -> dict[str, Any]:
-        """The labels that are most likely wrong, the likeliest first."""
+        """Label issues: the labels that are most probably wrong, the most probable errors first."""
         return await _ask(self._answers.list_label_issues(count))
 
     async def _search_photo(self, photo: bytes | None, *options: Any) -> tuple[Any, ...]:
@@ -243,7 +241,7 @@ class GalleryApp(gr.Blocks):
         pictures, _ = await self._draw(found["items"], _caption_issue)
         told = (
             f"Of {found['checked']:,} labels about {_percent(found['noise_rate'])} % are wrong; the {len(pictures):,} "
-            "likeliest are shown. `retrieval serve` has a page to decide on them."
+            "most probable errors are shown. `retrieval serve` has a page to decide on them."
         ) + (f" {LOWER_BOUND}" if found["is_lower_bound"] else "")
         return told, pictures
 

@@ -59,7 +59,7 @@ def write_audit_page(
     pairs, panels = _draw_panels(report, items)
     of_page = Counter(item["verdict"] for item in items)
     of_page.update(issues=len(items) - of_page[KEEP], all=len(items))
-    drawn_only = {"name", "picture", "chances", "agreeing", "disagreeing"}  # of which the script needs none
+    drawn_only = {"name", "picture", "probabilities", "agreeing", "disagreeing"}  # of which the script needs none
     data = {
         "key": hashlib.sha256(os.fsencode(str(report.run.resolve()))).hexdigest()[:16],
         "items": [{name: value for name, value in item.items() if name not in drawn_only} for item in items],
@@ -91,9 +91,9 @@ class _Cards:
         """What the page shows of an image."""
         audited = self._report.images[row]
         twin = audited.duplicate_of
-        others = [other for other in audited.disagreeing if other.row != twin]
+        others = [other for other in audited.disagreeing if other[0] != twin]
         if twin is not None:  # it is the nearest there can be
-            others.insert(0, Neighbour(twin, 1.0))
+            others.insert(0, (twin, 1.0))
         suggestions = [label for label, _ in audited.suggestions]
         if audited.new_label is not None and audited.new_label not in suggestions:
             suggestions.insert(0, audited.new_label)
@@ -104,18 +104,18 @@ class _Cards:
             "verdict": audited.verdict, "kind": audited.kind, "new_label": audited.new_label,
             "suggestions": suggestions,
             "suggested": audited.new_label or next((label for label in suggestions if label != audited.label), None),
-            "chances": [(label, round(share, 4)) for label, share in audited.suggestions],
+            "probabilities": [(label, round(share, 4)) for label, share in audited.suggestions],
             "agreeing": self._describe(audited.agreeing), "disagreeing": self._describe(others, twin=twin),
         }  # fmt: skip
 
     def _describe(self, neighbours: Iterable[Neighbour], *, twin: int | None = None) -> list[dict[str, Any]]:
-        shown = [(one, self._report.images[one.row]) for one in islice(neighbours, NEIGHBOURS_SHOWN)]
+        shown = [(row, cosine, self._report.images[row]) for row, cosine in islice(neighbours, NEIGHBOURS_SHOWN)]
         return [
             {
-                "picture": self._number(one.row, side=NEIGHBOUR_SIDE), "label": image.label,
-                "path": str(image.path), "cosine": one.cosine, "is_twin": one.row == twin,
+                "picture": self._number(row, side=NEIGHBOUR_SIDE), "label": image.label,
+                "path": str(image.path), "cosine": cosine, "is_twin": row == twin,
             }
-            for one, image in shown
+            for row, cosine, image in shown
         ]  # fmt: skip
 
     def _number(self, row: int, *, side: int) -> int:

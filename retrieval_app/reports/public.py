@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
 _MEANINGS = {
-    KEEP: "more likely right than wrong",
+    KEEP: "more probably right than wrong",
     CHANGE: "looks like another class",
-    DROP: "shows no class clearly, or a near-duplicate has a more credible label",
+    DROP: "shows no class clearly, or a near-duplicate has a more probable label",
 }
 
 

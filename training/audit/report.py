@@ -28,6 +28,8 @@ _COLUMNS = (
     | {"duplicate_of": "string"}
 )  # fmt: skip
 Row = list[object]
+Neighbour = tuple[int, float]
+"""Row of another training image in the audit, and its cosine."""
 
 
 def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
@@ -107,7 +109,7 @@ def _image_rows(report: AuditReport) -> Iterator[Row]:
 
 
 def _neighbour_cells(neighbours: Sequence[Neighbour], images: Sequence[AuditedImage]) -> Row:
-    return _fill([cell for n in neighbours for cell in (_path_text(images[n.row].path), round(n.cosine, 6))])
+    return _fill([cell for row, cosine in neighbours for cell in (_path_text(images[row].path), round(cosine, 6))])
 
 
 def _fill(cells: Row) -> Row:
@@ -132,14 +134,6 @@ def _write_parquet(path: Path, rows: Iterator[Row]) -> bool:
     with replacing(path) as temporary:
         parquet.write_table(pyarrow.table(arrays, schema=schema), temporary)
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another training image: its row in the audit, and its cosine to the one looked at."""
-
-    row: int
-    cosine: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from index.labels.kinds import LIKELY_ERROR, IssueKinds, give_verdicts
 from index.labels.label_errors import LabelErrors, find_label_errors
 from index.progress import StepProgress
 from index.text import printable_path
-from index.vectors.exact import Nearest, search_labels
-from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
+from index.vectors.exact import search_labels
+from training.audit.report import AuditedImage, AuditReport, ClassNoise, PairNoise
 from training.backbone.extract import extract_features, open_store
 from training.confidence.duplicates import find_duplicates
 from training.options.machine import Machine
@@ -73,8 +73,8 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
             kind=kinds.kind_of(row) if in_trouble[row] else None,
             verdict=verdicts[row],
             new_label=None if new_labels[row] == NO_ID else classes[new_labels[row]],
-            agreeing=_neighbours(agreeing, row),
-            disagreeing=_neighbours(disagreeing, row),
+            agreeing=tuple(agreeing.of(row)),
+            disagreeing=tuple(disagreeing.of(row)),
             duplicate_of=None if (twin := duplicates.other_label[row]) == NO_ID else int(twin),
         )
         for row, image in enumerate(images)
@@ -134,10 +134,6 @@ def _embed(run: RunFolder, features: Floats) -> Floats:
     if not (run.path / "head.safetensors").exists():
         return normalise_rows(features)
     return embed_features(run.load_trained()[1], features)
-
-
-def _neighbours(nearest: Nearest, row: int) -> tuple[Neighbour, ...]:
-    return tuple(Neighbour(other, cosine) for other, cosine in nearest.of(row))
 
 
 def _pair_noise(errors: LabelErrors, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:

@@ -20,7 +20,7 @@ from retrieval_app.insights.label_issues import find_label_issues, read_audit
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
-from training.audit.report import AuditedImage, AuditReport, Neighbour, write_audit_tables
+from training.audit.report import AuditedImage, AuditReport, write_audit_tables
 
 
 @pytest.fixture(scope="module")
@@ -200,8 +200,8 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
             suggestions=(("blue", 0.8), ("red", 0.1), ("green", 0.1)),
             verdict="change",
             new_label="blue",
-            agreeing=(Neighbour(5, 0.95), Neighbour(3, 0.5)),
-            disagreeing=(Neighbour(1, 0.99), Neighbour(2, 0.98)),
+            agreeing=((5, 0.95), (3, 0.5)),
+            disagreeing=((1, 0.99), (2, 0.98)),
             duplicate_of=None,
         )
         for number, (path, data, label) in enumerate(contents)

@@ -31,7 +31,7 @@ from retrieval_app.reports.duplicates_report import (
 )
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
-from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
+from training.audit.report import AuditedImage, AuditReport, ClassNoise, PairNoise
 
 skip_without_playwright()
 from playwright.sync_api import Browser, Locator, Page, expect  # noqa: E402 - after the skip
@@ -63,7 +63,7 @@ def draw_report(folder: Path) -> AuditReport:
         audit_image(
             hostile, LINES, p_error=0.99, verdict=CHANGE, kind="wrong_label", new_label=TAG,
             suggestions=((TAG, 0.7), (CLOSER, 0.2)),
-            agreeing=(Neighbour(6, 0.9),), disagreeing=(Neighbour(1, 0.8), Neighbour(5, 0.7)),
+            agreeing=((6, 0.9),), disagreeing=((1, 0.8), (5, 0.7)),
         ),
         audit_image(
             polos[0], "lime", p_error=0.9, verdict=CHANGE, kind="wrong_label", new_label="polo",

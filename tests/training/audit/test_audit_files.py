@@ -21,7 +21,6 @@ from training.audit.report import (
     AuditedImage,
     AuditReport,
     ClassNoise,
-    Neighbour,
     PairNoise,
     override_verdicts,
     write_audit_tables,
@@ -36,7 +35,7 @@ ODD = os.fsdecode(b'caf\xe9, "quoted"\nline.png')
 def report() -> AuditReport:
     """Three images, the last one the most suspicious."""
     images = (
-        audited("a.png", "cat", agreeing=(Neighbour(1, 0.5),), disagreeing=(Neighbour(2, 0.25),)),
+        audited("a.png", "cat", agreeing=((1, 0.5),), disagreeing=((2, 0.25),)),
         audited(ODD, "cat", p_error=0.1, verdict=DROP, duplicate_of=2),
         audited("c.png", "dog", p_error=0.9, confidence=0.2, verdict=CHANGE, new_label="cat", duplicate_of=1,
                 suggestions=(("cat", 0.7), ("dog", 0.2))),

@@ -67,11 +67,11 @@ def test_a_report_says_everything_of_every_image_in_the_order_of_the_run(messy, 
 def test_neighbours_agree_or_disagree_and_never_are_the_image_itself(report: AuditReport) -> None:
     for row, image in enumerate(report.images):
         assert len(image.agreeing) == len(image.disagreeing) == NEIGHBOURS
-        assert row not in {n.row for n in image.agreeing}
-        assert {report.images[n.row].label for n in image.agreeing} == {image.label}
-        assert image.label not in {report.images[n.row].label for n in image.disagreeing}
+        assert row not in {n for n, _ in image.agreeing}
+        assert {report.images[n].label for n, _ in image.agreeing} == {image.label}
+        assert image.label not in {report.images[n].label for n, _ in image.disagreeing}
         for side in (image.agreeing, image.disagreeing):
-            assert [n.cosine for n in side] == sorted((n.cosine for n in side), reverse=True)
+            assert [cosine for _, cosine in side] == sorted((cosine for _, cosine in side), reverse=True)
 
 
 def test_a_copy_with_another_label_is_told_on_both_sides_and_has_no_say_in_the_other(messy, report) -> None:
@@ -112,7 +112,7 @@ def test_an_audit_comes_out_the_same_again_from_its_cache_or_without(messy, repo
 def test_a_run_is_audited_in_its_own_embedding_by_its_labels_as_they_were_used(messy, report, tmp_path) -> None:
     again = _audit(train_messy(messy.data, tmp_path / "pca", cache=messy.cache, method="pca"))
     np.testing.assert_allclose([i.p_error for i in again.images], [i.p_error for i in report.images], atol=1e-5)
-    cosines, raw = ([n.cosine for i in r.images for n in i.agreeing] for r in (again, report))
+    cosines, raw = ([c for i in r.images for _, c in i.agreeing] for r in (again, report))
     assert cosines != raw
     run = train_messy(messy.data, tmp_path / "noisy", cache=messy.cache, label_noise="uniform:0.2")
     labelled = RunFolder.open(run.path).read_labels()
@@ -127,7 +127,7 @@ def test_a_run_stopped_in_training_is_audited_by_its_features(messy, report, tmp
         train_messy(messy.data, tmp_path / "run", cache=messy.cache, **stop)
     again = _audit(MessyRun(tmp_path / "run", messy.data, messy.cache))
     assert [image.verdict for image in again.images] == [image.verdict for image in report.images]
-    cosines, raw = ([n.cosine for i in r.images for n in (*i.agreeing, *i.disagreeing)] for r in (again, report))
+    cosines, raw = ([c for i in r.images for _, c in (*i.agreeing, *i.disagreeing)] for r in (again, report))
     np.testing.assert_allclose(cosines, raw, atol=1e-6)
 
 
