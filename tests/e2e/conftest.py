@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
-    """A gallery that answers by kind and by image. Not to be written to."""
+    """A gallery with both outputs, semantic and copy. Not to be written to."""
     folder = tmp_path_factory.mktemp("two")
     model = write_two_output_model(folder / "two.onnx", threshold=0.97)
     build_gallery(model_path=model, sources=[draw_folder(folder / "images")], out=folder / "two")

@@ -13,12 +13,12 @@ from index.progress import Progress, no_progress
 from index.vectors.exact import search
 
 HIDDEN = 512  # units
-_TOGETHER = 4  # of a batch, that are alike
-_IMAGES = 128  # of a batch, each twice
+_TOGETHER = 4  # similar images placed together in a batch
+_IMAGES = 128  # of a batch, two views each
 _LR, _DECAY = 1e-3, 0.05
 _TEMPERATURE, _SPREAD = 0.05, 1.0
 STEPS = 1500
-_NEAR = 16  # images that are known to be most alike to each
+_NEAR = 16  # nearest images known of each
 
 
 class CopyHead(nn.Module):
@@ -49,7 +49,7 @@ class CopyHead(nn.Module):
 
     @torch.no_grad()
     def standardise(self, features: Tensor) -> None:
-        """Let every one of (N, F) features have mean 0 and deviation 1; one that never differs becomes 0."""
+        """Set centre and scale so that (N, F) features get mean 0 and deviation 1; constant ones become 0."""
         deviation = features.std(dim=0)
         self.centre.copy_(features.mean(dim=0))
         self.scale.copy_(torch.where(deviation > 0, 1 / deviation, 0))
@@ -60,11 +60,11 @@ class CopyHead(nn.Module):
 
 
 def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
-    """(n,) int64, each of n images once, in groups: one at random and those most alike to it that are still free.
+    """(n,) int64 order of n images, in groups of a random image and its nearest ones that are still free.
 
     Args:
-        alike: (n, k) int64, of each the others that are most alike to it, the nearest first; negative for none.
-        together: images of a group, as far as there are free ones.
+        alike: (n, k) int64 nearest other images of each, the nearest first; negative for none.
+        together: images of a group.
     """
     free, groups = np.ones(len(alike), dtype=bool), []
     for first in generator.permutation(len(alike)).tolist():
@@ -96,7 +96,7 @@ def contrast_copies(embeddings: Tensor, images: Tensor, *, temperature: float) -
 def spread_images(embeddings: Tensor, images: Tensor) -> Tensor:
     """() mean over images of -log of the distance to the nearest other image (SSCD's entropy term, KoLeo).
 
-    It drives unrelated images apart everywhere alike, so that one distance means the same for all.
+    It spreads unrelated images evenly, so that one threshold fits all.
 
     Args:
         embeddings: (B, D) unit rows.
@@ -120,7 +120,7 @@ def fit_copy_head(
     steps: int = STEPS,
     progress: Progress = no_progress,
 ) -> CopyHead:
-    """Contrast two views of every image with those of others, alike ones among them; in eval mode, on the CPU.
+    """Train a head on two views of every image against other images; returned in eval mode, on the CPU.
 
     Args:
         views: (N, V, F) float32 features; view 0 is the image itself, the others are edited copies. V is at least 2.

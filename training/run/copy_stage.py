@@ -18,15 +18,15 @@ from training.run.features import extract_together
 from training.run.phases import Job
 from training.run.run_folder import LabelledImage
 
-PRECISION = 0.99  # of the pairs that are called copies
+PRECISION = 0.99  # of the pairs above the threshold
 
 
 def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECISION) -> float:
-    """The least cosine from which on at least so many of the pairs found are of copies; 1 where there is none.
+    """Least cosine threshold with this precision at it and at every higher one; 1 where there is none.
 
     Args:
-        copies: (n,) cosines of an image and its copy.
-        others: (m,) cosines of an image and the most alike of others.
+        copies: (n,) cosines of images with their copies.
+        others: (m,) cosines of images with the nearest other image.
     """
     candidates = np.sort(np.unique(copies))
     found = len(copies) - np.searchsorted(np.sort(copies), candidates)
@@ -37,15 +37,19 @@ def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECI
     return min(1.0, float(candidates[first])) if first < len(candidates) else 1.0  # rounding makes cosines above 1
 
 
-LEAST_CALLED = 0.05  # of the copies held out that must be called copies, or the model gets no second output
-VIEWS = 6  # of an image: itself, and copies
+LEAST_CALLED = 0.05  # least share of held-out copies above the threshold; below it the model gets no second output
+VIEWS = 6  # of an image: itself and five edited copies
 LEAST_IMAGES = 40
-_HELD_OUT, _LEAST_HELD, _MOST_HELD = 20, 100, 1000  # one in so many, but at least and at most, tells the threshold
+_HELD_OUT, _LEAST_HELD, _MOST_HELD = (
+    20,
+    100,
+    1000,
+)  # images held out for the threshold: one in 20, at least, at most
 COPY_PHASE = "copy head"
 
 
 def require_images(hashes: Sequence[str]) -> None:
-    """See that there are enough different images for a second output."""
+    """Check that there are enough different images to train the copy head."""
     if (count := len(set(hashes))) < LEAST_IMAGES:
         raise InputError(
             f"--copy-head needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
@@ -55,7 +59,7 @@ def require_images(hashes: Sequence[str]) -> None:
 def train_copy_head(
     job: Job, images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor
 ) -> tuple[CopyHead, dict[str, Any]]:
-    """Train the second output, and find from which cosine on its pairs are copies.
+    """Train the copy head and choose its threshold.
 
     Args:
         images: of the run; a part of them does not teach, and tells the threshold.
@@ -76,7 +80,7 @@ def train_copy_head(
         views[~held], groups[~held], copy_dim=copy_dim, seed=seed,
         progress=partial(job.watcher.on_images, "copy head"),
     )  # fmt: skip
-    report = {"copy_dim": copy_dim, **_judge(head, views, groups, held)}
+    report = {"copy_dim": copy_dim, **_evaluate(head, views, groups, held)}
     return head, {**report, "is_kept": report["called_copies"] >= LEAST_CALLED}
 
 
@@ -92,8 +96,8 @@ def _hold_out(groups: Ids, *, seed: int) -> np.ndarray:
     return held
 
 
-def _judge(head: CopyHead, views: Floats, groups: Ids, held: np.ndarray) -> dict[str, Any]:
-    """Copies of what did not teach are to find theirs among all images, and to be nearer than any two of those."""
+def _evaluate(head: CopyHead, views: Floats, groups: Ids, held: np.ndarray) -> dict[str, Any]:
+    """Threshold and report figures, from copies of held-out images searched among all images."""
     with torch.inference_mode():
         originals = head(torch.from_numpy(views[:, 0])).numpy()  # (N, D)
         copies = head(torch.from_numpy(views[held, 1:])).numpy()  # (n, V - 1, D)
@@ -113,17 +117,17 @@ def _judge(head: CopyHead, views: Floats, groups: Ids, held: np.ndarray) -> dict
 
 
 def describe_copy_head(report: dict[str, Any] | None) -> list[str]:
-    """The stage in words; nothing without it."""
+    """Lines of the run's report; none without a copy head."""
     if report is None:
         return []
     lines = [
-        f"copies: of strong edits of {report['held_out']} images held out, {report['found_first']:.1%} find theirs "
-        f"first; {report['called_copies']:.1%} are called copies, from a cosine of {report['threshold']:.2f} on"
+        f"copy detection: of strong edits of {report['held_out']} held-out images, {report['found_first']:.1%} find "
+        f"the original first; {report['called_copies']:.1%} reach the threshold, a cosine of {report['threshold']:.2f}"
     ]
     if not report["is_kept"]:
         lines.append(
-            f"warning: --copy-head did not work: {report['called_copies']:.1%} are called copies, at least "
-            f"{LEAST_CALLED:.0%} were expected; the model gets no second output. Give it more images, let the network "
-            "train (--finetune), or find copies with the built-in model"
+            f"warning: --copy-head did not work: {report['called_copies']:.1%} reach the threshold, expected at least "
+            f"{LEAST_CALLED:.0%}; the model gets no second output. Give more images, fine-tune the network "
+            "(--finetune), or detect copies with the built-in model"
         )
     return lines

@@ -64,7 +64,7 @@ def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, A
     assert report["held_out"] == 32, "half of so few images"
     assert report["found_first"] >= 2 / 64, "by chance it is 1 / 64, and the backbone's weights are random"
     assert -1 <= report["threshold"] <= 1
-    assert "find theirs first" in describe_copy_head(report)[0]
+    assert "the original first" in describe_copy_head(report)[0]
 
 
 @pytest.mark.slow
