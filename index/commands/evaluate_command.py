@@ -133,8 +133,8 @@ def evaluate(
 def _describe_evaluation(evaluation: Evaluation) -> str:
     scores = evaluation.scores
     rows = [(f"Recall@{k}", _percent(value), "") for k, value in scores.recall.items()]
-    rows[0] = (*rows[0][:2], _interval(evaluation.recall_interval))
-    rows.append(("MAP@R", _percent(float(scores.average_precision.mean())), _interval(evaluation.map_interval)))
+    rows[0] = (*rows[0][:2], _interval(scores.recall_interval))
+    rows.append(("MAP@R", _percent(float(scores.average_precision.mean())), _interval(scores.map_interval)))
     rows.append(("R-precision", _percent(float(scores.r_precision.mean())), ""))
     classes = len(evaluation.per_class)
     rows.append(("Class mean", _percent(scores.mean_class_recall(1)), f"of Recall@1 over {classes:,} labels"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from index.arrays import Labels
 from index.errors import InputError
-from index.evaluation.metrics import Scores
 
+Scores = npt.NDArray[np.float64]
 _BLOCK_DRAWS = 1 << 22  # of queries or clusters, held at once
 
 

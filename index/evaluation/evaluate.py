@@ -16,7 +16,6 @@ from index.arrays import UNLABELLED, Floats, Ids, Labels, Vectors
 from index.duplicates.gallery_duplicates import Fingerprint
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
-from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.group_sources import find_copies, gather_group_sources, read_group_sources
 from index.evaluation.groups import WORTHLESS, Groups, GroupSources, find_groups, name_group
 from index.evaluation.metrics import RetrievalScores, score_retrieval
@@ -34,7 +33,7 @@ from index.text import printable_path
 _ROUNDS = 20  # of k-means, as in the metric-learning literature
 
 logger = logging.getLogger(__name__)
-_SEED = 0  # of the resampling and of k-means
+_SEED = 0  # of k-means
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +54,18 @@ class GroupedScores:
     def to_json(self) -> dict[str, object]:
         """Groups and means; no means without queries."""
         found = self.groups.to_json()
-        if self.scores is None:
-            return {**found, "queries": 0}
-        interval = bootstrap_interval(self.scores.hits[1], seed=_SEED)
-        return {**found, **self.scores.to_json(), "recall_at_1_interval": list(interval)}
+        return {**found, **({"queries": 0} if self.scores is None else self.scores.to_json())}
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Evaluation of labelled images, with what a report needs.
 
-    `recall_interval` and `map_interval` are 95 % intervals of Recall@1 and MAP@R; `per_class` is by label, sorted;
-    `skipped` counts unusable files. `grouped` is None without groups, and for queries from elsewhere.
+    `per_class` is by label, sorted; `skipped` counts unusable files; `grouped` is None without groups, and for queries
+    from elsewhere.
     """
 
     scores: RetrievalScores
-    recall_interval: tuple[float, float]
-    map_interval: tuple[float, float]
     per_class: dict[str, ClassScore]
     nmi: float | None
     skipped: int
@@ -89,8 +83,6 @@ class Evaluation:
         """The document that `evaluate --json` prints."""
         return {
             **self.scores.to_json(),
-            "recall_at_1_interval": list(self.recall_interval),
-            "map_at_r_interval": list(self.map_interval),
             "mean_class_recall_at_1": self.scores.mean_class_recall(1),
             "nmi": self.nmi,
             "skipped": self.skipped,
@@ -179,8 +171,6 @@ def evaluate_images(
     counts, recall = Counter(scores.labels.tolist()), scores.per_class_recall(1)
     return Evaluation(
         scores=scores,
-        recall_interval=bootstrap_interval(scores.hits[1], seed=_SEED),
-        map_interval=bootstrap_interval(scores.average_precision, seed=_SEED),
         per_class={names[label]: ClassScore(counts[label], recall[label]) for label in recall},
         nmi=nmi(vectors, labels, seed=_SEED) if with_nmi else None,
         skipped=members.skipped + (0 if queries is None else queries.skipped),

@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
+from index.evaluation.comparison import Scores, bootstrap_interval
 from index.evaluation.relevant_ranks import Labelled, RelevantRanks, rank_relevant
 from index.progress import Progress, no_progress
 
 Relevance = npt.NDArray[np.bool_]
-Scores = npt.NDArray[np.float64]
 DEFAULT_KS = (1, 2, 4, 8, 16)
+_SEED = 0  # of intervals
 K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each of its datasets
     "webvision": DEFAULT_KS,
     "tiny-imagenet": DEFAULT_KS,
@@ -55,6 +56,16 @@ class RetrievalScores:
         """Recall@K by K, fractions."""
         return {k: float(hits.mean()) for k, hits in self.hits.items()}
 
+    @property
+    def recall_interval(self) -> tuple[float, float]:
+        """95 % interval of Recall@1 over queries."""
+        return bootstrap_interval(self.hits[1], seed=_SEED)
+
+    @property
+    def map_interval(self) -> tuple[float, float]:
+        """95 % interval of MAP@R over queries."""
+        return bootstrap_interval(self.average_precision, seed=_SEED)
+
     def per_class_recall(self, k: int) -> dict[int, float]:
         """Recall@K of each label's own queries, labels in rising order."""
         labels, position, queries = np.unique(self.labels, return_inverse=True, return_counts=True)
@@ -66,13 +77,15 @@ class RetrievalScores:
         return float(np.mean(list(self.per_class_recall(k).values())))
 
     def to_json(self) -> dict[str, object]:
-        """The means, as in reports."""
+        """The means with intervals, as in reports."""
         return {
             "queries": self.queries,
             "lone_queries": self.lone_queries,
             "recall": {str(k): value for k, value in self.recall.items()},
             "map_at_r": float(self.average_precision.mean()),
             "r_precision": float(self.r_precision.mean()),
+            "recall_at_1_interval": list(self.recall_interval),
+            "map_at_r_interval": list(self.map_interval),
         }
 
 

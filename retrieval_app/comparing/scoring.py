@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
-from index.evaluation.comparison import PairedDifference, paired_bootstrap
+from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
 from index.evaluation.groups import WORTHLESS, Groups, GroupSources, find_groups
-from index.evaluation.metrics import RetrievalScores, Scores, score_retrieval
+from index.evaluation.metrics import RetrievalScores, score_retrieval
 from index.progress import Progress, no_progress
 from retrieval_app.comparing.embedding import Embedded, Photos
 

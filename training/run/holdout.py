@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from index.arrays import Labels
-from index.evaluation.comparison import PairedDifference, paired_bootstrap
-from index.evaluation.metrics import Scores
+from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
 from index.progress import Progress
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import LabelConfidences

@@ -13,7 +13,6 @@ from torch import nn
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
-from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference, number_equal
 from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
 from index.images.taken_time import read_taken_time
@@ -105,9 +104,6 @@ def _read_time(path: Path) -> float:
         return float("nan")
 
 
-_SEED = 0  # of the resampling
-
-
 @dataclass(frozen=True, slots=True)
 class KnownImages:
     """Images for searches: (N, F) float32 features, label names, hashes and group sources.
@@ -150,9 +146,9 @@ class SearchScores:
     def to_json(self) -> dict[str, Any]:
         """Ungrouped scores, with the others under `grouped` and `against_training`."""
         return {
-            **_describe(self.ungrouped),
-            "grouped": None if self.grouped is None else _describe(self.grouped),
-            "against_training": None if self.against is None else _describe(self.against),
+            **self.ungrouped.to_json(),
+            "grouped": None if self.grouped is None else self.grouped.to_json(),
+            "against_training": None if self.against is None else self.against.to_json(),
         }
 
 
@@ -250,7 +246,3 @@ def _search_training(validation: KnownImages, training: KnownImages, queries: Id
     if found is None or found_grouped is None:
         return copies
     return grouped if makes_a_difference(1 - found.recall[1], 1 - found_grouped.recall[1]) else copies
-
-
-def _describe(scores: RetrievalScores) -> dict[str, Any]:
-    return {**scores.to_json(), "recall_at_1_interval": list(bootstrap_interval(scores.hits[1], seed=_SEED))}

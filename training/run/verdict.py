@@ -12,8 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from index.arrays import Labels
-from index.evaluation.comparison import PairedDifference, paired_bootstrap
-from index.evaluation.metrics import Scores
+from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
 
 BANDS = 3
 

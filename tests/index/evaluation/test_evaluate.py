@@ -68,8 +68,8 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
     document = evaluation.to_json()
     assert document | expected.to_json() == document
     assert 0 < expected.r_precision.mean() < 1
-    assert evaluation.recall_interval == bootstrap_interval(expected.hits[1], seed=0)
-    assert evaluation.map_interval == bootstrap_interval(expected.average_precision, seed=0)
+    assert evaluation.scores.recall_interval == bootstrap_interval(expected.hits[1], seed=0)
+    assert evaluation.scores.map_interval == bootstrap_interval(expected.average_precision, seed=0)
     assert document["mean_class_recall_at_1"] == expected.mean_class_recall(1)
     assert evaluation.nmi is None
     for name, score in evaluation.per_class.items():
