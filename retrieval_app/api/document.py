@@ -35,16 +35,16 @@ _ROUTERS = tuple(routes.router for routes in ROUTES)
 
 
 class Api(FastAPI):
-    """An application whose OpenAPI document holds the schemas of failures, and the token where `asks_token`."""
+    """An application whose OpenAPI document holds the schemas of failures, and the token where `requires_token`."""
 
-    asks_token = False
+    requires_token = False
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             document = super().openapi()
             parts = document["components"]
             parts["schemas"] = dict(sorted({**parts["schemas"], **describe_error_schemas()}.items()))
-            if self.asks_token:
+            if self.requires_token:
                 parts["securitySchemes"] = _TOKEN
                 for route in self.routes:
                     if isinstance(route, APIRoute) and route.include_in_schema and route.path not in OPEN_PATHS:
@@ -56,7 +56,7 @@ class Api(FastAPI):
 
 
 def make_api(
-    *, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None, routers: Sequence[APIRouter] = _ROUTERS,
+    *, requires_token: bool, lifespan: Lifespan[FastAPI] | None = None, routers: Sequence[APIRouter] = _ROUTERS,
     summary: str = _SUMMARY,
 ) -> FastAPI:  # fmt: skip
     """An application with the routes under /v1, which need a gallery in its state, and its error handlers."""
@@ -66,7 +66,7 @@ def make_api(
         redirect_slashes=False,
     )  # fmt: skip
     add_error_handlers(app)
-    app.asks_token = asks_token
+    app.requires_token = requires_token
     for router in routers:
         app.router.routes += router.routes  # to include routers makes every route anew, which takes long
     return app
@@ -74,4 +74,4 @@ def make_api(
 
 def describe_api() -> dict[str, Any]:
     """The OpenAPI document of a server with a token."""
-    return make_api(asks_token=True).openapi()
+    return make_api(requires_token=True).openapi()

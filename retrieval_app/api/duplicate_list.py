@@ -21,27 +21,25 @@ from retrieval_app.serving.live_gallery import Snapshot
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
 
 
-class DuplicateEntry(Answer):
+class _Member(Answer):
+    id: int
+    path: str
+    label: str | None
+    indexed: bool = Field(description="false where the build left it out")
+    similarity: float | None
+
+
+class DuplicateEntry(_Member):
     """Another image of a near-duplicate group; `similarity` is known where one of the two is the kept image."""
 
-    id: int
-    path: str
-    label: str | None
-    indexed: bool = Field(description="false where the build left it out")
     same_bytes: bool
-    similarity: float | None
 
 
-class GroupImageEntry(Answer):
+class GroupImageEntry(_Member):
     """An image of a group; `similarity` is to the kept image, which is the first."""
 
-    id: int
-    path: str
-    label: str | None
     size_bytes: int
-    similarity: float | None
     same_bytes: bool | None = Field(description="whether its file equals the first image's; null for the first")
-    indexed: bool = Field(description="false where the build left it out")
 
 
 class GroupDecisionEntry(Answer):
@@ -109,14 +107,7 @@ def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_
     similarities = {image.id: image.similarity if asked is group.kept else None for image in group.images}
     similarities[group.kept.id] = asked.similarity
     return [
-        {
-            "id": image.id,
-            "path": valid_text(image.path),
-            "label": _find_label(gallery, image),
-            "indexed": image.indexed,
-            "same_bytes": image.sha256 == asked.sha256,
-            "similarity": similarities[image.id],
-        }
+        _describe_member(gallery, image, similarities[image.id]) | {"same_bytes": image.sha256 == asked.sha256}
         for image in group.images
         if image is not asked
     ]
@@ -146,13 +137,9 @@ def _describe_group(
         "group": name,
         "images": [
             {
-                "id": image.id,
-                "path": valid_text(image.path),
-                "label": _find_label(gallery, image),
+                **_describe_member(gallery, image, image.similarity),
                 "size_bytes": image.size_bytes,
-                "similarity": image.similarity,
                 "same_bytes": None if image is group.kept else image.sha256 == group.kept.sha256,
-                "indexed": image.indexed,
             }
             for image in group.images
         ],
@@ -160,6 +147,11 @@ def _describe_group(
         "best": min(group.images, key=lambda image: (wrong(image), -image.size_bytes)).id,
         "decision": None if decision is None else {"decision": decision.decision, "keep": list(kept)},
     }
+
+
+def _describe_member(gallery: Gallery, image: GroupedImage, similarity: float | None) -> dict[str, Any]:
+    label, path = _find_label(gallery, image), valid_text(image.path)
+    return {"id": image.id, "path": path, "label": label, "indexed": image.indexed, "similarity": similarity}
 
 
 def _labels_differ(gallery: Gallery, group: DuplicateGroup) -> bool:

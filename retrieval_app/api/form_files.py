@@ -45,7 +45,7 @@ def read_form_file(body: bytes, kind: str) -> bytes:
     """The file of a form."""
     boundary = parse_options_header(kind)[1].get(b"boundary", b"")
     if not 1 <= len(boundary) <= _MAX_BOUNDARY_CHARACTERS:
-        raise _refuse("its media type tells no boundary")
+        raise _refuse("its media type has no boundary")
     line = b"--" + boundary
     head_end = body.find(_END_OF_HEAD, 0, _MAX_HEAD_BYTES)
     if not body.startswith(line + b"\r\n") or head_end < 0:

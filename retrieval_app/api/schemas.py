@@ -58,7 +58,9 @@ _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
     "scores do not fall any more"
 )
-_TEXT = "words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source"
+_TEXT = (
+    "words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source"
+)
 
 
 def read_includes(text: str) -> list[Include]:
@@ -91,7 +93,7 @@ class Parameters(BaseModel):
 
 
 class NoParameters(Parameters):
-    """None at all."""
+    """No parameters."""
 
 
 class Versioned(Answer):
@@ -301,7 +303,7 @@ class ListFile(Parameters):
 
     paths: Literal["absolute", "relative"] | None = Field(
         default=None,
-        description="those of the machine, or within the sources; the former where they may be told",
+        description="those of the machine, or within the sources; absolute ones where the visitor may see them",
     )
 
 
@@ -349,7 +351,7 @@ class Undo(Body):
         default=None,
         ge=1,
         le=MAX_ID,
-        description="as the answer to a decision told it; refused if it is not the last",
+        description="of the response to a decision; refused if it is not the last",
     )
 
 

@@ -1,4 +1,4 @@
-"""Galleries and token of a server, by the arguments and options of its command."""
+"""Galleries and token of a server, from the arguments and options of its command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from index.versions.gallery_identity import Standing, recognise
 from retrieval_app.api.security.tokens import is_open_to_others, make_token, read_token_file
 from retrieval_app.server.options import ServedGallery, check_names
 
-_GALLERIES = (Standing.MARKED, Standing.DAMAGED)  # of which the last is told when it is opened
+_GALLERIES = (Standing.MARKED, Standing.DAMAGED)  # opening a damaged one says so
 
 
 def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
@@ -101,7 +101,7 @@ def choose_token(
 
 
 def read_or_make_token(path: Path) -> str:
-    """The token of a file, which is made where there is none; what is to be known of the file is told."""
+    """The token of a file, made if missing; notes about the file go to stderr."""
     is_new = not os.path.lexists(path)
     token, shown = read_token_file(path), printable_path(str(path))
     if is_new:
@@ -112,13 +112,13 @@ def read_or_make_token(path: Path) -> str:
 
 
 def _tell_new(*, writable: bool = False) -> str:
-    """A new token, told where nothing keeps it: logs are read by others."""
+    """A new token, shown on a terminal alone: others may read a log."""
     if not sys.stderr.isatty():
         otherwise = "" if writable else "; or --no-token, by which everybody may search and nobody decide"
         raise InputError(
             "a token is needed where others reach the server or may change the gallery, and there is no terminal to "
-            f"tell you a new one: give --token-file FILE, which is made, or set RETRIEVAL_TOKEN{otherwise}"
+            f"show a new one: give --token-file FILE, which is made, or set RETRIEVAL_TOKEN{otherwise}"
         )
     token = make_token()
-    click.echo(f"The token of this run, told only here: {token}", err=True)
+    click.echo(f"The token of this run, shown only here: {token}", err=True)
     return token

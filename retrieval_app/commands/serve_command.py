@@ -107,15 +107,15 @@ def serve(
     options = replace(options, galleries=choose_galleries(galleries))
 
     def announce(served: Served) -> None:
-        told = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}
-        click.echo(json.dumps(told) if as_json else served.first_visit)
+        addresses = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}
+        click.echo(json.dumps(addresses) if as_json else served.first_visit)
         if not as_json and options.token is not None:
             click.echo(
                 "This address opens the page once, within ten minutes; then it asks for the token.", err=True
             )
         if tokens is not None:
             click.echo(f"It asks for one of the tokens in {printable_path(str(tokens))}.", err=True)
-        if not options.is_loopback and not options.asks_token:
+        if not options.is_loopback and not options.requires_token:
             click.echo(
                 "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
                 err=True,

@@ -152,7 +152,7 @@ def _tell_new(entry: TokenEntry, token: str, *, as_json: bool) -> None:
     if not as_json:
         until = "" if entry.expires_at is None else f", until {entry.expires_at:%Y-%m-%d %H:%M} UTC"
         rights = ", ".join(entry.may)
-        click.echo(f"The token of {entry.name} (may: {rights}){until}; it is told only here.", err=True)
+        click.echo(f"The token of {entry.name} (may: {rights}){until}; it is shown only here.", err=True)
 
 
 def _describe(entry: TokenEntry) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def mcp(
       retrieval mcp shop=shop-gallery --http 8000 --host 0.0.0.0 --tokens team.tokens --allowed-host photos.example.org
     """
     if as_json and port is None:
-        raise InputError("--json tells the address of --http; without that the output is the protocol's")
+        raise InputError("--json prints the address of --http: give that too")
     try:
         from retrieval_app.server.options import ServeOptions
         from retrieval_app.server.serve_agents import serve_agents
@@ -313,11 +313,13 @@ def _show_log(lines: list[dict[str, Any]]) -> str:
         return "nothing was logged"
     rows = [("when (UTC)", "who", "from", "what", "about")]
     for line in lines:
-        told = {name: value for name, value in line.items() if name not in _NAMED and value not in (None, [], "")}
-        decisions = told.pop("decisions", [])
+        details = {
+            name: value for name, value in line.items() if name not in _NAMED and value not in (None, [], "")
+        }
+        decisions = details.pop("decisions", [])
         words = [
             f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-            for name, value in told.items()
+            for name, value in details.items()
         ]
         words += map(_show_decision, decisions if isinstance(decisions, list) else [])
         about = printable_path(", ".join(words))

@@ -17,9 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from logging.handlers import QueueListener, WatchedFileHandler
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -68,25 +67,25 @@ def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
 class LineWriter:
     """A thread that adds JSON lines to a file, in their order.
 
+    It opens the file for every line, so that the file may be moved away.
+
     Args:
         path: of the file; `-` is standard output, None standard error.
         capacity: lines that wait; one more is dropped.
     """
 
     def __init__(self, path: Path | None, *, capacity: int = LINES_WAITING) -> None:
-        self._file: _Stream | _File
-        if path is None or path == STDOUT:
-            self._file = _Stream(sys.stderr if path is None else sys.stdout)
-        else:
-            try:
-                self._file = _File(path)
-            except OSError as error:
-                shown = printable_path(str(path))
-                raise InputError(f"--access-log {shown}: cannot be written: {error.strerror}") from error
-        self._queue = SimpleQueue[Any]()
-        self._capacity, self._refused, self._reported = capacity, 0, 0
-        self._listener = QueueListener(self._queue, self._file)
-        self._listener.start()
+        self._path, self._stream = path, sys.stderr if path is None else sys.stdout
+        self._shown = "standard output" if path in (None, STDOUT) else printable_path(str(path))
+        try:
+            if self._shown != "standard output":
+                self._append(b"")
+        except OSError as error:
+            raise InputError(f"--access-log {self._shown}: cannot be written: {error.strerror}") from error
+        self._queue = SimpleQueue[bytes | None]()
+        self._capacity, self._refused, self._failed, self._reported = capacity, 0, 0, 0
+        self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
+        self._thread.start()
 
     def write(self, line: dict[str, Any]) -> None:
         """Add a line; never waits."""
@@ -94,70 +93,44 @@ class LineWriter:
             self._refused += 1
             return
         self._report_dropped()
-        self._put(line)
+        self._queue.put(orjson.dumps(line) + b"\n")
 
     def close(self) -> None:
         """Write the lines that wait, for a few seconds at most."""
         self._report_dropped()
-        stopping = threading.Thread(target=self._listener.stop, daemon=True)
-        stopping.start()
-        stopping.join(_CLOSE_S)
-        if not stopping.is_alive():
-            self._file.close()
+        self._queue.put(None)
+        self._thread.join(_CLOSE_S)
 
     @property
     def dropped(self) -> int:
         """Lines that were dropped since a line reported their number."""
-        return self._refused + self._file.failed - self._reported
+        return self._refused + self._failed - self._reported
 
     def _report_dropped(self) -> None:
         if count := self.dropped:
             self._reported += count
-            self._put({"time": _show_time(time.time()), "event": "dropped", "lines": count})
+            line = {"time": _show_time(time.time()), "event": "dropped", "lines": count}
+            self._queue.put(orjson.dumps(line) + b"\n")
 
-    def _put(self, line: dict[str, Any]) -> None:
-        self._queue.put(logging.makeLogRecord({"msg": orjson.dumps(line).decode()}))
+    def _run(self) -> None:
+        warned_at = -_WARN_S
+        while (line := self._queue.get()) is not None:
+            try:
+                self._append(line)
+            except (OSError, ValueError) as error:  # a full disk, or a closed stream
+                self._failed += 1
+                if time.monotonic() - warned_at >= _WARN_S:
+                    warned_at = time.monotonic()
+                    reason = error.strerror if isinstance(error, OSError) else error
+                    logger.warning("the log %s cannot be written, lines are dropped: %s", self._shown, reason)
 
-
-class _Stream(logging.StreamHandler[Any]):
-    """A stream that counts failures, and logs one a minute."""
-
-    failed, _warned_at, shown = 0, -_WARN_S, "standard output"
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        self.failed += 1
-        error = sys.exc_info()[1]
-        if time.monotonic() - self._warned_at >= _WARN_S:
-            self._warned_at = time.monotonic()
-            reason = error.strerror if isinstance(error, OSError) else error
-            logger.warning("the log %s cannot be written, lines are dropped: %s", self.shown, reason)
-
-
-class _File(WatchedFileHandler, _Stream):
-    """A file that is opened again where it was moved away, and that other users cannot read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self.shown = path, printable_path(str(path))
-        self._make()
-        super().__init__(path, encoding="utf-8")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            if not self._path.exists():
-                self._make()
-            super().emit(record)
-        except OSError:
-            self.handleError(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        _Stream.handleError(self, record)
-        if (stream := self.stream) is not None:  # it holds what it could not write; the next line opens it anew
-            self.stream = None
-            with suppress(OSError):
-                stream.close()
-
-    def _make(self) -> None:
-        os.close(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _MODE))
+    def _append(self, line: bytes) -> None:
+        if self._path is None or self._path == STDOUT:
+            self._stream.write(line.decode())
+            self._stream.flush()
+            return
+        with open(self._path, "ab", opener=lambda path, flags: os.open(path, flags, _MODE)) as file:
+            file.write(line)
 
 
 def _describe(record: RequestRecord) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class ServerApp:
             access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
             sign_in = sign_in.for_gallery(access)
         gradio = MountedApp(engine, making=self._making, root_path=self._place(served.name))
-        app = _create_gallery_app(gradio, asks_token=access.asks_token, has_gradio=shared is None)
+        app = _create_gallery_app(gradio, requires_token=access.requires_token, has_gradio=shared is None)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
         app.state.fetcher = PhotoFetcher(
@@ -178,7 +178,7 @@ class ServerApp:
         """Routes requests by their path to a gallery, to the list of galleries, or to one that refuses them."""
         named = {name: app for name, app in self._galleries.items() if name is not None}
         metrics = Metrics()
-        list_app = _create_list_app(named, asks_token=self._access.asks_token)
+        list_app = _create_list_app(named, requires_token=self._access.requires_token)
         self._protect(list_app, access=self._access, sign_in=self._sign_in, metrics=metrics)
         hidden = replace(self._access, galleries=frozenset(), is_hidden=True)
         none_app, of_none = FastAPI(openapi_url=None), self._sign_in.for_gallery(hidden)
@@ -217,7 +217,7 @@ def _is_first(shared: Path) -> bool:
     return True
 
 
-def _create_gallery_app(gradio: MountedApp, *, asks_token: bool, has_gradio: bool) -> FastAPI:
+def _create_gallery_app(gradio: MountedApp, *, requires_token: bool, has_gradio: bool) -> FastAPI:
     """The routes of a gallery's page and API, which find the gallery in the application's state."""
 
     @asynccontextmanager
@@ -226,7 +226,7 @@ def _create_gallery_app(gradio: MountedApp, *, asks_token: bool, has_gradio: boo
         app.state.sign_in.close()
         await gradio.close()
 
-    app = make_api(asks_token=asks_token, lifespan=end_gradio)
+    app = make_api(requires_token=requires_token, lifespan=end_gradio)
     app.state.gradio, app.state.has_gradio = gradio, has_gradio
     for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes
@@ -241,7 +241,7 @@ async def _refuse_gradio(_: Request) -> Response:
     raise ApiError("the Gradio app needs a server of one process: start one without --workers", status=404)
 
 
-def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> FastAPI:
+def _create_list_app(galleries: Mapping[str, FastAPI], *, requires_token: bool) -> FastAPI:
     """The application of the list; those of the galleries begin and end with it."""
 
     @asynccontextmanager
@@ -252,7 +252,7 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> F
             yield
 
     app = make_api(
-        asks_token=asks_token, lifespan=run_galleries,
+        requires_token=requires_token, lifespan=run_galleries,
         routers=(several_routes.router, several_routes.health_router, sign_in_router, static_files.router),
         summary="The galleries of a server; each has an API of its own.",
     )  # fmt: skip

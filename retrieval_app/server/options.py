@@ -102,7 +102,7 @@ class ServeOptions:
         metavar="PATH",
     )  # fmt: skip
     trusted_proxies: tuple[str, ...] = option(
-        (), "Proxy that is believed to say who asks and by which scheme; can be repeated.",
+        (), "Proxy whose headers give the client's address and scheme; can be repeated.",
         flag="--trusted-proxy", metavar="ADDRESS|NETWORK",
     )  # fmt: skip
     cors_origins: tuple[str, ...] = option(
@@ -141,7 +141,7 @@ class ServeOptions:
             if self.tokens is not None:
                 raise InputError("--tokens takes the place of --token and --token-file: give one of them")
             check_token(self.token)
-        if self.writable and not self.asks_token:
+        if self.writable and not self.requires_token:
             raise InputError(
                 "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN, or "
                 "give tokens with names, --tokens FILE"
@@ -158,7 +158,7 @@ class ServeOptions:
         return cls((ServedGallery(gallery),), **options)
 
     @property
-    def asks_token(self) -> bool:
+    def requires_token(self) -> bool:
         """Whether every request has to bring a token."""
         return self.token is not None or self.tokens is not None
 

@@ -97,7 +97,7 @@ def serve_agents(
         writable: whether agents may decide about labels.
         announce: takes the address of HTTP.
     """
-    if not options.is_loopback and not options.asks_token:
+    if not options.is_loopback and not options.requires_token:
         raise InputError(
             f"--host {printable_path(options.host)}: other machines reach that address, so a token is needed: give "
             "--tokens FILE, of `retrieval tokens`, or --token-file FILE, which is made"

@@ -97,12 +97,12 @@ def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
     try:
         served = opened.enter_context(open_server_app(options, shared=shared))
     except Exception as error:  # noqa: BLE001 - an endless row of processes would mend none of them
-        told = str(error) if isinstance(error, RetrievalError | OSError) else repr(error)
+        message = str(error) if isinstance(error, RetrievalError | OSError) else repr(error)
         if (shared / _STARTED).exists():
-            logger.error("a process cannot open the gallery, and is started anew: %s", told)
+            logger.error("a process cannot open the gallery, and is started anew: %s", message)
             time.sleep(_PAUSE_S)
             sys.exit(1)
-        (shared / _FAILED).write_text(told)
+        (shared / _FAILED).write_text(message)
         sys.exit(STARTUP_FAILURE)  # which ends the supervisor
     on_ready = (shared / _STARTED).touch
     return Lifecycle(served.app, on_ready=on_ready, on_end=served.end, on_closed=opened.close)

@@ -52,7 +52,7 @@ class Access:
             check_token(self.token)
 
     @property
-    def asks_token(self) -> bool:
+    def requires_token(self) -> bool:
         """Whether every request must bring a token."""
         return self.token is not None or self.book is not None
 
@@ -82,7 +82,7 @@ class Access:
 def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Access:
     """Access rules by the options of a server, of all its galleries; `secret` is that of sessions."""
     hosts = choose_hosts(
-        options.host, loopback=options.is_loopback, token=options.asks_token, allowed=options.allowed_hosts
+        options.host, loopback=options.is_loopback, token=options.requires_token, allowed=options.allowed_hosts
     )
     return Access(
         token=options.token, book=None if options.tokens is None else TokenBook(options.tokens, secret=secret),

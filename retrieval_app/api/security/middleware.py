@@ -205,7 +205,7 @@ class Security:
             return refuse_with(scope, 404, "this server has nothing at that address")
         if is_read and (is_page or (is_of_gradio and not is_gradio_data(path))):
             return None
-        is_form = self._access.asks_token and path == FORM_PATH and scope["method"] == "POST"
+        is_form = self._access.requires_token and path == FORM_PATH and scope["method"] == "POST"
         if is_page and not is_form:
             refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
             refusal.headers["Allow"] = "GET, HEAD"

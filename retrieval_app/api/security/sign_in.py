@@ -84,7 +84,7 @@ class SignIn:
     async def admit(self, scope: Scope, headers: Headers) -> Response | None:
         """Store the visitor of a request; a response where that ends the request."""
         access, path, address = self._access, scope["path"], name_client(scope)
-        if not access.asks_token:
+        if not access.requires_token:
             keep_visitor(scope, replace(access.describe_stranger(headers), address=address))
             return None
         visitor = Visitor(address=address, by_tls=scope["scheme"] == "https")
@@ -141,7 +141,7 @@ class SignIn:
 
     def find_rights(self, scope: Scope) -> frozenset[str]:
         """The rights here of a visitor whom any gallery of the server has admitted."""
-        if not self._access.asks_token:
+        if not self._access.requires_token:
             return find_visitor(scope).rights
         headers = Headers(scope=scope)
         entry = self._find_entry(scope, headers, _read_bearer(headers))
@@ -149,7 +149,7 @@ class SignIn:
 
     def refuse_unknown(self, scope: Scope) -> Response:
         """The same response for a gallery that does not exist and for one that the token does not open."""
-        return self._refuse(scope, 404, _NO_GALLERY, problem="no gallery", has_page=self._access.asks_token)
+        return self._refuse(scope, 404, _NO_GALLERY, problem="no gallery", has_page=self._access.requires_token)
 
     def _find_entry(self, scope: Scope, headers: Headers, given: str | None) -> TokenEntry | None:
         """The entry of the header's token, or without one that of the session, which ends with its token."""

@@ -966,10 +966,10 @@ export interface components {
              * @description false where the build left it out
              */
             indexed: boolean;
-            /** Same Bytes */
-            same_bytes: boolean;
             /** Similarity */
             similarity: number | null;
+            /** Same Bytes */
+            same_bytes: boolean;
         };
         /**
          * DuplicateHit
@@ -1239,20 +1239,20 @@ export interface components {
             path: string;
             /** Label */
             label: string | null;
-            /** Size Bytes */
-            size_bytes: number;
-            /** Similarity */
-            similarity: number | null;
-            /**
-             * Same Bytes
-             * @description whether its file equals the first image's; null for the first
-             */
-            same_bytes: boolean | null;
             /**
              * Indexed
              * @description false where the build left it out
              */
             indexed: boolean;
+            /** Similarity */
+            similarity: number | null;
+            /** Size Bytes */
+            size_bytes: number;
+            /**
+             * Same Bytes
+             * @description whether its file equals the first image's; null for the first
+             */
+            same_bytes: boolean | null;
         };
         /**
          * GroupList
@@ -2018,7 +2018,7 @@ export interface components {
             where?: string | null;
             /**
              * Text
-             * @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source
+             * @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source
              */
             text?: string | null;
             /**
@@ -2109,7 +2109,7 @@ export interface components {
         Undo: {
             /**
              * Step
-             * @description as the answer to a decision told it; refused if it is not the last
+             * @description of the response to a decision; refused if it is not the last
              */
             step?: number | null;
         };
@@ -2287,7 +2287,7 @@ export interface operations {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
-                /** @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source */
+                /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
                 /** @description results of this answer at most */
                 k?: number;
@@ -2447,7 +2447,7 @@ export interface operations {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
-                /** @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source */
+                /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
                 /** @description the first id is above this one */
                 after?: number;
@@ -2710,7 +2710,7 @@ export interface operations {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
-                /** @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source */
+                /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
                 /** @description the name of the one facet that is wanted */
                 facet?: string | null;
@@ -2961,7 +2961,7 @@ export interface operations {
     get_label_file: {
         parameters: {
             query?: {
-                /** @description those of the machine, or within the sources; the former where they may be told */
+                /** @description those of the machine, or within the sources; absolute ones where the visitor may see them */
                 paths?: ("absolute" | "relative") | null;
             };
             header?: never;
@@ -3044,7 +3044,7 @@ export interface operations {
     get_duplicate_file: {
         parameters: {
             query?: {
-                /** @description those of the machine, or within the sources; the former where they may be told */
+                /** @description those of the machine, or within the sources; absolute ones where the visitor may see them */
                 paths?: ("absolute" | "relative") | null;
             };
             header?: never;

@@ -41,7 +41,7 @@ def serve(
     review = ReviewStore.of_gallery(gallery)
     jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=engine.open_decided)
     log, access = ActivityLog(gallery), access or Access()
-    app = make_api(asks_token=access.asks_token)
+    app = make_api(requires_token=access.requires_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
     app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=[gallery / "annotations/sessions"])

@@ -25,7 +25,7 @@ def test_the_file_is_found_to_the_byte(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "problem"),
     [
-        (_form(b"x"), "multipart/form-data", "tells no boundary"),
+        (_form(b"x"), "multipart/form-data", "has no boundary"),
         (_form(b"x"), "multipart/form-data; boundary=c", "does not begin"),
         (b"", KIND, "does not begin"),
         (b"--b\r\nContent-Disposition: form-data; " + b"a" * 5000 + b"\r\n\r\nx\r\n--b--", KIND, "does not begin"),

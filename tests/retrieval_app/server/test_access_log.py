@@ -78,7 +78,7 @@ def test_lines_that_cannot_be_written_are_counted_and_told_later(
         writer.write({"n": 1})
         _wait(lambda: "cannot be written" in caplog.text)
         writer.write({"n": 2})
-        _wait(lambda: writer._file.failed >= 2)
+        _wait(lambda: writer._failed >= 2)
         if problem == "full disk":
             path.unlink()
         else:
