@@ -169,15 +169,15 @@ class FixedConfidences:
 class LeaveOneOutConfidences:
     """Leave-one-out confidences, computed on demand; the view does not matter."""
 
-    def __init__(self, judge: LeaveOneOut, *, count: int, device: torch.device) -> None:
-        self._judge, self._count, self._device = judge, count, device
+    def __init__(self, left_out: LeaveOneOut, *, count: int, device: torch.device) -> None:
+        self._left_out, self._count, self._device = left_out, count, device
 
     def batch(self, rows: Tensor, features: Tensor) -> ClassColumns:
-        return _LeftOutColumns(self._judge.leave_out(rows.cpu().numpy()), self._device)
+        return _LeftOutColumns(self._left_out.leave_out(rows.cpu().numpy()), self._device)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in torch.arange(self._count, device=self._device).split(rows_at_once(self._judge.count)):
-            yield rows, torch.from_numpy(self._judge.confidences(rows.cpu().numpy())).to(self._device)
+        for rows in torch.arange(self._count, device=self._device).split(rows_at_once(self._left_out.count)):
+            yield rows, torch.from_numpy(self._left_out.confidences(rows.cpu().numpy())).to(self._device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def leave_one_out_confidences(
 ) -> LabelConfidences:  # fmt: skip
     """Confidences of a classifier fitted without the image and its near-duplicates (`groups`)."""
     device, given = source.centre.device, labels.cpu().numpy()
-    judge = LeaveOneOut(
+    left_out = LeaveOneOut(
         source.centre.float().cpu().numpy(),
         given,
         count=class_count,
@@ -239,10 +239,10 @@ def leave_one_out_confidences(
         moments=moments,
     )
     if not fit_in_memory(len(given), class_count):
-        asked = LeaveOneOutConfidences(judge, count=len(given), device=device)
+        asked = LeaveOneOutConfidences(left_out, count=len(given), device=device)
         return LabelConfidences.of(asked, labels, against_others=True)
     values = np.empty((len(given), class_count), dtype=np.float32)
-    for rows, confidences in judge.blocks():
+    for rows, confidences in left_out.blocks():
         values[rows] = confidences
     return LabelConfidences.of(FixedConfidences(torch.from_numpy(values).to(device)), labels, against_others=True)
 

@@ -140,7 +140,7 @@ def _smallest(variances: Doubles) -> float:
     return max(_SMALLEST_VARIANCE_SHARE * float(variances.max()), float(np.finfo(np.float32).tiny))
 
 
-UNTRAINED_DIM = 256  # of the output that labels are judged by: see docs/results/labels.md
+UNTRAINED_DIM = 256  # of the output for label-error detection: see docs/results/labels.md
 POWERS: Mapping[str, float] = MappingProxyType({"pca": 0.0, "pca-half-whitened": 0.25, "pca-whitened": 0.5})
 """Of its variance, by which every direction of PCA is divided."""
 
@@ -174,8 +174,8 @@ class LabelledFeatures:
         if self.weights is not None:
             return self.weights
         count = int(self.labels.max()) + 1
-        judge = LeaveOneOut(self.features, self.labels, count=count, groups=self.copies)
-        return np.square(judge.own_against_others())
+        left_out = LeaveOneOut(self.features, self.labels, count=count, groups=self.copies)
+        return np.square(left_out.own_against_others())
 
 
 def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> Head:

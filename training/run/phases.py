@@ -135,7 +135,7 @@ class Job:
             self.watcher.on_epoch(report)
             if phase == "embedding" and report.epoch == 1:
                 warn_of_unsuitable_lambda(
-                    report, class_count=class_count, judge=self.config.confidence.confidences
+                    report, class_count=class_count, estimator=self.config.confidence.confidences
                 )
 
         return PhaseContext(self.config.seed, self.machine.device, self.run.checkpoint(phase), note)
@@ -193,18 +193,18 @@ def require_finite(loss: float, *, phase: str, epoch: int) -> float:
     return loss
 
 
-def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: str) -> None:
+def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, estimator: str) -> None:
     """Warn where most classes are positive for a sample, or none for most samples.
 
-    `judge` is the value of `--confidences`; only the module's confidences depend on its options.
+    `estimator` is the value of `--confidences`; only the module's confidences depend on its options.
     """
     positives, without = report.positives_per_sample, report.share_without_positive
     if positives is None or without is None:
         return
-    module = judge == "module"
+    module = estimator == "module"
     if positives > class_count / 2 and class_count > 2:
         logger.warning(
-            "a sample is positive for %.1f of %d classes on average: the confidences separate too little; %s",
+            "a sample is positive for %.1f of %d classes on average, as the confidences separate too little: %s",
             positives, class_count,
             "raise --confidence-epochs or --confidence-lr, or lower --head-batch-size" if module else "raise --lambda",
         )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from index.evaluation.groups import WORTHLESS
 from training.options.config import TrainConfig
 from training.run.copy_stage import describe_copy_head
-from training.run.finetuning.stage import START
+from training.run.finetuning.stage import INITIAL
 from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, VAL, name_sizes
 
 _FEW_PHOTOS = 100
@@ -51,7 +51,7 @@ def _name_exported(network: Mapping[str, Any]) -> str:
     if not network["selected"]:
         why = "by --val" if network.get("left_by") == VAL else "which is at least as good above"
         return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
-    if network["weights"] == START:
+    if network["weights"] == INITIAL:
         return f"the initial backbone, as no epoch was better; {_ask_for_time(network)}"
     return "the fine-tuned network"
 

@@ -201,17 +201,17 @@ def test_validation_images_that_cannot_be_scored_are_refused_before_training(tra
 
 
 @pytest.mark.parametrize(
-    ("positives", "without", "judge", "advice"),
+    ("positives", "without", "estimator", "advice"),
     [
         (12.0, 0.0, "module", "--confidence-lr"),
-        (12.0, 0.0, "leave-one-out", "too little; raise --lambda"),
+        (12.0, 0.0, "leave-one-out", "too little: raise --lambda"),
         (0.3, 0.7, "module", "lower --lambda, or raise --confidence-epochs"),
         (0.3, 0.7, "leave-one-out", "push proxies away: lower --lambda"),
         (1.2, 0.1, "module", None),
         (None, None, "module", None),
     ],
 )
-def test_confidences_that_separate_nothing_are_pointed_out(caplog, positives, without, judge, advice) -> None:
+def test_confidences_that_separate_nothing_are_pointed_out(caplog, positives, without, estimator, advice) -> None:
     report = EpochReport("embedding", 1, 2, 1.0, 1.0, 1.0, None, positives, without)
-    warn_of_unsuitable_lambda(report, class_count=20, judge=judge)
+    warn_of_unsuitable_lambda(report, class_count=20, estimator=estimator)
     assert (advice in caplog.text) if advice else not caplog.records

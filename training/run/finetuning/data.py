@@ -161,11 +161,11 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
     train = data.split.train
     groups = None if data.copies is None else torch.from_numpy(data.copies[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
-    judged = leave_one_out_confidences(
+    estimated = leave_one_out_confidences(
         CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups,
         moments=sum_moments_together,
     )  # fmt: skip
-    found = LossConfidences.of(judged, loss)
+    found = LossConfidences.of(estimated, loss)
     weights, confidences = None, None
     if found.weights is not None:
         weights = torch.zeros(len(data.labels))

@@ -44,7 +44,7 @@ Weights = dict[str, Tensor]
 """Those that training moves, by name as `NetworkModel.moving` has them."""
 WARM_UP = 0.1  # of all steps
 _TICKS = 1000  # that a time budget has in the place of steps
-CANDIDATES = 4  # weights that are judged in the end, at most
+CANDIDATES = 4  # most weights that are compared in the end
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
 
 
@@ -208,7 +208,7 @@ class FittedWeights:
         """Note an epoch's score, and keep its averaged weights if they are the best or nothing was held out."""
         self.epochs.append(score)
         best = self.epochs[self.best_epoch].found
-        assert best is not None, "the start and the best epoch are judged"
+        assert best is not None, "the initial model and the best epoch are evaluated"
         if score.found is None or (score.found and score.epoch and mean_score(score.found) <= mean_score(best)):
             return
         self.best_epoch = score.epoch
@@ -355,7 +355,7 @@ class FinetuneLoop:
         trained = time.perf_counter() - started
         is_last = self._elapsed >= 1 or epoch == self._options.epochs
         with using_weights(self._model, fitted.average):
-            found = self._judge(epoch, is_last=is_last)
+            found = self._evaluate(epoch, is_last=is_last)
         fitted.last = copy_weights(self._model)
         fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         seconds, speed = time.perf_counter() - started, seen / trained
@@ -391,15 +391,15 @@ class FinetuneLoop:
             return size
         return -(-count // -(-count // size))
 
-    def _judge(self, epoch: int, *, is_last: bool = False) -> dict[str, float] | None:
+    def _evaluate(self, epoch: int, *, is_last: bool = False) -> dict[str, float] | None:
         """Evaluate on the held-out images, and estimate confidences again, in one pass over the images."""
         if epoch % self._options.eval_every and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
-        believes = self._config.reestimates_confidences and epoch > 0 and not is_last
-        rows = np.union1d(searched, train) if believes else searched
+        estimates = self._config.reestimates_confidences and epoch > 0 and not is_last
+        rows = np.union1d(searched, train) if estimates else searched
         features = read_together(self.inputs, rows)
-        if believes:
+        if estimates:
             self._confidences = self._team.first_does(
                 lambda: reestimate_confidences(
                     features[np.searchsorted(rows, train)], self._data, self._config.finetune_loss
@@ -411,7 +411,7 @@ class FinetuneLoop:
         found = self._team.first_does(self._context.load)
         if found is None:
             started = time.perf_counter()
-            score = self._judge(0)
+            score = self._evaluate(0)
             fitted.note(EpochScore(0, score, seconds=time.perf_counter() - started))
             return
         tensors, state = found

@@ -237,15 +237,15 @@ def keep_inputs(
 
     inputs = FinetuneInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
     what = [] if views is None else [f"{views.views} random views of an image"]
-    what += [] if centre is None else ["the centre that it is judged by"]
+    what += [] if centre is None else ["the centre crop"]
     if kept := [one for one in (views, centre) if one is not None]:
         inputs.kept_bytes = sum(one.array.bytes for one in kept)
         require_space(
-            [one.array for one in kept], what="inputs of the blocks that train, kept for all epochs,",
+            [one.array for one in kept], what="cached outputs of the frozen blocks",
             instead="choose another --cache, or fewer --cached-views",
         )  # fmt: skip
         watcher.on_note(
-            f"network: of {' and '.join(what)} the frozen blocks run once: what they give takes "
+            f"fine-tuning: outputs of the frozen blocks for {' and '.join(what)} take "
             f"{inputs.kept_bytes / 1e6:,.0f} MB of --cache"
         )
     if views is not None:

@@ -54,7 +54,7 @@ from training.run.phases import FINETUNING, Job, PhaseContext, Watcher, phase_ge
 from training.run.prepare import TrainingSet
 from training.run.searches import embed_features
 
-START = "start"  # weights that no epoch has bettered
+INITIAL = "initial"  # weights, where no epoch is better
 
 Weights = dict[str, Tensor]
 
@@ -109,16 +109,16 @@ def choose_weights(
         share: alpha of the interpolation. It is not selected here, as the held-out images resemble those that train.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
-        return WeightChoice(weights=START, selected=False), model.head.freeze(), frozen_features
+        return WeightChoice(weights=INITIAL, selected=False), model.head.freeze(), frozen_features
     choice = WeightChoice()
     candidates = {"average": fitted.average, "last": fitted.last}
     if fitted.best_epoch != len(fitted.epochs) - 1:
-        candidates["best epoch" if fitted.best_epoch else START] = fitted.best
+        candidates["best epoch" if fitted.best_epoch else INITIAL] = fitted.best
     has_parts = bool(fitted.epochs[0].found)
     if has_parts:
         choice.weights = _try(choice, candidates, model, data, inputs)
     weights = candidates[choice.weights]
-    if share < 1 and choice.weights != START:
+    if share < 1 and choice.weights != INITIAL:
         choice.weights += f", {share:g} of the way"
         weights = interpolate_weights(fitted.start, weights, share)
         if has_parts:

@@ -158,7 +158,7 @@ def test_inputs_that_the_disk_cannot_take_are_refused(trainer: Trainer, monkeypa
         return pixels
 
     monkeypatch.setattr(network_stage, "decode_images", decode)
-    with pytest.raises(InputError, match=r"inputs of the blocks that train, kept for all epochs, take 0\.0 GB"):
+    with pytest.raises(InputError, match=r"cached outputs of the frozen blocks take 0\.0 GB"):
         trainer(resume=True, **options)
 
 

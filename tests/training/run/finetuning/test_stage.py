@@ -33,7 +33,7 @@ from training.run.checkpoint import load_checkpoint
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
 from training.run.finetuning.data import Embed, FinetuneData
-from training.run.finetuning.stage import START, WeightChoice
+from training.run.finetuning.stage import INITIAL, WeightChoice
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -86,7 +86,7 @@ def _an_epoch_finds_more() -> Iterator[None]:
     best = WeightChoice.best
 
     def best_of_epochs(choice: WeightChoice, names: Iterable[str]) -> str:
-        return best(choice, [name for name in names if name != START])
+        return best(choice, [name for name in names if name != INITIAL])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WeightChoice, "best", best_of_epochs)
@@ -272,8 +272,8 @@ def test_where_no_epoch_finds_more_the_start_ships_and_is_called_so(trainer, alw
 
     monkeypatch.setattr(FinetuneData, "score", score)
     network = trainer(config=network_config())["finetuning"]
-    assert network["weights"] == "start"
-    assert list(network["tried"]) == ["average", "last", "start", "start, head refitted"]
+    assert network["weights"] == "initial"
+    assert list(network["tried"]) == ["average", "last", "initial", "initial, head refitted"]
     kept = _backbone(trainer.folder / "run")
     for name, tensor in load_backbone(BACKBONE, "none").network.state_dict().items():
         assert torch.equal(tensor, kept[f"backbone.{name}"])
