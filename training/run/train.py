@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -108,16 +107,6 @@ class _Fitted:
     trained_on: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Evaluation:
-    """Heads by name, their scores on --val, the searches, and the verdict."""
-
-    heads: dict[str, Head]
-    scores: dict[str, SearchScores]
-    searches: Searches | None
-    verdict: dict[str, Any] | None
-
-
 def train(
     data: Path, out: Path, *, config: TrainConfig, machine: Machine, val: Path | None = None,
     asked: Mapping[str, Any] = MappingProxyType({}), resume: bool = False, watcher: Watcher | None = None,
@@ -140,10 +129,14 @@ def train(
     listed = _list(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val, asked=asked)
     job = Job(run, config, machine, watcher)
-    with _discarding(run, when_new=begun is None):
+    try:
         watcher.on_run(run)
         choice = _select_features(job, listed)
         features = _extract(job, listed, choice, data=data)
+    except InputError:
+        if begun is None:
+            run.discard()
+        raise
     run.begin_metrics()
     holdout = _evaluate_holdout(job, features)
     confidences = _estimate_confidences(job, features.training)
@@ -159,8 +152,12 @@ def train(
                 job, features.training, confidences=confidences, method=fitted.method, guidance=features.guidance,
                 extractor=features.extractor, decoding=features.decoding,
             )  # fmt: skip
-    evaluation = _evaluate(job, features, confidences, fitted=fitted, stage=stage, verdict=verdict)
-    report = _save(job, features, fitted=fitted, stage=stage, evaluation=evaluation)
+    heads, scores, searches, verdict = _evaluate(
+        job, features, confidences, fitted=fitted, stage=stage, verdict=verdict
+    )
+    report = _save(
+        job, features, fitted=fitted, stage=stage, heads=heads, scores=scores, searches=searches, verdict=verdict
+    )
     weight = None if confidences is None else float(confidences.weights.cpu().numpy().mean())
     report |= {"holdout": holdout, "confidences": None if weight is None else {"mean_weight": weight}}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
@@ -191,16 +188,6 @@ def _list(
                 loss_class(loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
     return _Listed(dataset, validation, backbone, candidates)
-
-
-@contextmanager
-def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        if when_new:
-            run.discard()
-        raise
 
 
 def _select_features(job: Job, listed: _Listed) -> Candidate:
@@ -355,15 +342,15 @@ def _ask_holdout(
 def _evaluate(
     job: Job, features: _Features, confidences: LabelConfidences | None, *, fitted: _Fitted, stage: StageResult | None,
     verdict: dict[str, Any] | None,
-) -> _Evaluation:  # fmt: skip
-    """Scores of the heads on --val, and the verdict."""
+) -> tuple[dict[str, Head], dict[str, SearchScores], Searches | None, dict[str, Any] | None]:  # fmt: skip
+    """Heads by name, their scores on --val, the searches, and the verdict."""
     training, validation, plan = features.training, features.validation, job.config
     trained = fitted.head if stage is None or stage.head is None else stage.head
     is_network = trained is not fitted.head
     if is_network and verdict is not None:
         verdict = add_finetuning(verdict)
     if validation is None:
-        return _Evaluation({TRAINED: trained}, {}, None, verdict)
+        return {TRAINED: trained}, {}, None, verdict
     searches = plan_searches(validation, training.known)
     labelled = training.labelled(known_weights(confidences, config=plan))
     heads = fit_rivals(labelled, embedding_dim=plan.embedding.width)
@@ -389,16 +376,16 @@ def _evaluate(
             widths={name: head.embedding_dim for name, head in heads.items()},
         )  # fmt: skip
         verdict = choose_verdict(by_images, None if is_network else verdict)  # which did not compare a network
-    return _Evaluation(heads, scores, searches, verdict)
+    return heads, scores, searches, verdict
 
 
 def _save(
-    job: Job, features: _Features, *, fitted: _Fitted, stage: StageResult | None, evaluation: _Evaluation
-) -> dict[str, Any]:
+    job: Job, features: _Features, *, fitted: _Fitted, stage: StageResult | None, heads: Mapping[str, Head],
+    scores: Mapping[str, SearchScores], searches: Searches | None, verdict: Mapping[str, Any] | None,
+) -> dict[str, Any]:  # fmt: skip
     """Save the exported embedding; returns most of the report."""
     run, plan, training, extractor = job.run, job.config, features.training, features.extractor
-    heads, scores, searches = evaluation.heads, evaluation.scores, evaluation.searches
-    verdict, network = evaluation.verdict, None if stage is None else stage.report
+    network = None if stage is None else stage.report
     exported = TRAINED if verdict is None else verdict["exported"]
     head, method = fitted.head, fitted.method
     found = scores[exported if exported in scores else method] if scores else None
