@@ -72,7 +72,7 @@ function describeLeft({checked, open: listed, left: {errors, in_next: inNext, ne
   const isChosen = filter.label || filter.suggested || filter.kind;
   const labels = isChosen ? 'labels of this choice' : `${checked.toLocaleString('en')} labels`;
   const pays = next && inNext < next / 10 ? ' It hardly pays to go on.' : '';
-  return `${some} of the ${labels} are estimated wrong and not decided yet; ${count(listed, 'open issue')} listed.${pays}`;
+  return `${some} of the ${labels} are estimated to be wrong and have no decision yet; ${count(listed, 'open issue')}.${pays}`;
 }
 
 /** @type {(state?: State) => any} */
