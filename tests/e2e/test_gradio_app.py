@@ -141,7 +141,7 @@ def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
     expect(results.first).to_be_visible(timeout=READY_MS)
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     page.set_input_files("input[type=file]", file)
-    expect(page.get_by_text("most like the photo")).to_be_visible(timeout=READY_MS)  # it asks as it is dropped
+    expect(page.get_by_text("most similar to the photo")).to_be_visible(timeout=READY_MS)  # it asks as it is dropped
     expect(results.first).to_contain_text("1.00")
     page.get_by_label("Copies of this image").check()
     expect(results.first).to_contain_text("a copy", timeout=READY_MS)
@@ -153,10 +153,10 @@ def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
     expect(page.get_by_text("15 images most similar to the photo", exact=True)).to_be_visible(timeout=READY_MS)
     expect(results).to_have_count(15)
     results.first.click()
-    expect(page.get_by_text("most like image")).to_be_visible(timeout=READY_MS)
+    expect(page.get_by_text("most similar to image")).to_be_visible(timeout=READY_MS)
     page.get_by_role("tab", name="Quality").click()
     page.get_by_role("button", name="Measure Recall@K").click()
-    expect(page.get_by_text("labelled images asked")).to_be_visible(timeout=READY_MS)
+    expect(page.get_by_text("labelled images were the queries")).to_be_visible(timeout=READY_MS)
     page.get_by_role("tab", name="Labels").click()
     page.get_by_role("button", name="Find label issues").click()
     expect(page.get_by_text(re.compile(r"Of \d+ labels"))).to_be_visible(timeout=READY_MS)
