@@ -78,7 +78,7 @@ def test_an_address_is_read_and_written_back_as_it_was(page: Any) -> None:
         "?image=12&more=4&less=5",
         "?photo=ab12&crop=pab12:0.1,0.2,0.5,0.25",
         "?less=photo.ab12&image=3",
-        "?image=3&text=red+shoe&f=price+%3C+20&f=label+%3D+%27a%27&k=24&min=0.5&group=1&details=9",
+        "?image=3&text=red+shoe&f=price+%3C+20&f=label+%3D+%27a%27&k=24&min=0.5&collapse=1&details=9",
         "?ids=1,2,3",
         "?view=labels&label=hat",
     ):
