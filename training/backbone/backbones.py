@@ -40,7 +40,7 @@ class Backbone:
     @property
     def short_name(self) -> str:
         """The name without the folders of an ONNX file."""
-        return Path(self.name).name if is_onnx_file(self.name) else self.name
+        return Path(self.name).name if self.name.endswith(".onnx") else self.name
 
     @property
     def network(self) -> nn.Module:

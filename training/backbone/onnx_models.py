@@ -27,16 +27,19 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from index.arrays import Floats
-from index.errors import InputError
+from index.errors import InputError, MissingDependencyError
 from index.images.preprocess import IMAGENET_MEAN, PreprocessConfig
 from index.model.backends.onnxruntime import import_onnxruntime, list_errors
 from index.model.contract import find_contract
 from index.text import printable_path
+from training.backbone.weights_files import hushed_library
+from training.options.backbone_libraries import HUB
 
 IMAGES, FEATURES = "images", "features"
 DOMAIN, OPERATOR = "retrieval", "OnnxFeatures"
 OPSET = 20  # of the graphs that torch writes
 PREPROCESSOR = "preprocessor_config.json"
+_HUB_FILES = ("vision_model.onnx", "model.onnx")  # the image tower of a model of images and text goes first
 TOKENS = ("class", "mean")
 _RAW_MEAN, _RAW_STD = (0.0, 0.0, 0.0), (1 / 255,) * 3  # leave values in 0..255
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -84,7 +87,7 @@ def describe_input(name: str, settings: OnnxSettings = OnnxSettings()) -> Prepro
     Raises:
         InputError: no such model, or nothing says how its images are normalised.
     """
-    path = Path(name)
+    path = _find_file(name)
     if settings == OnnxSettings() and (contract := find_contract(path)) is not None:
         sizes = contract.preprocess
         return PreprocessConfig(sizes.resize, sizes.crop, sizes.interpolation, _RAW_MEAN, _RAW_STD)
@@ -113,7 +116,7 @@ def build_module(
     del seed
     if weights != "pretrained":
         raise InputError(f"--weights {weights}: an ONNX file has its weights inside; leave the option out")
-    path = Path(name)
+    path = _find_file(name)
     module = OnnxBackbone.of(_bring_into_form(_read(path), path, side=side, settings=settings))
     return module, module.width
 
@@ -225,6 +228,45 @@ def _copy_nodes(nodes: Iterable[onnx.NodeProto], rename: Callable[[str], str]) -
                     value.name = rename(value.name)
         copies.append(copied)
     return copies
+
+
+def _find_file(name: str) -> Path:
+    """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`.
+
+    Raises:
+        InputError: it cannot be downloaded, or the repository has no ONNX image model.
+    """
+    if not name.startswith(HUB):
+        return Path(name)
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    except ImportError as error:
+        raise MissingDependencyError(
+            package="huggingface-hub", extra="hub", purpose=f"--backbone {name}"
+        ) from error
+    wanted = [f"{folder}{file}" for file in _HUB_FILES for folder in ("onnx/", "")]
+    try:
+        with hushed_library():
+            found = snapshot_download(
+                name.removeprefix(HUB),
+                allow_patterns=[*wanted, *(f"{file}_data" for file in wanted), PREPROCESSOR],
+            )
+    except RepositoryNotFoundError as error:
+        raise InputError(
+            f"--backbone {name}: the Hugging Face Hub has no such repository, or it is private"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--backbone {name}: it could not be downloaded ({_first_line(error)}); download its ONNX file on a "
+            f"connected machine, with its {PREPROCESSOR} beside it, and name the file"
+        ) from error
+    path = next((Path(found, file) for file in wanted if Path(found, file).is_file()), None)
+    if path is None:
+        raise InputError(
+            f"--backbone {name}: the repository has no ONNX image model; expected one of {', '.join(wanted)}"
+        )
+    return path
 
 
 def _read(path: Path) -> onnx.ModelProto:

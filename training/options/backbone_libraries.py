@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_LIBRARY = "torchvision"
 BUILTIN = "builtin"
 """Name of the built-in model."""
-ONNX = "onnx"
+ONNX, HUB = "onnx", "hf:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
 
 
 def is_onnx_file(backbone: str) -> bool:
-    """Whether a `--backbone` is an ONNX file, which has its weights inside."""
-    return backbone.endswith(".onnx")
+    """Whether a `--backbone` is an ONNX file, on disk or on the Hugging Face Hub, which has its weights inside."""
+    return backbone.endswith(".onnx") or backbone.startswith(HUB)
 
 
 def preprocess_for(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from hashlib import sha1
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -258,6 +261,72 @@ def test_the_preprocessor_file_beside_a_model_says_how_images_are_prepared(tmp_p
     found = describe_input(str(make_cnn(tmp_path / "onnx" / "model.onnx")))
     assert (found.resize, found.crop, found.interpolation) == expected[:3]
     np.testing.assert_allclose([found.mean, found.std], expected[3:])
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """A repository `org/name` as the Hugging Face Hub serves it, and one without a model."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+    sha: ClassVar[str] = 40 * "a"
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path.startswith("/api/models/org/name/tree"):
+            listed = [
+                {"type": "file", "path": name, "size": len(data), "oid": sha1(data).hexdigest()}
+                for name, data in self.files.items()
+            ]
+            self._send(json.dumps(listed).encode())
+        elif path.startswith("/api/models/org/name/"):
+            siblings = [{"rfilename": name} for name in self.files]
+            self._send(json.dumps({"id": "org/name", "sha": self.sha, "siblings": siblings}).encode())
+        elif (name := path.removeprefix(f"/org/name/resolve/{self.sha}/")) in self.files:
+            self._send(
+                self.files[name], ETag=f'"{sha1(self.files[name]).hexdigest()}"', **{"X-Repo-Commit": self.sha}
+            )
+        else:
+            self._send(b"{}", 404, **{"X-Error-Code": "RepoNotFound"})
+
+    def _send(self, data: bytes, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(data))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(_Hub, "files", {"README.md": b"a model"})
+    with pytest.raises(InputError, match="the repository has no ONNX image model"):
+        describe_input("hf:org/name")
+    model = make_cnn(tmp_path / "model.onnx").read_bytes()
+    stated = json.dumps(STATED | {"size": 32}).encode()
+    monkeypatch.setattr(_Hub, "files", {"onnx/model.onnx": model, "preprocessor_config.json": stated})
+    monkeypatch.setattr(_Hub, "sha", 40 * "b")
+    assert describe_input("hf:org/name").crop == 32
+    assert build_module("hf:org/name", "pretrained", seed=0)[1] == WIDTH
+    with pytest.raises(InputError, match="hf:org/other: the Hugging Face Hub has no such repository"):
+        describe_input("hf:org/other")
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(InputError, match=r"hf:org/third: it could not be downloaded .* name the file"):
+        describe_input("hf:org/third")
 
 
 def _make(path: Path, **changes: Any) -> Path:
