@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 RETIRED = re.compile(
     r"\b(doubt(s|ed|ful|fully)?|suspects?|suspicion|judge[sd]?|judgements?|beliefs?|believe[sd]?|planted|"
-    r"witness(es)?|looks? twice|ships|shipped|the hall|the house|seal(s|ed)?|in the box|repetitions|pca-half-whitened|"
+    r"witness(es)?|looks? twice|ships|shipped|the hall|the house|seal(s|ed)?|in the box|repetitions|"
     r"class-whitened|--(hold|trial|unfreeze|copies|network-[a-z-]+))(?![\w-])",
     re.IGNORECASE,
 )

@@ -231,7 +231,7 @@ def _list_findings(report: dict[str, Any]) -> list[str]:
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
         f"is least confident of, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
         f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
-        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It suspects {audit['suspects']}, "
+        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It flags {audit['suspects']}, "
         f"of which {audit['wrong_suspects']} are wrong, and would relabel {audit['relabelled']}, "
         f"{audit['relabelled_to_truth']} of them to the true label.",
     ]
