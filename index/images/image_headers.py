@@ -1,7 +1,7 @@
 """Proof by headers that a file decodes cheaply; all others are decoded in a process that can be killed.
 
-The proof bounds pixels, scans, blocks, and bytes of metadata. A refused file only takes the slower way, so any other case is
-a no, and rare formats are not parsed.
+The proof bounds pixels, scans, blocks, and bytes of metadata. A refused file only takes the slower way, so whatever
+is unclear is refused, and rare formats are not parsed.
 """
 
 from __future__ import annotations
