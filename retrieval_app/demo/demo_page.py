@@ -48,7 +48,7 @@ def write_demo_page(
             "Edited photos: three semantic results, then three copies",
             [_tile_question(gallery, one) for one in questions],
         ),
-        ("The labels in which the training has the least confidence", [_tile_suspects(confidences)]),
+        ("The labels in which the training has the least confidence", [_tile_least_confident(confidences)]),
         (
             "Photos whose kinds training has not seen, and their neighbours",
             [_tile_neighbours(trained, query) for query in trained.sample(6, seed=3)],
@@ -76,7 +76,7 @@ def _tile_question(gallery: Gallery, question: Question) -> list[Tile]:
     return tiles
 
 
-def _tile_suspects(confidences: Path) -> list[Tile]:
+def _tile_least_confident(confidences: Path) -> list[Tile]:
     """The images with the lowest confidence in their label; of ties the more confident suggestion first."""
     with confidences.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = list(csv.DictReader(file))

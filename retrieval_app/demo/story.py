@@ -188,12 +188,12 @@ def _check_confidences(table: Path) -> dict[str, Any]:
 
 def _check_audit(report: AuditReport) -> dict[str, Any]:
     """The audit's verdicts compared with the true labels."""
-    suspects = [image for image in report.images if image.verdict != KEEP]
-    relabelled = [image for image in suspects if image.verdict == CHANGE]
+    issues = [image for image in report.images if image.verdict != KEEP]
+    relabelled = [image for image in issues if image.verdict == CHANGE]
     return {
         "noise_rate": report.noise_rate,
-        "suspects": len(suspects),
-        "wrong_suspects": sum(image.label != _truth(image.path) for image in suspects),
+        "issues": len(issues),
+        "wrong_issues": sum(image.label != _truth(image.path) for image in issues),
         "relabelled": len(relabelled),
         "relabelled_to_truth": sum(image.new_label == _truth(image.path) for image in relabelled),
     }
@@ -231,8 +231,8 @@ def _list_findings(report: dict[str, Any]) -> list[str]:
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
         f"is least confident of, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
         f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
-        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It flags {audit['suspects']}, "
-        f"of which {audit['wrong_suspects']} are wrong, and would relabel {audit['relabelled']}, "
+        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It flags {audit['issues']}, "
+        f"of which {audit['wrong_issues']} are wrong, and would relabel {audit['relabelled']}, "
         f"{audit['relabelled_to_truth']} of them to the true label.",
     ]
 

@@ -141,7 +141,9 @@ def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
     expect(results.first).to_be_visible(timeout=READY_MS)
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     page.set_input_files("input[type=file]", file)
-    expect(page.get_by_text("most similar to the photo")).to_be_visible(timeout=READY_MS)  # it asks as it is dropped
+    expect(page.get_by_text("most similar to the photo")).to_be_visible(
+        timeout=READY_MS
+    )  # it asks as it is dropped
     expect(results.first).to_contain_text("1.00")
     page.get_by_label("Copies of this image").check()
     expect(results.first).to_contain_text("a copy", timeout=READY_MS)

@@ -141,7 +141,7 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     expect(panel.get_by_text(f"{len(wanted)} images, hat → shoes")).to_be_visible()
     for item in wanted:
         expect(row_of(panel, item)).to_be_visible()
-    panel.get_by_label("Least probability of a wrong label").fill("60")
+    panel.get_by_label("Least probability of a label error, in percent").fill("60")
     accepted = [item for item in wanted if item["p_error"] >= 0.6 and item["verdict"] == "change"]
     assert len(accepted) > 1
     expect(panel.get_by_text(f"changes {len(accepted)} labels")).to_be_visible()
@@ -154,7 +154,7 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     page.keyboard.press("u")
     wait_until_decided(visit, panel, 0)
 
-    panel.get_by_role("combobox", name="Given label", exact=True).select_option(label="Any given label")
+    panel.get_by_role("combobox", name="Given label", exact=True).select_option(label="All labels")
     expect(rows.nth(10)).to_be_visible()
     for item in everything["items"][:2]:
         row_of(panel, item).get_by_role("checkbox").check()
