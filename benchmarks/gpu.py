@@ -199,9 +199,7 @@ def _count_bytes(method: str, *, batch: int, classes: int, width: int) -> float:
     return 4.0 * (2 * classes * width + 2 * batch * width + confidences)
 
 
-def _measure(
-    method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int
-) -> dict[str, Any]:
+def _measure(method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int) -> dict[str, Any]:
     loss, embeddings, told = _make(method, batch=batch, classes=classes, width=width, device=device, seed=seed)
 
     def run() -> None:
@@ -217,9 +215,7 @@ def _measure(
     return {"seconds": seconds, "peak_bytes": peak}
 
 
-def _compare(
-    method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int
-) -> float | None:
+def _compare(method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int) -> float | None:
     """How far the gradient of the embeddings is from that in float64 on the CPU, by their length; None: 0 there."""
     sizes = {"batch": batch, "classes": min(classes, _CHECKED_CLASSES), "width": width, "seed": seed}
     gradients = []

@@ -26,9 +26,7 @@ autodoc_typehints_description_target = "documented"
 autodoc_default_options = {"members": True, "exclude-members": "model_config"}
 
 # A script, style, font or image of another host; links that a reader follows are none.
-LOADS = re.compile(
-    r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
-)
+LOADS = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//""")
 STYLE_LOADS = re.compile(r"""(?:url\(|@import\s)["']?(?:https?:)?//""")
 
 

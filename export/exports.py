@@ -221,15 +221,11 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
     return _write(model, out, config, contract=contract, images=checked, own=own_images, progress=progress)
 
 
-def export_again(
-    model: Path, out: Path, config: ExportConfig, *, progress: Progress = no_progress
-) -> ExportReport:
+def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportReport:
     """Write a model file in int8, with all its outputs."""
     require_onnx_name(out)
     if out.exists() and model.exists() and out.samefile(model):
-        raise InputError(
-            f"{out}: is the model that is read, which int8 would take the place of; give another --out"
-        )
+        raise InputError(f"{out}: is the model that is read, which int8 would take the place of; give another --out")
     embedder = Embedder(model, backend=USUAL_BACKEND)
     contract = embedder.contract
     if config.precision != "int8" or contract.precision not in (FULL, PRECISIONS["fp16"]):

@@ -171,9 +171,7 @@ def lower_precision(
     )
 
 
-def _convert(
-    model: Path, precision: str, calibration: Pixels, judge: _Judge
-) -> Iterator[tuple[onnx.ModelProto, int]]:
+def _convert(model: Path, precision: str, calibration: Pixels, judge: _Judge) -> Iterator[tuple[onnx.ModelProto, int]]:
     """Models in a precision with the number of layers left in float32, the fastest first."""
     proto = onnx.load(model)
     if precision in HALVES:
@@ -217,9 +215,7 @@ class _Judge:
             images=len(self._pixels),
             recall_at_1=round(self._recalls[worst] - drops[worst], 6),
             recall_at_1_float32=round(self._recalls[worst], 6),
-            centred_cosine=round(
-                min(centred_cosine(found[name], self._expected[name]) for name in self._outputs), 6
-            ),
+            centred_cosine=round(min(centred_cosine(found[name], self._expected[name]) for name in self._outputs), 6),
             float_layers=float_layers,
         )
 

@@ -26,9 +26,7 @@ LOCK_NAME = ".lock"
 BESIDE = "-gallery"
 """The suffix of the default gallery beside a folder: `photos-gallery` of `photos`."""
 # Names that a folder walk skips in a gallery among photos; uploads are a source of their own.
-_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {
-    "annotations"
-}
+_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {"annotations"}
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 _MOST_BYTES = 1 << 24
 

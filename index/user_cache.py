@@ -13,6 +13,4 @@ def user_cache() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-app"
     except RuntimeError as error:
-        raise InputError(
-            f"there is no cache folder: {error}; set XDG_CACHE_HOME, or name one with --cache"
-        ) from error
+        raise InputError(f"there is no cache folder: {error}; set XDG_CACHE_HOME, or name one with --cache") from error

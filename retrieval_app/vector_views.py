@@ -41,9 +41,7 @@ _BETWEEN = 3  # members of the map whose mean is the place of one that was not l
 TEXTS = ("label", "path", "source", "metadata")
 
 
-def read_thumbnails(
-    gallery: Gallery, *, side: int, progress: Progress = no_progress
-) -> Iterator[Image.Image | None]:
+def read_thumbnails(gallery: Gallery, *, side: int, progress: Progress = no_progress) -> Iterator[Image.Image | None]:
     """RGB thumbnails of all members in id order, at most `side` pixels a side; None where an image cannot be read."""
     read = partial(_read, gallery, side)
     thumbnails = map_ahead(read, gallery.ids.tolist(), workers=usable_cores(), ahead=_AT_ONCE)
@@ -133,8 +131,7 @@ def _describe(side: int | None) -> str:
     lines = [f'  tensor_name: "gallery"\n  tensor_path: "{VECTORS}"\n  metadata_path: "{METADATA}"']
     if side is not None:
         lines.append(
-            f'  sprite {{\n    image_path: "{SPRITE}"\n'
-            f"    single_image_dim: {side}\n    single_image_dim: {side}\n  }}"
+            f'  sprite {{\n    image_path: "{SPRITE}"\n    single_image_dim: {side}\n    single_image_dim: {side}\n  }}'
         )
     return "embeddings {\n" + "\n".join(lines) + "\n}\n"
 

@@ -41,9 +41,7 @@ settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--shuffle SEED`."""
-    parser.addoption(
-        "--shuffle", type=int, metavar="SEED", help="run modules, and the tests of each, in another order"
-    )
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run modules, and the tests of each, in another order")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -108,9 +106,7 @@ def leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def cache_of_its_own(
-    leaves_no_trace: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def cache_of_its_own(leaves_no_trace: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test keeps in the user's cache folder, no other finds; nor does the user."""
     root = Path(os.environ["XDG_CACHE_HOME"])
     name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
@@ -131,9 +127,7 @@ def module_leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
             request.getfixturevalue(name)
     before, living = take_stock(), find_living()
     yield
-    report_leftovers(
-        f"a fixture or test of {request.node.nodeid}", [*find_changes(before), *find_stragglers(living)]
-    )
+    report_leftovers(f"a fixture or test of {request.node.nodeid}", [*find_changes(before), *find_stragglers(living)])
 
 
 def report_leftovers(who: str, left: list[str]) -> None:

@@ -41,9 +41,7 @@ class PageGallery:
     def of(self, label: str) -> list[str]:
         """The paths with this label, rightly given, that were not copied; in their order."""
         copied = {path for pair in self.copies for path in pair}
-        return [
-            path for path, given in self.labels.items() if given == label and path not in copied | set(self.wrong)
-        ]
+        return [path for path, given in self.labels.items() if given == label and path not in copied | set(self.wrong)]
 
 
 def build_page_gallery(folder: Path, *, shared: Path) -> PageGallery:
@@ -70,9 +68,7 @@ def build_page_gallery(folder: Path, *, shared: Path) -> PageGallery:
 
 def _plant_copies(folder: Path, chosen: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Two exact copies, the second of another label, and a smaller image of lower quality."""
-    originals = [
-        next(path for path, _ in chosen[::-1] if f"/{label}/" in path) for label in ("shoes", "hat", "dress")
-    ]
+    originals = [next(path for path, _ in chosen[::-1] if f"/{label}/" in path) for label in ("shoes", "hat", "dress")]
     (folder / "photos" / "again").mkdir()
     pairs = tuple((path, f"photos/again/{name}") for path, name in zip(originals, COPY_NAMES, strict=True))
     for path, copy in pairs[:2]:

@@ -30,9 +30,7 @@ WAIT_S = 60
 def draw_png(seed: int, *, side: int = 48) -> bytes:
     """The bytes of an image that no other seed has."""
     buffer = io.BytesIO()
-    draw_image((seed * 37 % 256, seed * 91 % 256, seed * 53 % 256), seed=seed, size=(side, side)).save(
-        buffer, "PNG"
-    )
+    draw_image((seed * 37 % 256, seed * 91 % 256, seed * 53 % 256), seed=seed, size=(side, side)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -194,9 +192,7 @@ class Load:
             self._check(result, result["hits"], count=CONSTANT + CHANGING - 1)
 
     def _list(self, connection: HTTPConnection, chance: random.Random) -> None:
-        path = chance.choice(
-            ("/v1/images?limit=500", "/v1/images/random?count=50", "/v1/images?text=png&limit=99")
-        )
+        path = chance.choice(("/v1/images?limit=500", "/v1/images/random?count=50", "/v1/images?text=png&limit=99"))
         answer = self._ask(connection, "GET", f"{path}&include=label,path")
         assert answer.status == 200, answer
         assert answer.json()["total"] == CONSTANT + CHANGING

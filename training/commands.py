@@ -42,8 +42,7 @@ class TrainCommand(OptionFileCommand):
         of_training = {"recipe", *option_names(TrainConfig, *option_groups())}
         names = [name_setting(option) for option in settings.values() if option.name not in of_training]
         self.not_in_file = {
-            name: f"it belongs to the run, not to its training: give --{name} on the command line"
-            for name in names
+            name: f"it belongs to the run, not to its training: give --{name} on the command line" for name in names
         }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

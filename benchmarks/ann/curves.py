@@ -31,9 +31,7 @@ def measure_curves(bench: AnnBench, *, rounds: int) -> dict[str, Any]:
     builds = {each.name: bench.build(each) for each in bench.contestants}
     opened = bench.open_built(bench.contestants)
     readings = [
-        bench.measure(
-            f"curves-{number}-{name}", partial(_turn, bench, opened[name], truth, name=name, number=number)
-        )
+        bench.measure(f"curves-{number}-{name}", partial(_turn, bench, opened[name], truth, name=name, number=number))
         for number in range(rounds)
         for name in opened
     ]

@@ -104,9 +104,7 @@ def format_filters(results: Mapping[str, Any]) -> str:
     head = ["rows kept", "", "parameters", "recall@10", "least of a mask", "ms, median / p95"]
     head.append("fewer than 10 found")
     title = f"## Filters: {results['vectors']:,} vectors, {results['width']}-d"
-    note = (
-        f"A peer's row is its fastest parameter with a recall of {GOAL_FILTERED_RECALL}, or else its best recall."
-    )
+    note = f"A peer's row is its fastest parameter with a recall of {GOAL_FILTERED_RECALL}, or else its best recall."
     return f"{title}\n\n{note}\n\n{format_table(head, rows)}"
 
 

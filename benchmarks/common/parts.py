@@ -43,9 +43,7 @@ def make_parser(
     return parser
 
 
-def parse_counts(
-    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *counts: str
-) -> argparse.Namespace:
+def parse_counts(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *counts: str) -> argparse.Namespace:
     """The options; every one that counts something must be at least 1."""
     options = parser.parse_args(arguments)
     for name in ("rounds", *counts):

@@ -151,9 +151,7 @@ def measure_speed(
     some = _loop_settings(bench, take_evenly(paths, warm_up), index)
     loop = bench.measure(f"{part}-loop-settings", lambda: choose_loop(some, cores=cores))
     few = _inference_settings(bench, paths, options.warm_up)
-    alone = bench.measure(
-        f"{part}-inference-settings", lambda: choose_inference(few, cores=cores, on_gpu=bench.on_gpu)
-    )
+    alone = bench.measure(f"{part}-inference-settings", lambda: choose_inference(few, cores=cores, on_gpu=bench.on_gpu))
     looped = _loop_settings(bench, paths, index) | loop["chosen"]
     inferred = _inference_settings(bench, paths, max(len(paths), LEAST_INFERRED)) | alone["chosen"]
     decoding = {"paths": list(map(str, paths)), "preprocess": bench.preprocess.to_json(), "workers": cores}

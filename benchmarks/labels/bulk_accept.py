@@ -130,9 +130,7 @@ def measure(photos: list[Photo], table: Path, out: Path) -> list[list[Any]]:
         run_retrieval("audit", run, "--apply", cleaned, *cache)
     with cleaned.open(newline="", encoding="utf-8") as file:
         labels = {(cleaned.parent / row["path"]).resolve(): row["label"] for row in csv.DictReader(file)}
-    rows = [
-        ["audit --apply", 0.5, *score(photos, {photo: labels.get(photo.path) for photo in photos}), "", "", ""]
-    ]
+    rows = [["audit --apply", 0.5, *score(photos, {photo: labels.get(photo.path) for photo in photos}), "", "", ""]]
     model = out / "mobilenet_v2.onnx"
     if not model.exists():
         run_retrieval("export", *backbone, *weights, "--out", model)

@@ -222,9 +222,7 @@ def _lead(rows: Sequence[dict[str, Any]], way: str, options: argparse.Namespace)
         cells.append((ours, theirs, labels != known.right[images], known.right[images]))
     leads = []
     for _ in range(RESAMPLES):
-        times = np.bincount(
-            random.integers(0, len(known.classes), len(known.classes)), minlength=len(known.classes)
-        )
+        times = np.bincount(random.integers(0, len(known.classes), len(known.classes)), minlength=len(known.classes))
         drawn = [cells[number] for number in random.integers(0, len(cells), len(cells))]
         leads.append(np.mean([_weighted_lead(*cell[:3], times[cell[3]]) for cell in drawn]))
     low, high = np.quantile(leads, (0.025, 0.975))

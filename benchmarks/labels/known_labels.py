@@ -87,9 +87,7 @@ def list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[st
     if name == "clothing":
         records = [one for one in list_dataset(find_photos()).records if one.label not in _NO_CLOTHES]
     elif name == "cars":
-        records = list(
-            list_dataset(unpack_shared("cars.tar", images) / "cars" / ("train", "test")[reported]).records
-        )
+        records = list(list_dataset(unpack_shared("cars.tar", images) / "cars" / ("train", "test")[reported]).records)
     elif name == "tiny-imagenet":
         records = list(list_dataset(unpack_tiny_imagenet(images)[0 if reported else 1]).records)
         seen: dict[str, int] = {}

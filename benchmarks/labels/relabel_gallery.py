@@ -44,13 +44,9 @@ def main(arguments: list[str] | None = None) -> None:
                     [dataset, kind, *(format_deviation(over_seeds([one[way] for one in found])) for way in WAYS)]
                 )
                 print(*rows[-1], flush=True)
-        text = format_table(
-            ("dataset", "labels of the gallery", "as given", "after the verdicts", "all right"), rows
-        )
+        text = format_table(("dataset", "labels of the gallery", "as given", "after the verdicts", "all right"), rows)
         print(f"\n{text}")
-        write_record(
-            options.out / "relabel_gallery.json", settings=vars(options), results={"rows": rows}, text=text
-        )
+        write_record(options.out / "relabel_gallery.json", settings=vars(options), results={"rows": rows}, text=text)
 
 
 def search_relabelled(known: KnownLabels, kind: str, *, seed: int) -> dict[str, float]:
@@ -61,9 +57,7 @@ def search_relabelled(known: KnownLabels, kind: str, *, seed: int) -> dict[str, 
     gallery = np.flatnonzero(~is_query)
     errors = find_label_errors(known.features[rows][gallery], given[gallery], count=len(known.classes))
     groups = np.arange(len(gallery))
-    verdicts, new = give_verdicts(
-        errors, given[gallery], groups=groups, rare=has_rare_class(given[gallery], groups)
-    )
+    verdicts, new = give_verdicts(errors, given[gallery], groups=groups, rare=has_rare_class(given[gallery], groups))
     said = np.array(verdicts)
     cleaned = np.where(said == CHANGE, new, given[gallery])
     cosines = units[is_query] @ units[gallery].T

@@ -32,9 +32,7 @@ class Setting:
         # The recipe's values are in the cell, so that another version of the recipe is another cell; --view and
         # --pooling set how images become features for all methods alike.
         if method == RECIPE:
-            values = {
-                name: value for name, value in recipe_values(RECIPE).items() if name not in SELECTED_FEATURES
-            }
+            values = {name: value for name, value in recipe_values(RECIPE).items() if name not in SELECTED_FEATURES}
         else:
             values = recipe_values("spa-paper", method=method.removesuffix(FILTERED))
         given = {name: value for name, value in (values | changes).items() if value is not None}

@@ -180,9 +180,7 @@ def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int) -> Non
     run_parallel(run_cell, [(folder, cell) for cell in waiting], "trainings", workers=workers)
 
 
-def run_parallel(
-    task: Callable[..., None], arguments: Sequence[tuple[Any, ...]], what: str, *, workers: int
-) -> None:
+def run_parallel(task: Callable[..., None], arguments: Sequence[tuple[Any, ...]], what: str, *, workers: int) -> None:
     """Call the task with each of the arguments, in processes of one thread each; the first error ends all."""
     with progress_bars() as begin:
         progress = begin(what, unit="cells")
@@ -252,9 +250,7 @@ def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
     """Write the leave-one-out confidences of a label set."""
     features, noisy = load_label_set(folder, labels)
     source = CachedSource(torch.from_numpy(features.train)[:, None])
-    found = leave_one_out_confidences(
-        source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None
-    )
+    found = leave_one_out_confidences(source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
     save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.confidences.blocks()]).numpy())
 
 
@@ -291,9 +287,7 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
     context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
     count = len(features.classes)
     if cell.method == RECIPE:
-        return train_head(
-            source, labels, class_count=count, config=config, context=context, confidences=confidences
-        )
+        return train_head(source, labels, class_count=count, config=config, context=context, confidences=confidences)
     rows = None
     if cell.method.endswith(FILTERED) and confidences is not None:
         rows = rows_to_trust(confidences.own, min_confidence=MIN_CONFIDENCE)

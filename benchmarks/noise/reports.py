@@ -34,9 +34,7 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
             "first_minus_this": _compare(first, records, classes=query_classes),
         })  # fmt: skip
     sets = {cell.labels.name: cell.labels for cell in experiment.cells if cell.needs_module}
-    reports = [
-        json.loads(folder.module_confidences(one).with_suffix(".json").read_text()) for one in sets.values()
-    ]
+    reports = [json.loads(folder.module_confidences(one).with_suffix(".json").read_text()) for one in sets.values()]
     return {
         "name": experiment.name, "title": experiment.title, "dataset": short_name(setting.dataset),
         "noise": setting.noise, "width": setting.width, "seeds": list(setting.seeds), "axes": list(experiment.axes),
@@ -75,9 +73,7 @@ def format_experiment(summary: dict[str, Any]) -> str:
     """Recall@K by row, or a grid of Recall@1 where rows are a grid of two options, as Markdown."""
     seeds = ", ".join(map(str, summary["seeds"]))
     spread = f"mean ± deviation over seeds {seeds}" if len(summary["seeds"]) > 1 else f"seed {seeds}"
-    title = (
-        f"**{summary['title']}**: {summary['dataset']}, {summary['noise']}, {summary['width']}-d, {spread}, in %"
-    )
+    title = f"**{summary['title']}**: {summary['dataset']}, {summary['noise']}, {summary['width']}-d, {spread}, in %"
     if not summary["axes"]:
         title += "; points at K=1 that the first row leads by, with their 95 % interval over classes and seeds"
     table = _format_grid if summary["axes"] else _format_rows

@@ -115,9 +115,7 @@ def converse(url: str, conversation: Conversation, *, timeout: float = 60) -> Re
             reply = None
             while reply is None:
                 if not (data := connection.recv(_READ_BYTES)):
-                    raise ConnectionResetError(
-                        f"{url}: the server ended the connection before its answer was whole"
-                    )
+                    raise ConnectionResetError(f"{url}: the server ended the connection before its answer was whole")
                 reply = reader.feed(data)
             try:
                 request = conversation.send(reply)

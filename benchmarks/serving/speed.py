@@ -84,9 +84,7 @@ def measure_speed(options: argparse.Namespace) -> dict[str, Any]:
         agreement = compare_answers(uploading, take_evenly(photos, COMPARED_PHOTOS), k=K, first=UPLOAD)
         for name, shares in agreement.items():
             if name != QUICK and not shares["mean"] >= LEAST_SHARED:  # Recall@1 says how good int8 is
-                sys.exit(
-                    f"{name} shares {100 * shares['mean']:.0f} % of its results with ours; the comparison is void"
-                )
+                sys.exit(f"{name} shares {100 * shares['mean']:.0f} % of its results with ours; the comparison is void")
         rounds = []
         for number in range(options.rounds):
             found = take_round(contestants, served, options, number=number)
@@ -197,8 +195,7 @@ def summarize_cell(documents: Rounds) -> dict[str, Any]:
     """One contestant at one number of clients."""
     statuses = sum((Counter(document["statuses"]) for document in documents), Counter[str]())
     known = {
-        name: [each[name] for each in documents if each[name] is not None]
-        for name in ("p50_ms", "p99_ms", "most_ms")
+        name: [each[name] for each in documents if each[name] is not None] for name in ("p50_ms", "p99_ms", "most_ms")
     }
     return {
         "per_second": spread([document["per_second"] for document in documents]),

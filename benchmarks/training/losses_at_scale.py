@@ -67,8 +67,7 @@ def compare(path: Path, first: Path) -> dict[str, float]:
     """How far the gradients in one file are from those in another, by their length."""
     with np.load(path) as found, np.load(first) as wanted:
         return {
-            name: float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name]))
-            for name in found
+            name: float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name])) for name in found
         }
 
 

@@ -29,8 +29,7 @@ CREATE TEMP TABLE found (
 """
 _SAME_FILE = "i.source = f.source AND i.path = f.path"
 _SAME_STATE = (
-    "i.size_bytes = f.size_bytes AND i.mtime_ns = f.mtime_ns "
-    "AND i.archive IS f.archive AND i.starts_at IS f.starts_at"
+    "i.size_bytes = f.size_bytes AND i.mtime_ns = f.mtime_ns AND i.archive IS f.archive AND i.starts_at IS f.starts_at"
 )
 _READ_BEFORE = "i.status IN ('pending', 'indexed', 'duplicate') AND i.sha256 IS NOT NULL"
 _GONE = """
@@ -260,8 +259,7 @@ class CatalogWriter(Catalog):
             f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label OR i.metadata IS NOT f.metadata)"
         )
         self.renew_where(
-            "id IN (SELECT i.id FROM images i, found f "
-            f"WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND {_READ_BEFORE})"
+            f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND {_READ_BEFORE})"
         )
         execute(
             "UPDATE images AS i SET status = 'skipped', sha256 = NULL, keeper = NULL, reason = f.reason, "
@@ -505,9 +503,7 @@ def _as_found(row: CatalogRow) -> FoundItem:
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
     """The columns of a settled row: indexed without a problem, else skipped; size and time of a fetched one."""
-    size_bytes, mtime_ns = (
-        (item.fetched.size_bytes, item.fetched.stamp) if item.fetched is not None else (None, None)
-    )
+    size_bytes, mtime_ns = (item.fetched.size_bytes, item.fetched.stamp) if item.fetched is not None else (None, None)
     if (problem := item.problem) is not None:
         return ("skipped", item.sha256, None, problem.reason, problem.detail, size_bytes, mtime_ns, item.id)
     return ("indexed", item.sha256, item.phash, None, None, size_bytes, mtime_ns, item.id)

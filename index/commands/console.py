@@ -96,9 +96,7 @@ def where_option(use: str) -> Callable[[Command], Command]:
         "Columns: label, path, source, id and any metadata; operators: AND, OR, NOT, IN, LIKE, BETWEEN, IS NULL. "
         "For example: \"label IN ('shoes', 'hats') AND price < 20\""
     )
-    return click.option(
-        "--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}"
-    )
+    return click.option("--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}")
 
 
 def by_option(use: str) -> Callable[[Command], Command]:
@@ -139,9 +137,7 @@ def config_options(
         for config in reversed(classes):
             hints = get_type_hints(config)
             nested = [field for field in fields(config) if is_dataclass(hints[field.name])]
-            own = [
-                field for field in fields(config) if field not in nested and (only is None or field.name in only)
-            ]
+            own = [field for field in fields(config) if field not in nested and (only is None or field.name in only)]
             for field in reversed([*own, *nested]):  # help begins with what is the config's own
                 hint = hints[field.name]
                 if isinstance(hint, type) and is_dataclass(hint):

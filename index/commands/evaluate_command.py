@@ -165,9 +165,7 @@ def _describe_grouped(evaluation: Evaluation) -> list[str]:
     groups = grouped.groups
     found = f"{groups.images:,} images in {groups.count:,} groups, by {groups.found_by}"
     if grouped.scores is None:
-        return [
-            f"warning: every image finds only its own group ({found}): no figure tells how new photos will fare"
-        ]
+        return [f"warning: every image finds only its own group ({found}): no figure tells how new photos will fare"]
     recall, lone = grouped.scores.recall[1], grouped.scores.lone_queries
     alone = f"; {lone:,} queries have no other of their label" if lone else ""
     lines = [f"grouped: Recall@1 {_percent(recall)} where no image finds one of its own group ({found}{alone})"]
@@ -193,9 +191,7 @@ def _list_worst(evaluation: Evaluation) -> list[str]:
     from index.text import printable_path
 
     worst = sorted(evaluation.per_class.items(), key=lambda item: (item[1].recall_at_1, item[0]))[:_WORST_LABELS]
-    rows = [
-        (_percent(score.recall_at_1), f"{score.queries:,} queries", printable_path(name)) for name, score in worst
-    ]
+    rows = [(_percent(score.recall_at_1), f"{score.queries:,} queries", printable_path(name)) for name, score in worst]
     return ["  " + line for line in align(rows, right={0, 1})]
 
 

@@ -54,9 +54,7 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
         click.echo(f"{images} has the gallery {shown}; after changes: retrieval index update {shown}", err=True)
         return gallery
     check()
-    click.echo(
-        f"{images} has no gallery yet: {shown} is made, with the model that comes with the package", err=True
-    )
+    click.echo(f"{images} has no gallery yet: {shown} is made, with the model that comes with the package", err=True)
     try:
         with indexing_bars() as (progress, begin_step):
             report = build(None, path, gallery, progress=progress, begin_step=begin_step)
@@ -77,9 +75,7 @@ def is_model(given: str) -> bool:
     """Whether an argument is a model file, by its suffix or its content."""
     from index.model.contract import find_contract
 
-    return given.lower().endswith(_MODEL_SUFFIX) or (
-        Path(given).is_file() and find_contract(Path(given)) is not None
-    )
+    return given.lower().endswith(_MODEL_SUFFIX) or (Path(given).is_file() and find_contract(Path(given)) is not None)
 
 
 def refuse_training(source: str) -> None:
@@ -116,9 +112,7 @@ def _holds_images(path: Path) -> bool:
     if path.is_dir():
         return recognise(path) is Standing.FOREIGN
     return (
-        find_table(path)[0].is_file()
-        and not is_model(str(path))
-        and not isinstance(find_source(str(path)), FileSource)
+        find_table(path)[0].is_file() and not is_model(str(path)) and not isinstance(find_source(str(path)), FileSource)
     )
 
 

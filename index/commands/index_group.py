@@ -266,9 +266,7 @@ def add(
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
-@index_group.command(
-    name="update", cls=GroupedCommand, common=("roots", "thorough", "strict", "as_json", "help_all")
-)
+@index_group.command(name="update", cls=GroupedCommand, common=("roots", "thorough", "strict", "as_json", "help_all"))
 @click.argument("gallery", type=PATH)
 @click.option(
     "--root",
@@ -343,9 +341,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
     help="Images with this metadata. Can be repeated; all must hold.",
 )
 @where_option("Images that match this.")
-@click.option(
-    "--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it."
-)
+@click.option("--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed; change nothing.")
 @wait_option
 @output_options

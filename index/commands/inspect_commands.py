@@ -67,9 +67,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
     metavar="ID",
     help="Only items with a greater id: the next page.",
 )
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=_PAGE_ROWS, show_default=True, help="Items on a page."
-)
+@click.option("--limit", type=click.IntRange(min=1), default=_PAGE_ROWS, show_default=True, help="Items on a page.")
 @output_options
 def list_items(
     *,
@@ -101,9 +99,7 @@ def list_items(
     wanted = [] if label is None else [equals(LABEL, label)]
     wanted += [] if where is None else [where]
     with read_decided_catalog(gallery, version) as catalog:
-        rows = list(
-            catalog.rows(status=status, where=join(wanted) if wanted else None, after=after, limit=limit + 1)
-        )
+        rows = list(catalog.rows(status=status, where=join(wanted) if wanted else None, after=after, limit=limit + 1))
         page, following = rows[:limit], rows[limit:]
         items = _describe_rows(page, catalog)
     next_after = page[-1].id if following else None
@@ -202,9 +198,7 @@ def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[st
 def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list[str]:
     from index.text import printable_path
 
-    rows: list[tuple[str, ...]] = [
-        ("id", "reason" if status == "skipped" else "status", "label", "path", "detail")
-    ]
+    rows: list[tuple[str, ...]] = [("id", "reason" if status == "skipped" else "status", "label", "path", "detail")]
     for item in items:
         same = "" if item["keeper_path"] is None else f"near-duplicate of {item['keeper']}, {item['keeper_path']}"
         cells = (item["reason"] or item["status"], item["label"] or "-", item["path"], item["detail"] or same)

@@ -82,9 +82,7 @@ def find_gallery_duplicates(
         for image in ordered:
             kept[image.id] = alike[kept[image.id]] if image.kept_id is None else kept[image.kept_id]
     by_id = {image.id: image for image in images}
-    pairs = [
-        (by_id[number], by_id[kept_image]) for number, kept_image in sorted(kept.items()) if number != kept_image
-    ]
+    pairs = [(by_id[number], by_id[kept_image]) for number, kept_image in sorted(kept.items()) if number != kept_image]
     return _describe_pairs(pairs, read)
 
 
@@ -93,9 +91,7 @@ def _check_kept_images(images: Sequence[Fingerprint]) -> None:
     for image in images:
         if image.kept_id is not None and image.kept_id not in indexed:
             detail = f"image {image.id} was left out for image {image.kept_id}, which is not indexed"
-            raise GalleryDamagedError(
-                CATALOG_NAME, f"damaged: {detail} (`retrieval index verify` says what else is)"
-            )
+            raise GalleryDamagedError(CATALOG_NAME, f"damaged: {detail} (`retrieval index verify` says what else is)")
 
 
 def _assign_all(
@@ -115,9 +111,7 @@ def _assign_all(
 
 def _describe_pairs(pairs: Sequence[tuple[Fingerprint, Fingerprint]], read: ReadVectors) -> list[Duplicate]:
     measured = [
-        (image.id, kept_image.id)
-        for image, kept_image in pairs
-        if image.kept_id is None and kept_image.kept_id is None
+        (image.id, kept_image.id) for image, kept_image in pairs if image.kept_id is None and kept_image.kept_id is None
     ]
     similarities: dict[int, float] = {}
     for start in range(0, len(measured), PAIRS_AT_ONCE):

@@ -78,9 +78,7 @@ class KeptImages:
         self.hold(ids[is_new], hashes[is_new])
         return np.where(is_new, ids, nearest.ids)
 
-    def _similar(
-        self, near: Iterable[tuple[Rows, Rows]], ids: Ids, others: Ids
-    ) -> Iterator[tuple[Rows, Rows, Floats]]:
+    def _similar(self, near: Iterable[tuple[Rows, Rows]], ids: Ids, others: Ids) -> Iterator[tuple[Rows, Rows, Floats]]:
         """Pairs (row of `ids`, row of `others`) that are similar enough, with their similarity."""
         for rows, places in _cut_evenly(near):
             similarities = measure_pairs(ids[rows], others[places], self._read)

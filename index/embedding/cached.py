@@ -52,8 +52,7 @@ CREATE TABLE IF NOT EXISTS vectors (
 CREATE TABLE IF NOT EXISTS speed (key BLOB PRIMARY KEY, images INTEGER, seconds REAL);
 """
 _USED_BYTES = (
-    "SELECT (page_count - freelist_count) * page_size "
-    "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
 )
 
 _ASKED_AT_ONCE = 256
@@ -96,9 +95,7 @@ class VectorCache:
         max_bytes: used in the file, for all models.
     """
 
-    def __init__(
-        self, folder: Path, *, description: Mapping[str, Any], width: int, max_bytes: int = MAX_BYTES
-    ) -> None:
+    def __init__(self, folder: Path, *, description: Mapping[str, Any], width: int, max_bytes: int = MAX_BYTES) -> None:
         self._key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).digest()[:16]
         self.path = folder / CACHE_NAME
         self._width, self._max_bytes = width, max_bytes

@@ -129,9 +129,7 @@ class ThreadedEngine:
             if is_unit:
                 outcomes.append(replace(item, vector=vector))
             else:
-                problem = ImageError(
-                    path=name, reason="bad-embedding", detail="the model gave no finite unit vector"
-                )
+                problem = ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
                 outcomes.append(EmbeddedItem(item.id, sha256=item.sha256, problem=problem, fetched=item.fetched))
         return outcomes
 

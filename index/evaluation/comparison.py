@@ -88,9 +88,7 @@ def _sum_clusters(differences: Scores, clusters: Labels | None) -> tuple[Scores,
     return np.stack([np.bincount(places, weights=row) for row in differences]), sizes
 
 
-def _resample(
-    sums: Scores, sizes: Scores, *, seed: int, resamples: int, draw_seeds: bool
-) -> tuple[Scores, Scores]:
+def _resample(sums: Scores, sizes: Scores, *, seed: int, resamples: int, draw_seeds: bool) -> tuple[Scores, Scores]:
     """(resamples,) sums over G clusters drawn with replacement, and how many scores are in each of them."""
     seeds, groups = sums.shape
     generator = np.random.default_rng(seed)

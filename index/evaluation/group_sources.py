@@ -38,18 +38,12 @@ def read_group_sources(
             is_timed = row.archive is None and has_time(row.mtime_ns)
             times.append(row.mtime_ns * _NANOSECONDS if is_timed else np.nan)
             given.append(name_group(row.metadata, column))
-            prints.append(
-                Fingerprint(row.id, row.sha256 or f"#{row.id}", row.phash, labelled=row.label is not None)
-            )
+            prints.append(Fingerprint(row.id, row.sha256 or f"#{row.id}", row.phash, labelled=row.label is not None))
     if column is not None and not any(given):
-        raise InputError(
-            f"{printable_path(str(gallery.path))}: no image has a value in its metadata for {column!r}"
-        )
+        raise InputError(f"{printable_path(str(gallery.path))}: no image has a value in its metadata for {column!r}")
     if copies is None:
         copies = find_copies(prints, gallery.vectors, near=near_copies)
-    return GroupSources(
-        names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN
-    )
+    return GroupSources(names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN)
 
 
 def gather_group_sources(

@@ -109,9 +109,7 @@ class Groups:
         return {"found_by": self.found_by, "groups": self.count, "images": self.images}
 
 
-def find_groups(
-    vectors: Floats, labels: Labels, sources: GroupSources, *, sets: Ids | None = None
-) -> Groups | None:
+def find_groups(vectors: Floats, labels: Labels, sources: GroupSources, *, sets: Ids | None = None) -> Groups | None:
     """Groups as the user gives them, else by names and times, else by similarity alone where that makes a difference.
 
     Copies are of one group in any case.
@@ -320,9 +318,7 @@ def pair_by_time(times: Seconds) -> Pairs:
     return _pair_neighbours(order, lambda a, b: known[b] - known[a] <= SECONDS_APART)
 
 
-def keep_alike(
-    pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None, seed: int = 0
-) -> Pairs:
+def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None, seed: int = 0) -> Pairs:
     """Close pairs that are similar because they are close; none where closeness tells nothing.
 
     Args:

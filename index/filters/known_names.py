@@ -68,9 +68,7 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
     return [(*inside, str(name)) for (name,) in rows]
 
 
-def _check_labels(
-    constants: Sequence[tree.Constant], connection: sqlite3.Connection, *, has_decided: bool
-) -> None:
+def _check_labels(constants: Sequence[tree.Constant], connection: sqlite3.Connection, *, has_decided: bool) -> None:
     # Not the view with decisions, which has no index by label.
     tables = ["main.images", *(["(SELECT new_label AS label FROM decided) AS images"] if has_decided else [])]
     for constant in constants:

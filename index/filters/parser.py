@@ -235,9 +235,7 @@ def find_words(text: str, *, folders: bool = True) -> Condition:
         raise InputError("the text is empty; write a word that is in a path, label or other text of the images")
     if len(text) > MAX_WORDS_CHARACTERS or len(words) > MAX_WORDS:
         seen = f"{len(words):,} words in {len(text):,} characters"
-        raise InputError(
-            f"the text has {seen}; at most {MAX_WORDS} words in {MAX_WORDS_CHARACTERS} are looked for"
-        )
+        raise InputError(f"the text has {seen}; at most {MAX_WORDS} words in {MAX_WORDS_CHARACTERS} are looked for")
     if max(map(len, words)) > MAX_WORD_CHARACTERS:
         raise InputError(f"a word of the text has more than {MAX_WORD_CHARACTERS} characters")
     try:

@@ -23,8 +23,7 @@ _IS_NUMBER = "{} <= CAST(9e999 AS NUMERIC)"  # SQLite orders every text after in
 _LOCATION = "(SELECT location FROM sources WHERE sources.id = images.source)"
 _IN_SOURCE = "images.source IN (SELECT id FROM sources WHERE {})"
 _IN_METADATA = (
-    "EXISTS (SELECT 1 FROM json_tree(images.metadata) AS leaf "
-    "WHERE leaf.type IN ('text', 'integer', 'real') AND {})"
+    "EXISTS (SELECT 1 FROM json_tree(images.metadata) AS leaf WHERE leaf.type IN ('text', 'integer', 'real') AND {})"
 )
 
 

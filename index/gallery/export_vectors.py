@@ -82,9 +82,7 @@ def naming_out(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         shown = printable_path(str(out))
-        raise InputError(
-            f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it"
-        ) from error
+        raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
 
 
 def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:

@@ -99,9 +99,7 @@ class Gallery:
     def _forget_choices(self) -> None:
         """Reset what depends on the store or on decisions."""
         dropped = self.decided.dropped
-        self.ids: Ids = (
-            np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
-        )
+        self.ids: Ids = np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
         self.count = len(self.ids)
         self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
         self._shown: Among | None = None
@@ -453,14 +451,10 @@ class Gallery:
         described: list[list[Hit]] = []
         for scores, keys in ranked:
             hits = []
-            for rank, (score, row) in enumerate(
-                zip(scores.tolist(), map(rows.get, keys.tolist()), strict=True), 1
-            ):
+            for rank, (score, row) in enumerate(zip(scores.tolist(), map(rows.get, keys.tolist()), strict=True), 1):
                 assert row is not None
                 root = self.roots[row.source]
-                hits.append(
-                    Hit(rank, row.id, score, row.path, row.label, root, row.metadata_json, row.given_label)
-                )
+                hits.append(Hit(rank, row.id, score, row.path, row.label, root, row.metadata_json, row.given_label))
             described.append(hits)
         return described
 
@@ -479,9 +473,7 @@ class _OpenedCatalog:
             logger.warning("%s: some images have labels that are none; they are left out", gallery.name)
 
     @contextmanager
-    def read(
-        self, *, limited: bool, asks_metadata: bool, decided: DecidedRows = NOTHING_DECIDED
-    ) -> Iterator[Catalog]:
+    def read(self, *, limited: bool, asks_metadata: bool, decided: DecidedRows = NOTHING_DECIDED) -> Iterator[Catalog]:
         self._require_same_file()
         limit_s = self._filter_s if limited else None
         spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)

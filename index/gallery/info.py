@@ -138,9 +138,7 @@ def find_unfinished(path: Path) -> Unfinished | None:
 
 def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, Any]]:
     sources = catalog.sources()  # of a single one the rows need not be counted
-    images = (
-        dict.fromkeys(sources, manifest.counts["indexed"]) if len(sources) == 1 else catalog.indexed_by_source()
-    )
+    images = dict.fromkeys(sources, manifest.counts["indexed"]) if len(sources) == 1 else catalog.indexed_by_source()
     return [
         {"kind": source.kind, "location": valid_text(source.location), "images": images.get(number, 0)}
         for number, source in sources.items()
@@ -194,9 +192,7 @@ def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
 def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
     """The lines of `index info` on the index."""
     index, rate = described.index, f"{described.index['queries_per_second']:,.0f}"
-    speed = (
-        f"{index['latency_ms_median']:.3g} ms for a query alone, {rate} a second in batches, when it was measured"
-    )
+    speed = f"{index['latency_ms_median']:.3g} ms for a query alone, {rate} a second in batches, when it was measured"
     if KINDS[index["type"]].is_exact:
         size = show_bytes(described.disk_bytes["vectors"])
         lines = [f"Flat: every search reads all vectors, {size}; {index['reason']}", f"exact; {speed}"]
@@ -228,13 +224,9 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
 def _draw_curve(index: Mapping[str, Any]) -> list[str]:
     """The recall-latency curve as a table with bars; the setting in use is marked."""
     used = index["parameters"]
-    good = [
-        point for point in index["curve"] if point["recall_at_10"] >= _DRAWN_RECALL or point["parameters"] == used
-    ]
+    good = [point for point in index["curve"] if point["recall_at_10"] >= _DRAWN_RECALL or point["parameters"] == used]
     step, last = max(1, -(-len(good) // _DRAWN_POINTS)), len(good) - 1
-    points = [
-        point for number, point in enumerate(good) if (last - number) % step == 0 or point["parameters"] == used
-    ]
+    points = [point for number, point in enumerate(good) if (last - number) % step == 0 or point["parameters"] == used]
     slowest = max(point["latency_ms_median"] for point in points)
     rows = [(*used, "recall", "ms", "")]
     for point in points:

@@ -110,9 +110,7 @@ def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
         return False
     try:
         return not arguments or (
-            _open_vectors(arguments[0]).ndim == 1
-            if is_npy(arguments[0])
-            else find_source(arguments[0]).is_one_item
+            _open_vectors(arguments[0]).ndim == 1 if is_npy(arguments[0]) else find_source(arguments[0]).is_one_item
         )
     except InputError:
         return True  # one problem

@@ -43,9 +43,7 @@ def rank_by_neighbours(
     return order
 
 
-def _measure_overlap(
-    scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int
-) -> npt.NDArray[np.float64]:
+def _measure_overlap(scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int) -> npt.NDArray[np.float64]:
     """(pool,) in 0..1: the weighted Jaccard index of each result's neighbours and the query's."""
     width = near.shape[1]
     asking_scores, asking = np.full((1, width), -np.inf), np.full((1, width), NO_ID, dtype=np.int64)

@@ -64,9 +64,7 @@ class Selection:
             return True
         if row.metadata_json is None:
             return False
-        values = {
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in row.metadata.items()
-        }
+        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.metadata.items()}
         return all(values.get(valid_text(name)) == valid_text(value) for name, value in self.metadata)
 
 
@@ -76,9 +74,7 @@ def _match_patterns(patterns: Iterable[str], catalog: Catalog) -> set[int]:
     for text, (_, meanings) in found.items():
         if len(meanings) > 1 and not _WILDCARDS.search(text):
             shown = ", ".join(map(printable_path, sorted(meanings)))
-            raise InputError(
-                f"{printable_path(text)}: there are several; say which one: {shown}; nothing was removed"
-            )
+            raise InputError(f"{printable_path(text)}: there are several; say which one: {shown}; nothing was removed")
     return set().union(*(ids for ids, _ in found.values()))
 
 

@@ -109,9 +109,7 @@ def verify_gallery(
         problems += _compare_parts(gallery)
         for view in views:
             if not np.array_equal(view.store.ids, gallery.ids):
-                problems.append(
-                    f"the images that have vectors of their {view.output} are not those of the gallery"
-                )
+                problems.append(f"the images that have vectors of their {view.output} are not those of the gallery")
             if not all(unit_rows(vectors).all() for _, vectors in view.store.scan()):
                 problems.append("some vectors are not finite unit vectors")
             problems += _search_members(view, chosen, seed=seed)
@@ -183,8 +181,7 @@ def _search_members(gallery: Gallery, chosen: Ids, *, seed: int | None) -> Itera
     if not is_exact:
         ids = np.union1d(ids, _choose(gallery, sample=_SEARCHED, seed=seed))
     found = [
-        bool(hits) and hits[0].score >= 1 - UNIT_TOLERANCE
-        for hits in gallery.search_many(gallery.vectors(ids), k=1)
+        bool(hits) and hits[0].score >= 1 - UNIT_TOLERANCE for hits in gallery.search_many(gallery.vectors(ids), k=1)
     ]
     if is_exact:
         missed = (image_id for image_id, is_found in zip(ids.tolist(), found, strict=True) if not is_found)
@@ -199,9 +196,7 @@ def _search_members(gallery: Gallery, chosen: Ids, *, seed: int | None) -> Itera
         )
 
 
-def _embed_again(
-    gallery: Gallery, chosen: Ids, progress: Progress
-) -> Iterator[tuple[EmbeddedItem, CatalogRow, Place]]:
+def _embed_again(gallery: Gallery, chosen: Ids, progress: Progress) -> Iterator[tuple[EmbeddedItem, CatalogRow, Place]]:
     with gallery.catalog() as catalog:
         rows = catalog.find(chosen.tolist())
     places = {number: gallery.sources[rows[number].source].locate(rows[number]) for number in sorted(rows)}

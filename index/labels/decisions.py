@@ -155,9 +155,7 @@ def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
         raise InputError(f"{where}: {CHANGE} needs a new_label, found none")
     if decision == CHANGE and new == row["label"]:
         decision = KEEP
-    return LabelDecision(
-        row["sha256"], row["label"], decision, new if decision == CHANGE else None, path=row["path"]
-    )
+    return LabelDecision(row["sha256"], row["label"], decision, new if decision == CHANGE else None, path=row["path"])
 
 
 def check_version(connection: sqlite3.Connection) -> int:
@@ -179,9 +177,7 @@ def data_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
 
-def read_held_labels(
-    path: Path, *, wait_s: float
-) -> tuple[Mapping[LabelKey, LabelDecision], sqlite3.Connection, int]:
+def read_held_labels(path: Path, *, wait_s: float) -> tuple[Mapping[LabelKey, LabelDecision], sqlite3.Connection, int]:
     """The decisions about labels that hold, without those that were taken back; the connection; its `data_version`.
 
     The connection stays open to tell later commits by, and then never waits for a lock. To read the file's header
@@ -219,9 +215,7 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
     check_sha256(given.sha256)
     if given.decision != CHANGE:
         if given.new_label is not None:
-            raise InputError(
-                f"only {CHANGE!r} takes a new label; {given.decision!r} came with {given.new_label!r}"
-            )
+            raise InputError(f"only {CHANGE!r} takes a new label; {given.decision!r} came with {given.new_label!r}")
         return given
     new_label = check_label(given.new_label or "")
     if new_label == given.label:
@@ -238,9 +232,7 @@ def check_label(text: str) -> str:
         raise InputError(f"a label has at most {MAX_LABEL_CHARACTERS} characters, this one has {len(label)}")
     unseen = next((c for c in label if unicodedata.category(c) in _UNSEEN), None)
     if unseen is not None:
-        raise InputError(
-            f"the label {printable_path(label)} has the character {unseen!a}, which no label can have"
-        )
+        raise InputError(f"the label {printable_path(label)} has the character {unseen!a}, which no label can have")
     return label
 
 

@@ -137,9 +137,7 @@ class GaussianClasses:
         """Of every temperature."""
         own = np.arange(len(rows)), self._labels[rows]
         parts = self._weights[rows] * self._balance[rows]
-        likely = (
-            softmax(temperature * scores + self._prior)[own].clip(min=1e-12) for temperature in _TEMPERATURES
-        )
+        likely = (softmax(temperature * scores + self._prior)[own].clip(min=1e-12) for temperature in _TEMPERATURES)
         return np.array([-float(np.log(chances) @ parts) for chances in likely])
 
 

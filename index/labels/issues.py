@@ -168,9 +168,7 @@ def list_label_issues(
             kind=kinds.kind_of(row),
             verdict=verdicts[row],
             agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
-            disagreeing=tuple(
-                (int(ids[other]), score, names[labels[other]]) for other, score in disagreeing.of(place)
-            ),
+            disagreeing=tuple((int(ids[other]), score, names[labels[other]]) for other, score in disagreeing.of(place)),
         )
         for place, row in enumerate(asked.tolist())
     ]
@@ -190,9 +188,7 @@ def collect_issues(
     confused_classes: Sequence[tuple[str, str, float]] = (),
 ) -> LabelIssues:
     """Label issues of `checked` labels, of which `errors` are estimated to be wrong."""
-    counts = Counter(
-        (d.label, d.suggested) for d in items if d.p_error >= LIKELY_ERROR and d.suggested is not None
-    )
+    counts = Counter((d.label, d.suggested) for d in items if d.p_error >= LIKELY_ERROR and d.suggested is not None)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
     noise_rate = errors / checked if checked else 0.0

@@ -142,9 +142,7 @@ class _TwoPasses:
             progress(done, total)
 
         def regress(weights: Doubles, ridges: tuple[float, ...]) -> LeaveOneOut:
-            return LeaveOneOut(
-                features, labels, count=count, groups=groups, weights=weights, ridges=ridges, tell=tell
-            )
+            return LeaveOneOut(features, labels, count=count, groups=groups, weights=weights, ridges=ridges, tell=tell)
 
         self.labels, self.count, self._regress, self._decided = labels, count, regress, decided
         self._images = np.bincount(labels, minlength=count).astype(np.float64)
@@ -209,9 +207,7 @@ def _find_by_blocks(passes: _TwoPasses, before: ScoreCalibration | None) -> Labe
     def calibrate() -> ScoreCalibration:
         if before is not None:
             return ScoreCalibration(given, before.probability_at(given))
-        return ScoreCalibration(
-            given, calibrate_scores(given, simulated_scores, missed=float((own < highest).mean()))
-        )
+        return ScoreCalibration(given, calibrate_scores(given, simulated_scores, missed=float((own < highest).mean())))
 
     for rows, confidences in passes.blocks():
         score(rows, confidences)

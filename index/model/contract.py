@@ -174,9 +174,7 @@ def read_contract(graph: GraphDescription, *, path: Path) -> ModelContract:
         raise ModelFileError(str(path), f"{error}; export the model again") from error
     side = contract.preprocess.crop
     _check_values(graph.inputs, [GraphValue(INPUT_NAME, "tensor(uint8)", (None, side, side, 3))], path=path)
-    outputs = [
-        GraphValue(GRAPH_NAMES[what], "tensor(float)", (None, dim)) for what, dim in contract.widths.items()
-    ]
+    outputs = [GraphValue(GRAPH_NAMES[what], "tensor(float)", (None, dim)) for what, dim in contract.widths.items()]
     _check_values(graph.outputs, outputs, path=path)
     return contract
 

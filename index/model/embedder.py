@@ -71,9 +71,7 @@ class Embedder:
         self.contract = read_contract(self._backend.describe(), path=model_path)
         self.on_gpu = self._backend.on_gpu
         self.backend, self.precision = self._backend.name, self._backend.precision
-        self.runtime = (
-            f"{self.backend} {self._backend.version}, {self.precision}, {'GPU' if self.on_gpu else 'CPU'}"
-        )
+        self.runtime = f"{self.backend} {self._backend.version}, {self.precision}, {'GPU' if self.on_gpu else 'CPU'}"
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
     def giving(self, *outputs: str) -> Embedder:

@@ -111,9 +111,7 @@ def _read_node(message: memoryview, budget: _Budget) -> tuple[bytes, list[bytes]
     if operation in _CONTROL:
         raise UnsafeModelError(f"it has control flow: the operation {operation.decode()}")
     if domain not in _DOMAINS:
-        raise UnsafeModelError(
-            f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}"
-        )
+        raise UnsafeModelError(f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}")
     return operation, inputs, outputs, values if operation == b"Constant" else []
 
 

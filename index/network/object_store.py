@@ -93,9 +93,7 @@ class BucketStore:
             )
         except (self._obstore.exceptions.BaseError, ValueError) as error:
             seen = printable_path(str(error).partition("\n")[0])
-            raise InputError(
-                f"{printable_path(f'{scheme}://{bucket}')}: not the name of a bucket: {seen}"
-            ) from error
+            raise InputError(f"{printable_path(f'{scheme}://{bucket}')}: not the name of a bucket: {seen}") from error
 
     @contextmanager
     def _naming_errors(self, *, is_transient: bool = False) -> Iterator[None]:

@@ -73,9 +73,7 @@ class RemoteStore(Protocol):
     def look(self, path: str) -> RemoteFile:
         """Size and stamp of a file, without its content."""
 
-    def open(
-        self, path: str, *, offset: int = 0, size_bytes: int | None = None
-    ) -> AbstractContextManager[Content]:
+    def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> AbstractContextManager[Content]:
         """Stream the bytes of a file from an offset on, all or so many."""
 
 

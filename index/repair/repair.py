@@ -101,9 +101,7 @@ class CheckedVersion:
         assert self.manifest is not None
         start = part_start(output)
         names = {name.removeprefix(start) for name in self.intact if name.startswith(start)}
-        return store_of(self.manifest).hold_intact(
-            part_folder(self.folder, output), self.manifest.part(output), names
-        )
+        return store_of(self.manifest).hold_intact(part_folder(self.folder, output), self.manifest.part(output), names)
 
 
 def find_current(gallery: Path) -> Version | None:
@@ -197,9 +195,7 @@ def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> Non
     assert version.manifest is not None
     current, path = find_current(gallery), version.folder / MANIFEST_NAME
     plan, is_moved = read_plan(gallery) or {}, current is None or current.folder != version.folder
-    is_of_another = (
-        plan.get("base") != version.folder.name or find_announced(gallery, identity=identity) is not None
-    )
+    is_of_another = plan.get("base") != version.folder.name or find_announced(gallery, identity=identity) is not None
     if "repair" in plan or (is_moved and is_of_another):
         remove_part(gallery / BUILDING, of=identity)
     if version.problems:

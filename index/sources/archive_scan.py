@@ -79,9 +79,7 @@ def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[Found
                 for item in scan.items(group, file=headers.fileno(), is_zip=is_zip):
                     is_whole = item.path == archive
                     is_told |= is_whole
-                    yield (
-                        scan.unusable("corrupt-archive", spooled.problem) if is_whole and spooled.problem else item
-                    )
+                    yield (scan.unusable("corrupt-archive", spooled.problem) if is_whole and spooled.problem else item)
         if spooled.problem and not is_told:
             yield scan.unusable("corrupt-archive", spooled.problem)
     except ImageError as error:
@@ -243,8 +241,7 @@ def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
     return {
         number
         for number, after in pairwise(order)
-        if infos[number].header_offset + LOCAL_HEADER.size + infos[number].compress_size
-        > infos[after].header_offset
+        if infos[number].header_offset + LOCAL_HEADER.size + infos[number].compress_size > infos[after].header_offset
     }
 
 

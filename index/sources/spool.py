@@ -118,9 +118,7 @@ def _write(file: Path, parts: Iterator[bytes], *, name: str) -> str | None:
 def _name_file(key: str, name: str) -> Path:
     own = os.path.splitext(name.lower())[1]
     ending = own if own in (".zip", *_LISTS) else ".tar"
-    return (
-        user_cache() / _FOLDER / (hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ending)
-    )
+    return user_cache() / _FOLDER / (hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ending)
 
 
 def _prune(kept: Path) -> None:

@@ -45,9 +45,7 @@ class TableColumns:
 
     def __post_init__(self) -> None:
         if not self.path or not self.label or self.path == self.label:
-            raise InputError(
-                f"{self.role} and label are two columns of a table, got {self.path!r} and {self.label!r}"
-            )
+            raise InputError(f"{self.role} and label are two columns of a table, got {self.path!r} and {self.label!r}")
 
 
 USUAL = TableColumns()
@@ -128,9 +126,7 @@ def read_table_rows(
         for where, cells in read(path, columns, check, metadata=metadata):
             row = _make_row(where, cells, columns, shown=shown, metadata=metadata, is_json=read is _read_csv)
             if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
-                problem = (
-                    "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
-                )
+                problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
                 raise InputError(f"{shown}, {where}: the path {problem}")
             yield row
     except OSError as error:

@@ -87,9 +87,7 @@ class StoreConfig:
         if self.store == FILES and self.uri:
             raise InputError(f"--uri goes with --store {MILVUS}, got {self.uri!r}")
         if self.store == MILVUS and not _URI.fullmatch(self.uri):
-            raise InputError(
-                f"--uri must be where Milvus answers, such as http://localhost:19530, got {self.uri!r}"
-            )
+            raise InputError(f"--uri must be where Milvus answers, such as http://localhost:19530, got {self.uri!r}")
 
     def show(self) -> str:
         return f"{self.store} {self.uri}".strip()

@@ -36,9 +36,7 @@ class AnnIndex:
         most_effort: the effort from which on nothing more is searched.
     """
 
-    def __init__(
-        self, faiss_index: Any, kind: str, rows: Ids, mapped: npt.NDArray[np.uint8] | None = None
-    ) -> None:
+    def __init__(self, faiss_index: Any, kind: str, rows: Ids, mapped: npt.NDArray[np.uint8] | None = None) -> None:
         self.faiss_index, self.type, self.mapped = faiss_index, kind, mapped
         self.kind: IndexKind = KINDS[kind]
         self.is_reduced = isinstance(faiss_index, import_faiss().IndexPreTransform)
@@ -95,9 +93,7 @@ def build_ann(
         axes: (reduced width, D) float32 orthonormal rows, where the plan reduces the width.
     """
     faiss, kind = import_faiss(), KINDS[plan.type]
-    inner = faiss.index_factory(
-        stored.width if axes is None else len(axes), plan.factory, faiss.METRIC_INNER_PRODUCT
-    )
+    inner = faiss.index_factory(stored.width if axes is None else len(axes), plan.factory, faiss.METRIC_INNER_PRODUCT)
     index = inner if axes is None else faiss.IndexPreTransform(_rotate(axes), inner)
     wanted = min(kind.count_training_rows(len(rows)), len(rows))
     chosen = np.random.default_rng(seed).choice(rows, size=wanted, replace=False)

@@ -111,9 +111,7 @@ def read_ids(path: Path) -> Ids:
     return np.array(_map_array(path))
 
 
-def write_shards(
-    version: Path, ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int, first: int = 0
-) -> None:
+def write_shards(version: Path, ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int, first: int = 0) -> None:
     """Write the vectors of (n,) rising ids as `vectors/*.npy` and `ids/*.npy`, numbered from `first`.
 
     They are gathered as by `gather_rows`.

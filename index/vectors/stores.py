@@ -153,9 +153,7 @@ class StoreKind(Protocol):
             OSError: the disk is full or fails.
         """
 
-    def check(
-        self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
-    ) -> None:
+    def check(self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
         """Check, before anything is embedded, that so many vectors can be written and indexed."""
 
     def tidy(self, gallery: Path, manifest: Manifest) -> None:

@@ -147,9 +147,7 @@ def _describe_choice(
         "recall_at_10": chosen["recall_at_10"],
         "recall_error": chosen["recall_error"],
         "latency_ms_median": trial.latency_ms(search),
-        "queries_per_second": trial.queries_per_second(
-            partial(search.search, k=MEASURED_K, threads=usable_cores())
-        ),
+        "queries_per_second": trial.queries_per_second(partial(search.search, k=MEASURED_K, threads=usable_cores())),
         "target_met": is_met,
         "filtered": [_measure_filter(search, index, filtered_rows, trial.queries, share) for share in KEPT_SHARES],
     }
@@ -258,9 +256,7 @@ def _compare_costs(
     return {"rows_per_effort": probe / scan, "rows_per_candidate": rank / scan}
 
 
-def _measure_filter(
-    search: VectorSearch, index: AnnIndex, rows: Ids, queries: Vectors, share: float
-) -> dict[str, Any]:
+def _measure_filter(search: VectorSearch, index: AnnIndex, rows: Ids, queries: Vectors, share: float) -> dict[str, Any]:
     """Recall and latency with a filter that keeps a random share of some rows."""
     kept = np.random.default_rng(_SEED).choice(rows, size=max(1, round(share * len(rows))), replace=False)
     among = _choose(kept, len(search.stored), indexed=index.rows)

@@ -27,9 +27,7 @@ _SILENT_S = 1.0  # before a wait is logged
 
 
 @contextmanager
-def lock_gallery(
-    gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: BeginStep = no_steps
-) -> Iterator[None]:
+def lock_gallery(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: BeginStep = no_steps) -> Iterator[None]:
     """Hold the gallery's lock; the system releases it when the process ends.
 
     Args:

@@ -88,11 +88,7 @@ def describe_no_gallery(path: Path) -> str:
         return "no gallery yet, but shards of one: when all are made, run `retrieval index merge`"
     whole = Path(os.path.abspath(path))
     beside = whole.with_name(whole.name + BESIDE) if whole.name else None
-    if (
-        beside is not None
-        and beside.is_dir()
-        and ((beside / "CURRENT").is_file() or read_plan(beside) is not None)
-    ):
+    if beside is not None and beside.is_dir() and ((beside / "CURRENT").is_file() or read_plan(beside) is not None):
         near = path.with_name(beside.name) if path.name == whole.name else beside
         return f"images and no gallery; theirs is beside them: {printable_path(str(near))}"
     with suppress(OSError):

@@ -99,9 +99,7 @@ class Manifest:
         files = {name.removeprefix(start): file for name, file in self.files.items() if name.startswith(start)}
         counts = {**self.counts, "deleted": described["deleted"]}
         width, index = described["embedding_dim"], described["index"]
-        return replace(
-            self, embedding_dim=width, index=index, counts=counts, files=files, copy=None, untrained=None
-        )
+        return replace(self, embedding_dim=width, index=index, counts=counts, files=files, copy=None, untrained=None)
 
     def to_json(self) -> str:
         values = {

@@ -92,9 +92,7 @@ def highest_next_id(gallery: Path) -> int:
     return max(found)
 
 
-def publish_version(
-    gallery: Path, finished: Path, *, name: str, remembered: Mapping[str, Any] | None = None
-) -> Path:
+def publish_version(gallery: Path, finished: Path, *, name: str, remembered: Mapping[str, Any] | None = None) -> Path:
     """Make a complete folder the current version, durably; its new path.
 
     A crash leaves the old version or the new one. `remembered` is written into the mark, beside the manifest's text, to

@@ -317,9 +317,7 @@ def check_same_sources(version: Version, given: Sequence[ImageSource], *, galler
         raise mismatch
 
 
-def _find_mismatch(
-    catalog: Catalog, given: Sequence[ImageSource], *, gallery: Path
-) -> GalleryMismatchError | None:
+def _find_mismatch(catalog: Catalog, given: Sequence[ImageSource], *, gallery: Path) -> GalleryMismatchError | None:
     sources, added = catalog.sources(), catalog.added_source()
     known = {source.location for number, source in sources.items() if number != added}
     locations = {source.location for source in given}

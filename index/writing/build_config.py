@@ -26,9 +26,7 @@ class BuildConfig:
         256, "Images between two checkpoints: the most that a killed command repeats.",
         at_least=1, at_most=1_000_000,
     )  # fmt: skip
-    checkpoint_seconds: float = option(
-        5.0, "Seconds between two checkpoints, at most.", at_least=0, at_most=86_400
-    )
+    checkpoint_seconds: float = option(5.0, "Seconds between two checkpoints, at most.", at_least=0, at_most=86_400)
     max_pixels: int = option(
         MAX_PIXELS, "Images of more pixels than this (width x height) are skipped.", at_least=1, at_most=MAX_PIXELS
     )

@@ -112,9 +112,7 @@ def find_cluster(address: str | None) -> tuple[str | None, Any]:
 def _check_answers(address: str) -> None:
     host, separator, port = address.rpartition(":")
     if not separator or "/" in host or not port.isdigit():
-        raise InputError(
-            f"{address}: expected the address of a Ray cluster's head as HOST:PORT, such as head:6379"
-        )
+        raise InputError(f"{address}: expected the address of a Ray cluster's head as HOST:PORT, such as head:6379")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
     except (OSError, OverflowError) as error:

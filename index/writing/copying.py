@@ -49,9 +49,7 @@ class CopyReport:
     seconds: float
 
 
-def copy_gallery(
-    source: Path, out: Path, *, store: StoreConfig | None = None, **run: Unpack[RunOptions]
-) -> CopyReport:
+def copy_gallery(source: Path, out: Path, *, store: StoreConfig | None = None, **run: Unpack[RunOptions]) -> CopyReport:
     """Copy the current version of a gallery to a new folder, with its vectors in that folder or elsewhere.
 
     Ids stay as they are. Uploaded images are copied, label decisions are not. A stopped copy starts again.

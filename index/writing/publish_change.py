@@ -228,9 +228,7 @@ def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str,
     if first is not None:
         named = f"; the first is {printable_path(first.path)}: {first.detail}"
         if isinstance(catalog.sources()[first.source], TableSource):
-            named += (
-                "; a table's paths are relative to its folder, or absolute; addresses to fetch are in a column url"
-            )
+            named += "; a table's paths are relative to its folder, or absolute; addresses to fetch are in a column url"
     work.remove()
     shown = printable_path(str(work.gallery))
     raise NoUsableImageError(f"{shown}: no usable image in its sources: {found}{named}")

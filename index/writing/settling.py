@@ -134,9 +134,7 @@ def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: P
     if kind is None:
         return
     found = catalog.fingerprints()
-    is_kept = np.isin(
-        found.ids, np.concatenate([_kept_ids(work, catalog), np.array(catalog.kept_images(), np.int64)])
-    )
+    is_kept = np.isin(found.ids, np.concatenate([_kept_ids(work, catalog), np.array(catalog.kept_images(), np.int64)]))
     if is_kept.all():
         return
     order = [found.ids[is_kept], found.ids[~is_kept & found.labelled], found.ids[~is_kept & ~found.labelled]]

@@ -163,9 +163,7 @@ def embed_shard(
     return replace(report, seconds=seconds, images_per_second=report.new_images / seconds)
 
 
-def embed_listed(
-    work: SharedWork, shard: Shard, catalog: Catalog, *, progress: Progress = no_progress
-) -> ShardReport:
+def embed_listed(work: SharedWork, shard: Shard, catalog: Catalog, *, progress: Progress = no_progress) -> ShardReport:
     """Embed a shard's pending rows without an outcome, a file of outcomes at a time."""
     start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
     known, skipped, made = set[str](), 0, 0

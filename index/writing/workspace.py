@@ -232,9 +232,7 @@ class Workspace:
 
     def save_checkpoint(self, catalog: CatalogWriter, items: list[EmbeddedItem]) -> int:
         """Write the vectors of some items, then settle their rows in one transaction; the number of vectors."""
-        usable = [
-            (item.id, item.vector) for item in sorted(items, key=attrgetter("id")) if item.vector is not None
-        ]
+        usable = [(item.id, item.vector) for item in sorted(items, key=attrgetter("id")) if item.vector is not None]
         checkpoint = None
         if usable:
             name = f"{len(catalog.checkpoints()):09d}.npy"

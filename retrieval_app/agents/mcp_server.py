@@ -54,9 +54,7 @@ def make_server(
         log: the activity log, which gets their decisions.
         opens_files: whether clients may search with files of this machine, as programs of its user.
     """
-    server = MCPServer(
-        name=answers.engine.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING"
-    )
+    server = MCPServer(name=answers.engine.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING")
 
     @server.tool(annotations=_LOOKS)
     async def describe_gallery() -> dict[str, Any]:

@@ -75,9 +75,7 @@ def page_groups(
     """A page of /v1/duplicates."""
     groups, decisions = _name_groups(snapshot.gallery, found), review.duplicate_decisions()
     listed = [
-        name
-        for name, group in groups.items()
-        if page.labels_differ in (None, _labels_differ(snapshot.gallery, group))
+        name for name, group in groups.items() if page.labels_differ in (None, _labels_differ(snapshot.gallery, group))
     ]
     shown, counts = turn_to(page, listed, decisions.__contains__)
     issues = snapshot.insights.label_issues.value
@@ -85,9 +83,7 @@ def page_groups(
         "state": "ready",
         "version": snapshot.version,
         **counts,
-        "items": [
-            _describe_group(snapshot.gallery, name, groups[name], decisions.get(name), issues) for name in shown
-        ],
+        "items": [_describe_group(snapshot.gallery, name, groups[name], decisions.get(name), issues) for name in shown],
         "can_undo": review.can_undo("duplicates"),
     }
 

@@ -59,7 +59,5 @@ def add_missing(
     kept = [pair for pair in headers if not pair[0].lower().startswith(b"access-control-")]
     known = {name.lower() for name, _ in kept}
     if b"content-encoding" in known:  # the same file, but no longer byte for byte
-        kept = [
-            (name, b"W/" + value.removeprefix(b"W/") if name.lower() == b"etag" else value) for name, value in kept
-        ]
+        kept = [(name, b"W/" + value.removeprefix(b"W/") if name.lower() == b"etag" else value) for name, value in kept]
     return [*kept, *(pair for pair in added if pair[0] not in known)]

@@ -12,9 +12,7 @@ from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.serving.errors import NotReadyError
 
-METRICS_TEXT = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text"}
-}
+METRICS_TEXT = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text"}}
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 _FAILS = "the gallery cannot be searched at the moment; the server's log says why"
 

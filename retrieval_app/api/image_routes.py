@@ -204,9 +204,7 @@ async def get_image(context: BareContext, image_id: ImageId) -> Any:
 
     An image of the gallery, or a near-duplicate that its build left out.
     """
-    return await context.read(
-        describe_details, context.snapshot, context.review, image_id, folders=context.folders
-    )
+    return await context.read(describe_details, context.snapshot, context.review, image_id, folders=context.folders)
 
 
 @router.get("/images/{image_id}/thumbnail", **responses(None, 404, 409, also=_WEBP))

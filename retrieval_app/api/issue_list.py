@@ -141,9 +141,7 @@ class LabelIssueList(ReviewList):
     left: Left
     kinds: KindCounts
     confused_classes: list[ConfusedClasses]
-    decisions_used: int = Field(
-        description="decisions that this order takes into account; the next update follows"
-    )
+    decisions_used: int = Field(description="decisions that this order takes into account; the next update follows")
     can_undo: bool
 
 
@@ -184,8 +182,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
         "checked": issues.checked,
         "items": items,
         "pairs": [
-            {"label": label, "suggested": other, "count": count}
-            for label, other, count in issues.pairs[:MAX_PAIRS]
+            {"label": label, "suggested": other, "count": count} for label, other, count in issues.pairs[:MAX_PAIRS]
         ],
         "left": {
             "errors": max(left, 0.0),

@@ -160,9 +160,7 @@ class EngineCollector(Collector):
     def _describe_work(self) -> Iterator[Metric]:
         engine, lane_name = self._engine, ["lane"]
         waiting = GaugeMetricFamily("retrieval_waiting", "Tasks that wait to be answered.", labels=lane_name)
-        refused = CounterMetricFamily(
-            "retrieval_refused", "Tasks refused because too many waited.", labels=lane_name
-        )
+        refused = CounterMetricFamily("retrieval_refused", "Tasks refused because too many waited.", labels=lane_name)
         batches = CounterMetricFamily("retrieval_batches", "Groups of tasks answered together.", labels=lane_name)
         answered = CounterMetricFamily("retrieval_answered", "Tasks answered.", labels=lane_name)
         for lane in (engine.searches_lane, engine.photos_lane):

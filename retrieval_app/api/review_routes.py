@@ -65,9 +65,7 @@ _TABLE = {"text/csv": {"schema": {"type": "string"}}}
 _ARCHIVE = {"application/zip": BYTES}
 _MOST_LOGGED = 100  # ids of an export
 _COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
-_COUNTS = {
-    f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"} for outcome in OUTCOMES
-}
+_COUNTS = {f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"} for outcome in OUTCOMES}
 _CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
 _LABELS_CSV: dict[int, dict[str, Any]] = {200: {**_CSV[200], "headers": _COUNTS}}
 _EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or images and a table"}}

@@ -58,9 +58,7 @@ _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
     "scores do not fall any more"
 )
-_TEXT = (
-    "words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source"
-)
+_TEXT = "words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source"
 
 
 def read_includes(text: str) -> list[Include]:
@@ -381,9 +379,7 @@ GroupDecision = Annotated[CopiesDecision | GroupChoice, Discriminator("decision"
 class ExportRequest(Body):
     """Images to download: a table, or the images with the table."""
 
-    ids: list[ImageId] = Field(
-        min_length=1, max_length=MAX_ROWS, description=f"of a ZIP at most {MAX_ZIP_IMAGES:,}"
-    )
+    ids: list[ImageId] = Field(min_length=1, max_length=MAX_ROWS, description=f"of a ZIP at most {MAX_ZIP_IMAGES:,}")
     format: Literal["csv", "zip"]
 
 

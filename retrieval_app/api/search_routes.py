@@ -141,9 +141,7 @@ def _describe_ranking(
     for found in ranking.hits:
         hits.append({"rank": found.rank, "id": found.id, "score": round(found.score, 6)})
         if found.duplicates:
-            hits[-1]["duplicates"] = [
-                {"id": number, "score": round(score, 6)} for number, score in found.duplicates
-            ]
+            hits[-1]["duplicates"] = [{"id": number, "score": round(score, 6)} for number, score in found.duplicates]
             hits[-1]["duplicates_count"] = found.duplicates_count
     copies = snapshot.gallery.manifest.copy
     if query.by == COPY and copies is not None:
@@ -194,9 +192,7 @@ async def search_batch(context: BareContext, body: BatchRequest) -> Response | d
 
 
 @router.post("/search/image", openapi_extra=IMAGE_BODY, **responses(SearchResponse, *BODY_ERRORS))
-async def search_by_image(
-    context: Context, parameters: Annotated[ImageSearch, Query()]
-) -> Response | dict[str, Any]:
+async def search_by_image(context: Context, parameters: Annotated[ImageSearch, Query()]) -> Response | dict[str, Any]:
     """Search by a photo, which is the body.
 
     The members most like the photo, which is not kept.
@@ -274,9 +270,7 @@ async def _search(context: RequestContext, body: SearchRequest) -> dict[str, Any
         exclude_ids=frozenset(body.exclude_ids),
         describe=needs_row(body.include),
     )
-    return await describe_search(
-        context.engine, context.snapshot, query, include=body.include, folders=context.folders
-    )
+    return await describe_search(context.engine, context.snapshot, query, include=body.include, folders=context.folders)
 
 
 def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQuery:

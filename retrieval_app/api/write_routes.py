@@ -79,9 +79,7 @@ async def update_gallery(context: BareContext) -> dict[str, Any]:
     return await _begin(context, "update", context.jobs.update)
 
 
-@router.post(
-    "/evaluate", status_code=202, dependencies=[Depends(require_review)], **responses(JobAnswer, *BODY_ERRORS)
-)
+@router.post("/evaluate", status_code=202, dependencies=[Depends(require_review)], **responses(JobAnswer, *BODY_ERRORS))
 async def evaluate_gallery(context: BareContext, body: EvaluateRequest) -> dict[str, Any]:
     """Evaluate the gallery on its own labels.
 
@@ -104,9 +102,7 @@ async def get_job(context: BareContext, job: JobId) -> dict[str, Any]:
     return found
 
 
-@router.delete(
-    "/jobs/{job}", dependencies=[Depends(require_review)], **responses(JobAnswer, 404, 409, *BODY_ERRORS)
-)
+@router.delete("/jobs/{job}", dependencies=[Depends(require_review)], **responses(JobAnswer, 404, 409, *BODY_ERRORS))
 async def cancel_job(context: BareContext, job: JobId) -> dict[str, Any]:
     """Cancel a job.
 

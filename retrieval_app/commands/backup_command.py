@@ -75,9 +75,7 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
     from retrieval_app.review.backup import restore as bring_back
 
     with indexing_bars() as (progress, begin_step):
-        report = bring_back(
-            file, gallery, checking=begin_step("Checking"), progress=progress, begin_step=begin_step
-        )
+        report = bring_back(file, gallery, checking=begin_step("Checking"), progress=progress, begin_step=begin_step)
     emit(asdict(report), as_json=as_json, text=_describe_restore(report))
 
 

@@ -51,9 +51,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         from retrieval_app.server.serve import listen
 
         listen("127.0.0.1", port).close()  # a port in use fails now rather than after the work
-        say(
-            f"At the end this serves the search page at http://127.0.0.1:{port or '…'}/; --no-serve leaves that out"
-        )
+        say(f"At the end this serves the search page at http://127.0.0.1:{port or '…'}/; --no-serve leaves that out")
     report = run_demo(out, seed=seed, say=say, watch=watch_training)
     emit(report, as_json=as_json, text=format_report(report, program=_program()))
     if serve:

@@ -94,12 +94,8 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     },
 )  # fmt: skip
 @click.argument("images", type=click.Path(readable=False))
-@click.argument(
-    "candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE..."
-)
-@click.option(
-    "--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write: compare.html, queries.csv."
-)
+@click.argument("candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE...")
+@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write: compare.html, queries.csv.")
 @click.option(
     "--labels", type=PATH, metavar="FILE",
     help="CSV or Parquet file with the columns path,label, in place of all other labels.",
@@ -112,9 +108,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     "--shown", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
     help="Queries on the page for every two candidates: random ones that only one of them gets right.",
 )  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random queries."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random queries.")
 @click.option(
     "--cache", type=PATH, default=user_cache, show_default="your cache folder",
     help="Folder of cached vectors and features.",
@@ -177,9 +171,7 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
     """
     if kind == "exact":
         limits = (field.name for field in fields(DuplicateConfig))
-        refuse_unused(
-            click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything"
-        )
+        refuse_unused(click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything")
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 

@@ -94,9 +94,7 @@ def choose_token(
     if file is not None:
         return read_or_make_token(file)
     if is_visible:
-        click.echo(
-            "Lists of processes show --token: RETRIEVAL_TOKEN or --token-file keep it to yourself.", err=True
-        )
+        click.echo("Lists of processes show --token: RETRIEVAL_TOKEN or --token-file keep it to yourself.", err=True)
     return _tell_new(writable=writable) if given is None and needed else given
 
 

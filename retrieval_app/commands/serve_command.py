@@ -100,9 +100,7 @@ def serve(
         return
     find_address(options.host, options.port)  # before a token is made
     needed = writable or not options.is_loopback
-    token = choose_token(
-        context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens
-    )
+    token = choose_token(context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens)
     options = replace(options, token=token, writable=writable)  # checked before a gallery is made
     options = replace(options, galleries=choose_galleries(galleries))
 
@@ -110,9 +108,7 @@ def serve(
         addresses = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}
         click.echo(json.dumps(addresses) if as_json else served.first_visit)
         if not as_json and options.token is not None:
-            click.echo(
-                "This address opens the page once, within ten minutes; then it asks for the token.", err=True
-            )
+            click.echo("This address opens the page once, within ten minutes; then it asks for the token.", err=True)
         if tokens is not None:
             click.echo(f"It asks for one of the tokens in {printable_path(str(tokens))}.", err=True)
         if not options.is_loopback and not options.requires_token:

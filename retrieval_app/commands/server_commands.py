@@ -251,9 +251,7 @@ def mcp(
     from retrieval_app.commands.serve_arguments import choose_galleries, read_or_make_token
 
     if port is None and (host != "127.0.0.1" or allowed_hosts or token_file is not None or tokens is not None):
-        raise click.UsageError(
-            "--host, --allowed-host, --token-file and --tokens are for --http PORT: give that too"
-        )
+        raise click.UsageError("--host, --allowed-host, --token-file and --tokens are for --http PORT: give that too")
     if token_file is not None and tokens is not None:
         raise click.UsageError("--tokens takes the place of --token-file")
 
@@ -313,9 +311,7 @@ def _show_log(lines: list[dict[str, Any]]) -> str:
         return "nothing was logged"
     rows = [("when (UTC)", "who", "from", "what", "about")]
     for line in lines:
-        details = {
-            name: value for name, value in line.items() if name not in _NAMED and value not in (None, [], "")
-        }
+        details = {name: value for name, value in line.items() if name not in _NAMED and value not in (None, [], "")}
         decisions = details.pop("decisions", [])
         words = [
             f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"

@@ -55,9 +55,7 @@ class SettingsCommand(OptionFileCommand):
         known = [str(option.envvar) for option in self.settings()]
         for name in sorted(os.environ):
             if name.startswith(f"{self.prefix}_") and name not in known:
-                raise click.UsageError(
-                    f"the variable {name} is none of this command; {suggest(name, known)}", ctx=ctx
-                )
+                raise click.UsageError(f"the variable {name} is none of this command; {suggest(name, known)}", ctx=ctx)
 
 
 def _is_by_variable(ctx: click.Context, option: click.Option) -> bool:

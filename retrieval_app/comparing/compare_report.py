@@ -57,9 +57,7 @@ def write_compare_page(
         shown = shown * 3 // 4
         samples = [_cut(sample, shown) for sample in samples]
     photos = [comparison.photos.photos[row] for row in rows]
-    pictures, gone = draw_thumbnails(
-        [photo.place for photo in photos], sides=[SIDE] * len(photos), progress=progress
-    )
+    pictures, gone = draw_thumbnails([photo.place for photo in photos], sides=[SIDE] * len(photos), progress=progress)
     report = describe_comparison(comparison)
     data = {
         "candidates": [{"name": printable_path(one["name"])} for one in report["candidates"]],

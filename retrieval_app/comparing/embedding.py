@@ -105,9 +105,7 @@ def read_photos(
     return Photos(source, tuple(_hash_photos(items, skipped, workers=workers, progress=progress)), skipped)
 
 
-def _hash_photos(
-    photos: Sequence[Photo], skipped: Counter[str], *, workers: int, progress: Progress
-) -> list[Photo]:
+def _hash_photos(photos: Sequence[Photo], skipped: Counter[str], *, workers: int, progress: Progress) -> list[Photo]:
     def read(photo: Photo) -> Photo | str:
         try:
             data = read_place(photo.place)

@@ -86,9 +86,7 @@ def compare(
     if folder is not None:
         require_outside(folder, source=source, flag="--cache")
     if out.exists() and not out.is_dir():
-        raise InputError(
-            f"{printable_path(str(out))}: expected a folder to write, found a file; give another --out"
-        )
+        raise InputError(f"{printable_path(str(out))}: expected a folder to write, found a file; give another --out")
     check_own_files(out, (TABLE_NAME, PAGE_NAME), header=TABLE_START)
     labels_file = None if labels is None else as_path(labels, "labels")
     reading = partial(progress, "Reading")

@@ -183,9 +183,7 @@ def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids
         first,
         second,
         paired_bootstrap(other.scores.hits[1], one.scores.hits[1], seed=_SEED, clusters=clusters),
-        paired_bootstrap(
-            other.scores.average_precision, one.scores.average_precision, seed=_SEED, clusters=clusters
-        ),
+        paired_bootstrap(other.scores.average_precision, one.scores.average_precision, seed=_SEED, clusters=clusters),
         only_first=int((one.right & ~other.right).sum()),
         only_second=int((other.right & ~one.right).sum()),
         both_right=int((one.right & other.right).sum()),

@@ -93,9 +93,7 @@ def _tile_neighbours(gallery: Gallery, query: CatalogRow) -> list[Tile]:
     return [
         Tile(gallery.place(query.id), f"query: {query.label}", QUERY),
         *(
-            Tile(
-                gallery.place(hit.id), f"{hit.label} {hit.score:.2f}", RIGHT if hit.label == query.label else WRONG
-            )
+            Tile(gallery.place(hit.id), f"{hit.label} {hit.score:.2f}", RIGHT if hit.label == query.label else WRONG)
             for hit in hits
         ),
     ]

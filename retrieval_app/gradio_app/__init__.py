@@ -28,9 +28,7 @@ def build_app(gallery: Path | str) -> GalleryApp:
         from retrieval_app.gradio_app.app import GalleryApp
         from retrieval_app.serving.search_engine import Engine
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            package=error.name or "gradio", extra="ui", purpose="the Gradio app"
-        ) from error
+        raise MissingDependencyError(package=error.name or "gradio", extra="ui", purpose="the Gradio app") from error
     engine = Engine(Path(gallery))
     try:
         engine.live.watch(poll_s=engine.config.poll_s)

@@ -118,9 +118,7 @@ class GalleryApp(gr.Blocks):
                 by = gr.Radio(
                     [_ASKS_BY[one] for one in outputs], value=SEMANTIC, label="Find", visible=len(outputs) > 1
                 )
-                where = gr.Textbox(
-                    label="Only images with", placeholder=self._answers.example_filter(), max_lines=1
-                )
+                where = gr.Textbox(label="Only images with", placeholder=self._answers.example_filter(), max_lines=1)
                 count = gr.Slider(1, _MOST_RESULTS, _SOME, step=1, label="Results")
                 go = gr.Button("Search", variant="primary")
                 some = gr.Button("Some images of the gallery")
@@ -228,16 +226,13 @@ class GalleryApp(gr.Blocks):
         if (grouped := found["grouped"]) is not None and grouped["value"] is not None:
             told += f" Without the query's own group and copies, Recall@1 is **{_percent(grouped['value'])} %**."
         recall = [
-            [one["k"], _percent(one["value"]), " – ".join(map(_percent, one["interval"]))]
-            for one in found["recall_at"]
+            [one["k"], _percent(one["value"]), " – ".join(map(_percent, one["interval"]))] for one in found["recall_at"]
         ]
         classes = [[one["label"], one["images"], _percent(one["recall_at_1"])] for one in found["classes"]]
         return told, recall, classes
 
     async def _find_issues(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008
-        found = await _ask(
-            self._answers.list_label_issues(_MOST_ISSUES, _telling(progress, "Finding label issues"))
-        )
+        found = await _ask(self._answers.list_label_issues(_MOST_ISSUES, _telling(progress, "Finding label issues")))
         pictures, _ = await self._draw(found["items"], _caption_issue)
         told = (
             f"Of {found['checked']:,} labels about {_percent(found['noise_rate'])} % are wrong; the {len(pictures):,} "

@@ -72,9 +72,7 @@ class Computed(Generic[Value]):
 class _Task:
     """A result, how it is computed, and how far that is."""
 
-    compute: Callable[
-        [Insights, Gallery, Progress], Any
-    ]  # of no instance: a version that nobody uses is to go at once
+    compute: Callable[[Insights, Gallery, Progress], Any]  # of no instance: a version that nobody uses is to go at once
     kind: type | None = None  # of the result, where it is kept on disk
     of_decisions: bool = False  # it is computed anew after a decision about labels
     goes_on: bool = False  # the value of before holds while that is done, and for a rest afterwards

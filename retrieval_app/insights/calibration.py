@@ -78,9 +78,7 @@ def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int =
     """
     vectors, labels, _, _ = gallery.labelled_vectors()
     groups = find_groups(vectors, labels, read_group_sources(gallery, near_copies=False))
-    return learn_shares(
-        vectors, labels, seed=seed, groups=None if groups is None else groups.shots, progress=progress
-    )
+    return learn_shares(vectors, labels, seed=seed, groups=None if groups is None else groups.shots, progress=progress)
 
 
 def learn_shares(

@@ -41,9 +41,7 @@ def find_label_issues(
     vectors, labels, ids, names = gallery.for_label_errors().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = (duplicates or find_duplicate_groups(gallery)).groups_of(ids[rows])
-    found = list_label_issues(
-        vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, progress=progress
-    )
+    found = list_label_issues(vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, progress=progress)
     return replace(found, is_lower_bound=gallery.knows_labels)
 
 

@@ -250,9 +250,7 @@ def _describe_classes(hits: Any, labels: Labels, names: Sequence[str]) -> list[C
     found = []
     for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
         recall, interval = float(hits[rows].mean()), bootstrap_interval(hits[rows], seed=_SEED)
-        found.append(
-            ClassEntry(label=names[labels[rows[0]]], images=len(rows), recall_at_1=recall, interval=interval)
-        )
+        found.append(ClassEntry(label=names[labels[rows[0]]], images=len(rows), recall_at_1=recall, interval=interval))
     return sorted(found, key=lambda one: (one.recall_at_1, -one.images, one.label))
 
 
@@ -284,9 +282,7 @@ def _count_scores(nearest: NearestByLabel) -> ScoreHistogram:
     return ScoreHistogram(edges=edges.tolist(), same=same, different=different)
 
 
-def _count_confusions(
-    nearest: NearestByLabel, queries: Ids, *, ids: Ids, labels: Sequence[str]
-) -> list[Confusion]:
+def _count_confusions(nearest: NearestByLabel, queries: Ids, *, ids: Ids, labels: Sequence[str]) -> list[Confusion]:
     confused: dict[tuple[str, str], list[int]] = {}
     for query in np.flatnonzero(np.isfinite(nearest.same) & (nearest.different > nearest.same)).tolist():
         row, other = int(queries[query]), int(nearest.different_row[query])

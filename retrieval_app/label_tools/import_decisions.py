@@ -73,8 +73,7 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
         before = found.setdefault(decision.key, decision)
         if (before.decision, before.new_label) != (decision.decision, decision.new_label):
             raise InputError(
-                f"{row.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; "
-                "keep one"
+                f"{row.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; keep one"
             )
     return list(found.values()), unknown
 
@@ -180,9 +179,7 @@ def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
                 continue
             where = f"{shown}, line {rows.line_num}"
             if decision not in DECISIONS:
-                raise InputError(
-                    f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}"
-                )
+                raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
             path = valid_text(os.path.abspath(cells["path"])) if cells["path"] else ""
             given = cells["label"] if decides else None
             yield FileRow(where, cells["sha256"], path, given, decision, new, decides)

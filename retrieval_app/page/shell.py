@@ -33,9 +33,7 @@ async def send_page(request: Request) -> HTMLResponse:
     who = name_signed_in(request)
     state = request.app.state
     page = HTMLResponse(
-        draw_page(
-            state.engine.name, who=who, is_one_of_several=state.is_one_of_several, has_gradio=state.has_gradio
-        )
+        draw_page(state.engine.name, who=who, is_one_of_several=state.is_one_of_several, has_gradio=state.has_gradio)
     )
     if who is not None:
         page.headers["Cache-Control"] = "no-store"  # it names who is signed in
@@ -50,9 +48,7 @@ def name_signed_in(request: Request) -> str | None:
     return "" if " " in visitor.name else visitor.name  # one token for all has no name
 
 
-def draw_page(
-    name: str, *, who: str | None = None, is_one_of_several: bool = False, has_gradio: bool = True
-) -> str:
+def draw_page(name: str, *, who: str | None = None, is_one_of_several: bool = False, has_gradio: bool = True) -> str:
     """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs.
 
     `who` is signed in, and can leave. Where the server has several galleries the page leads to the others, and where it

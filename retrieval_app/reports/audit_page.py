@@ -137,9 +137,7 @@ def _draw_panels(report: AuditReport, items: list[dict[str, Any]]) -> tuple[list
         key=lambda pair: (-(estimated[pair].images if pair in estimated else 0), -here[pair]),
     )
     pairs = [(noise.label, "") for noise in report.classes] + confusions
-    classes = [
-        (number, noise.label, f"{100 * noise.noise_rate:.0f} %") for number, noise in enumerate(report.classes)
-    ]
+    classes = [(number, noise.label, f"{100 * noise.noise_rate:.0f} %") for number, noise in enumerate(report.classes)]
     figures = [
         f"{estimated[pair].images:.0f} · {100 * estimated[pair].noise_rate:.0f} %" if pair in estimated else "–"
         for pair in confusions

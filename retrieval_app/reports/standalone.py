@@ -105,9 +105,7 @@ def draw_thumbnails(
     pictures: list[str] = []
     gone: dict[int, str] = {}
     wanted = zip(places, sides, strict=True)
-    drawn = map_ahead(
-        lambda one: draw_thumbnail(one[0], side=one[1]), wanted, workers=usable_cores(), ahead=READ_AHEAD
-    )
+    drawn = map_ahead(lambda one: draw_thumbnail(one[0], side=one[1]), wanted, workers=usable_cores(), ahead=READ_AHEAD)
     for number, (picture, problem) in enumerate(drawn):
         pictures.append(picture)
         if problem:

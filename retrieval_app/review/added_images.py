@@ -50,15 +50,11 @@ def check_folder_label(text: str) -> str:
         problem = f"the label {shown} is no plain name of a folder"
         raise InputError(f"{problem}: leave / and \\ and a dot at the start out")
     if len(label.encode()) > _MAX_NAME_BYTES:
-        raise InputError(
-            f"the label {shown} has more than {_MAX_NAME_BYTES} bytes, no folder can have such a name"
-        )
+        raise InputError(f"the label {shown} has more than {_MAX_NAME_BYTES} bytes, no folder can have such a name")
     return label
 
 
-def store_image(
-    gallery: Path, data: bytes, *, name: str, label: str | None, max_pixels: int, max_bytes: int
-) -> str:
+def store_image(gallery: Path, data: bytes, *, name: str, label: str | None, max_pixels: int, max_bytes: int) -> str:
     """Decode an image wholly, then keep its bytes durably, equal bytes and labels once; its name."""
     shown = printable_path(name)
     folder_name = None if label is None else check_folder_label(label)

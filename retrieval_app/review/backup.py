@@ -150,9 +150,7 @@ class BackupReport:
     store: str | None
 
 
-def back_up(
-    gallery: Path, out: Path, *, overwrite: bool = False, progress: Progress = no_progress
-) -> BackupReport:
+def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Progress = no_progress) -> BackupReport:
     """Write the annotations of a gallery, even of a damaged one, to one file.
 
     The decisions are of one moment; images that are uploaded meanwhile may be missing.
@@ -218,9 +216,7 @@ def back_up(
 def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
     shown = printable_path(str(out))
     if out.is_dir():
-        raise InputError(
-            f"{shown}: a folder has this name; name a file, such as {out.name or 'gallery'}.backup.zip"
-        )
+        raise InputError(f"{shown}: a folder has this name; name a file, such as {out.name or 'gallery'}.backup.zip")
     if os.path.lexists(out) and not overwrite:
         raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite")
     if not out.absolute().parent.is_dir():

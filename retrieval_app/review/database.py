@@ -30,9 +30,7 @@ class DecidedSinceError(RetrievalError):
     """The decisions have changed since the client read them; another's decision would be overruled."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "another decision was made since, here or elsewhere; nothing was done: load the list again"
-        )
+        super().__init__("another decision was made since, here or elsewhere; nothing was done: load the list again")
 
 
 class Database:

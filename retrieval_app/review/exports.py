@@ -150,9 +150,7 @@ def _read_rows(gallery: Gallery, ids: Sequence[int], *, most: int) -> list[Catal
     return [gallery.decided.apply(found[number]) for number in wanted]
 
 
-def _stream_images(
-    gallery: Gallery, rows: Sequence[CatalogRow], *, render: Render, folders: bool
-) -> Iterator[bytes]:
+def _stream_images(gallery: Gallery, rows: Sequence[CatalogRow], *, render: Render, folders: bool) -> Iterator[bytes]:
     sink, left = _Sink(), _MAX_ZIP_BYTES
     table: list[Sequence[object]] = [(*_COLUMNS, "file", "problem")]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:

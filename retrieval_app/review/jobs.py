@@ -139,9 +139,7 @@ class JobList:
         with self._table.reading() as table:
             self._check_room(table, kind)
 
-    def append(
-        self, kind: str, work: Mapping[str, Any], *, client: Client | None = None, once: bool = False
-    ) -> Job:
+    def append(self, kind: str, work: Mapping[str, Any], *, client: Client | None = None, once: bool = False) -> Job:
         """Append a job that waits; with `once`, return the job of this kind that waits already."""
         with self._table.writing() as table:
             waiting = _select(table, "state = ? AND kind = ?", WAITING, kind) if once else []
@@ -215,9 +213,7 @@ class JobList:
                 _store(table, taken[-1])
         return taken
 
-    def update(
-        self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None = None
-    ) -> None:
+    def update(self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None = None) -> None:
         """Set the state of running jobs; a job that is called off keeps its state and message until it is over."""
         is_over = state in _OVER
         changed = [replace(job, state=state, message=message, result=result) for job in jobs]
@@ -358,9 +354,7 @@ class Jobs:
                 "add the image without a label, and write its label there"
             )
         pixels, most = self._limits.max_upload_pixels, self._limits.max_upload_bytes
-        image = added_images.store_image(
-            self._path, data, name=name, label=label, max_pixels=pixels, max_bytes=most
-        )
+        image = added_images.store_image(self._path, data, name=name, label=label, max_pixels=pixels, max_bytes=most)
         return self._append(ADD, {"image": image}, client=client)
 
     def remove(self, ids: Sequence[int], *, client: Client | None = None) -> Job:
@@ -384,9 +378,7 @@ class Jobs:
     def resume(self) -> list[Job]:
         """Add the images that were kept when the server stopped before their turn; called once at the start."""
         added_images.clear_incoming(self._path)
-        return [
-            self._append(ADD, {"image": image}) for image in added_images.find_forgotten(self._path)[:MOST_JOBS]
-        ]
+        return [self._append(ADD, {"image": image}) for image in added_images.find_forgotten(self._path)[:MOST_JOBS]]
 
     def watch(self, *, poll_s: float) -> None:
         """Run jobs that no process runs, as those of a killed process, from a thread."""
@@ -423,9 +415,7 @@ class Jobs:
             raise BusyError("the server is stopping; send it again when it is back", retry_after_s=10)
         self._list.check_room(kind)
 
-    def _append(
-        self, kind: str, work: Mapping[str, Any], *, client: Client | None = None, once: bool = False
-    ) -> Job:
+    def _append(self, kind: str, work: Mapping[str, Any], *, client: Client | None = None, once: bool = False) -> Job:
         self._check_open(kind)
         job = self._list.append(kind, work, client=client, once=once)
         try:

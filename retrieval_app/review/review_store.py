@@ -192,9 +192,7 @@ class ReviewStore:
                 elif (now.decided_at, _meaning(now)) == (step.decided_at, _meaning(decision)):
                     present += 1
             for step in steps:
-                kept = {
-                    name: one for name, one in step.by_subject().items() if name in later and last[name][0] is step
-                }
+                kept = {name: one for name, one in step.by_subject().items() if name in later and last[name][0] is step}
                 if kept:
                     _insert_step(connection, replace(step, decisions=tuple(kept.values())))
         return {"restored": len(later), "present": present, "older": len(last) - len(later) - present}

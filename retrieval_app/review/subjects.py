@@ -73,9 +73,7 @@ def find_images(images: Iterable[Subject], here: Sequence[Subject]) -> list[Subj
     found: list[Subject] = []
     for image in images:
         same = [now for now in here if now.sha256 == image.sha256 and now not in found]
-        found += sorted(same, key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))[
-            -1:
-        ]
+        found += sorted(same, key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))[-1:]
     return found
 
 

@@ -89,9 +89,7 @@ def import_gradio() -> None:
     try:
         import_module("retrieval_app.gradio_app.app")
     except ImportError as error:
-        logger.error(
-            "Gradio cannot be imported, so /gradio/ will not answer: %s; install the extra `ui` again", error
-        )
+        logger.error("Gradio cannot be imported, so /gradio/ will not answer: %s; install the extra `ui` again", error)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -101,9 +99,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise InputError(
-                f"--port {port}: already in use on {host}; choose another (0: any free one)"
-            ) from error
+            raise InputError(f"--port {port}: already in use on {host}; choose another (0: any free one)") from error
         raise InputError(f"--host {host} --port {port}: cannot listen there: {error.strerror}") from error
 
 

@@ -105,9 +105,7 @@ def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
     """Refuse a photo of too many bytes."""
     if len(data) > config.max_upload_bytes:
         limit = config.max_upload_bytes / 1024**2
-        raise InputError(
-            f"{name}: {len(data) / 1024**2:.1f} MB, at most {limit:.0f} MB are taken; use a smaller copy"
-        )
+        raise InputError(f"{name}: {len(data) / 1024**2:.1f} MB, at most {limit:.0f} MB are taken; use a smaller copy")
 
 
 def read_pixels(
@@ -125,13 +123,9 @@ def read_pixels(
     return preprocess_image(image if crop is None else crop.apply(image, name=name), preprocess)
 
 
-def encode_kept(
-    data: bytes, *, name: str, max_pixels: int, cheap_only: bool = False
-) -> tuple[bytes, tuple[int, int]]:
+def encode_kept(data: bytes, *, name: str, max_pixels: int, cheap_only: bool = False) -> tuple[bytes, tuple[int, int]]:
     """The JPEG to keep of a photo, and its (width, height)."""
-    image = decode_in_turn(
-        data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only
-    )
+    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only)
     return encode_small(image, side=KEPT_SIDE, format="JPEG", quality=_JPEG_QUALITY), image.size
 
 

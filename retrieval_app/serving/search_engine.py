@@ -296,9 +296,7 @@ class Engine:
             duplicates = await self._find_duplicates(snapshot) if query.collapse_duplicates else None
             times.mark("duplicates")
             task = SearchTask(snapshot, query, vectors, duplicates, times)
-            is_begun = upload is not None or any(
-                part.crop is not None for part in query.parts
-            )  # the model has run
+            is_begun = upload is not None or any(part.crop is not None for part in query.parts)  # the model has run
             submitted = self._workers.submit(self.searches_lane, task, timeout_s=self._left_s(), is_begun=is_begun)
             ranking = await self._wait(submitted)
         finally:

@@ -23,9 +23,7 @@ class ServingConfig:
         "Threads that decode, embed and search; 0 for one more than cores, as one of them often waits.",
         at_least=0,
     )
-    photos_waiting: int = option(
-        256, "Photos from outside that wait to be embedded; one more is refused.", at_least=1
-    )
+    photos_waiting: int = option(256, "Photos from outside that wait to be embedded; one more is refused.", at_least=1)
     searches_waiting: int = option(1024, "Searches that wait; one more is refused.", at_least=1)
     reads_waiting: int = option(1024, "Images and lists that wait to be read; one more is refused.", at_least=1)
     filters_waiting: int = option(64, "Conditions that wait to be looked up; one more is refused.", at_least=1)

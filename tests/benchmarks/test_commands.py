@@ -105,9 +105,7 @@ def test_indexing(tmp_path: Path, dataset: str, tiny_model: Path) -> None:
 
 def test_ann(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    rows = generator.normal(size=(50, 16))[generator.integers(50, size=1540)] + 0.5 * generator.normal(
-        size=(1540, 16)
-    )
+    rows = generator.normal(size=(50, 16))[generator.integers(50, size=1540)] + 0.5 * generator.normal(size=(1540, 16))
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     np.save(tmp_path / "base.npy", rows[:1500])
     np.save(tmp_path / "queries.npy", rows[1500:])
@@ -135,9 +133,7 @@ def test_serving(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
 
 def test_losses_at_scale(tmp_path: Path) -> None:
     few = ("--classes", "90", "--batch", "12", "--width", "6", "--repeats", "1", "--rounds", "1")
-    rows = run("training.losses_at_scale", tmp_path, *few, "--part", "proxy-anchor", record="record-*.json")[
-        "rows"
-    ]
+    rows = run("training.losses_at_scale", tmp_path, *few, "--part", "proxy-anchor", record="record-*.json")["rows"]
     assert set(rows) == {"ours", "the authors' formula", "pytorch-metric-learning"}
     for row in rows.values():
         assert row["seconds"]["median"] > 0

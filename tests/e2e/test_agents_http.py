@@ -79,9 +79,7 @@ def agents(team: dict[str, str], gallery: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_token_that_may_read_searches_and_decides_nothing(
-    agents: Server, team: dict[str, str], mode: str
-) -> None:
+def test_a_token_that_may_read_searches_and_decides_nothing(agents: Server, team: dict[str, str], mode: str) -> None:
     assert call(agents, team["reader"], "describe_gallery", mode)["images"] > 0
     assert call(agents, team["reader"], "search_like_image", mode, image_id=1, k=2)["result"]
     refused = call(agents, team["reader"], "decide_label", mode, **DECISION)

@@ -30,9 +30,7 @@ ROOT_PATH = "/photos"
 
 def _read_options() -> list[list[str]]:
     """The options of the servers that the page shows, but for the token's file: the tests have a token of their own."""
-    commands = re.findall(
-        r"^\$ retrieval serve gallery --token-file token (.+)$", DOCUMENT.read_text(), re.MULTILINE
-    )
+    commands = re.findall(r"^\$ retrieval serve gallery --token-file token (.+)$", DOCUMENT.read_text(), re.MULTILINE)
     return [shlex.split(options) for options in commands]
 
 
@@ -66,9 +64,7 @@ def sites(top: Server, below: Server, tmp_path_factory: pytest.TempPathFactory) 
         yield {
             "nginx": enter(run_nginx(nginx, folder / "1", server=top.port)),
             "caddy": enter(run_caddy(read_recipe("photos.caddy"), folder / "2", server=top.port)),
-            "nginx, path kept": enter(
-                run_nginx(put(nginx, location), folder / "3", server=below.port, root=ROOT_PATH)
-            ),
+            "nginx, path kept": enter(run_nginx(put(nginx, location), folder / "3", server=below.port, root=ROOT_PATH)),
             "caddy, path stripped": enter(run_caddy(caddy, folder / "6", server=below.port, root=ROOT_PATH)),
         }
 
@@ -114,9 +110,7 @@ def test_the_page_names_no_address_outside_its_path(site: Site) -> None:
 
 
 @one_of_each
-def test_a_photo_is_searched_with_and_a_large_one_is_taken_or_refused_by_its_size(
-    site: Site, photo: bytes
-) -> None:
+def test_a_photo_is_searched_with_and_a_large_one_is_taken_or_refused_by_its_size(site: Site, photo: bytes) -> None:
     hits = site.ask("POST", "/v1/search/image?k=3", body=photo, headers=BEARER).json()["hits"]
     assert [hit["rank"] for hit in hits] == [1, 2, 3]
     padded = photo + bytes(15 * 1024 * 1024)  # more than proxies take unasked

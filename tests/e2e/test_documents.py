@@ -79,9 +79,7 @@ def pack_shop(folder: Path) -> None:
     with zipfile.ZipFile(folder / "more.zip", "w") as archive:
         for path in sorted((folder / "packed").rglob("*.jpg"))[:2]:
             archive.write(path, path.name)
-    rows = [
-        f"{path},{place},example.com" for place, path in enumerate(sorted((folder / "products").rglob("*.jpg")))
-    ]
+    rows = [f"{path},{place},example.com" for place, path in enumerate(sorted((folder / "products").rglob("*.jpg")))]
     (folder / "products.csv").write_text("\n".join(["path,price,shop", *rows]))
 
 
@@ -164,9 +162,7 @@ class Servers(AbstractContextManager["Servers"]):
         self._started = (arguments, settings)
         gallery, *options = arguments
         log, token = self._folder / "server.log", settings.get("RETRIEVAL_TOKEN")
-        self._port = self._running.enter_context(
-            serve(self._folder / gallery, *options, log=log, token=token)
-        ).port
+        self._port = self._running.enter_context(serve(self._folder / gallery, *options, log=log, token=token)).port
         if token is None:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/", timeout=30) as answer:
                 assert b"app-frame" in answer.read()

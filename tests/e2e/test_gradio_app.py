@@ -111,20 +111,14 @@ def test_two_galleries_have_a_gradio_app_each_whoever_comes_first_and_neither_an
 ) -> None:
     photo = handle_file(two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path)
     with ExitStack() as stack:
-        server = stack.enter_context(
-            serve(f"one={two.path}", f"other={gallery}", log=tmp_path / "log", token=TOKEN)
-        )
+        server = stack.enter_context(serve(f"one={two.path}", f"other={gallery}", log=tmp_path / "log", token=TOKEN))
         for path in ("/g/one/gradio/", "/g/one/gradio/config"):
             assert server.get(path, Authorization="").status == 401
-        assert (
-            server.ask("POST", "/g/one/gradio/gradio_api/queue/join", headers={"Authorization": ""}).status == 401
-        )
+        assert server.ask("POST", "/g/one/gradio/gradio_api/queue/join", headers={"Authorization": ""}).status == 401
         names = ("one", "other")
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda name: server.get(f"/g/{name}/gradio/config"), names))
-        apps = [
-            stack.enter_context(connect(server, f"/g/{name}/gradio/", headers=server.headers())) for name in names
-        ]
+        apps = [stack.enter_context(connect(server, f"/g/{name}/gradio/", headers=server.headers())) for name in names]
         found = [app.predict(image=photo, image_id=None, k=500, api_name="/search") for app in (*apps, apps[0])]
         assert [len(hits) for hits in found] == [15, 19, 15]
 
@@ -141,9 +135,7 @@ def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
     expect(results.first).to_be_visible(timeout=READY_MS)
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     page.set_input_files("input[type=file]", file)
-    expect(page.get_by_text("most similar to the photo")).to_be_visible(
-        timeout=READY_MS
-    )  # it asks as it is dropped
+    expect(page.get_by_text("most similar to the photo")).to_be_visible(timeout=READY_MS)  # it asks as it is dropped
     expect(results.first).to_contain_text("1.00")
     page.get_by_label("Copies of this image").check()
     expect(results.first).to_contain_text("a copy", timeout=READY_MS)

@@ -18,9 +18,7 @@ def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
     monkeypatch.setenv("TMPDIR", str(folder))
     notebook = nbformat.read(DOCS / name, as_version=4)
-    NotebookClient(
-        notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": folder}}
-    ).execute()
+    NotebookClient(notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     return [
         "".join(output.get("text", output.get("data", {}).get("text/plain", "")) for output in cell.outputs)
         for cell in notebook.cells

@@ -97,9 +97,7 @@ def _command() -> list[str]:
     return list(json.loads(_arguments("CMD")[0]))
 
 
-def test_a_server_with_the_containers_settings_is_found_healthy_by_its_check(
-    gallery: Path, tmp_path: Path
-) -> None:
+def test_a_server_with_the_containers_settings_is_found_healthy_by_its_check(gallery: Path, tmp_path: Path) -> None:
     check = json.loads(_arguments("HEALTHCHECK")[0].partition("CMD ")[2])
     assert (check[0], check[1]) == ("python", "-c")
     options = ["--host", "0.0.0.0", "--token-file", str(tmp_path / "token"), "--access-log", "-"]

@@ -167,9 +167,7 @@ def test_the_printed_address_opens_the_page_once(browser: Browser, gallery: Path
             first.goto(address)
             first.locator("nav a[aria-current=page]").wait_for()
             assert "code" not in first.url
-            assert "code" not in first.evaluate(
-                "JSON.stringify([document.referrer, location.href, history.state])"
-            )
+            assert "code" not in first.evaluate("JSON.stringify([document.referrer, location.href, history.state])")
             second.goto(address)
             assert "has been used" in second.get_by_role("alert").inner_text()
             first.goto(address)  # as from the history
@@ -207,9 +205,7 @@ def _serve_foreign(html: str) -> Iterator[str]:
             thread.join()
 
 
-def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(
-    browser: Browser, asking: Server
-) -> None:
+def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(browser: Browser, asking: Server) -> None:
     context = browser.new_context()
     page = context.new_page()
     sign_in(page, f"{asking.url}/", TOKEN)
@@ -236,9 +232,7 @@ def test_from_the_list_of_galleries_to_those_that_are_ones_own_and_out(
     }
     galleries = [f"{one}={shutil.copytree(gallery, tmp_path / one)}" for one in ("shop", "fashion")]
     with serve(*galleries, "--tokens", str(tmp_path / "team"), log=tmp_path / "log") as server:
-        context = browser.new_context(
-            color_scheme="dark", viewport=PHONE, bypass_csp=True, reduced_motion="reduce"
-        )
+        context = browser.new_context(color_scheme="dark", viewport=PHONE, bypass_csp=True, reduced_motion="reduce")
         page, other = context.new_page(), context.new_page()
         sign_in(page, server.url, tokens["anna"])
         links = page.get_by_role("main").get_by_role("link")

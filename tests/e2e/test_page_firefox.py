@@ -71,9 +71,7 @@ def test_the_other_views_are_used_by_key_dark_and_as_narrow_as_a_phone(open_visi
     for key, decided in (("a", 1), ("u", 0)):
         visit.page.keyboard.press(key)
         expect(panel.get_by_text(re.compile(rf"^{decided} of \d+ decided"))).to_be_visible()
-        visit.wait_until(
-            lambda decided=decided: bool(visit.ask(f"images/{first['id']}")["decision"]) == bool(decided)
-        )
+        visit.wait_until(lambda decided=decided: bool(visit.ask(f"images/{first['id']}")["decision"]) == bool(decided))
     assert visit.fits_its_width()
     visit.open_view("map").get_by_role("application").focus()
     visit.page.keyboard.press("+")

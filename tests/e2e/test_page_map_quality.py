@@ -44,9 +44,7 @@ def draw_round(visit: Visit, panel: Locator, *, share: float = 1.0) -> None:
     mouse.up()
 
 
-def test_the_map_names_what_the_mouse_is_over_and_a_click_opens_it(
-    visit: Visit, page_gallery: PageGallery
-) -> None:
+def test_the_map_names_what_the_mouse_is_over_and_a_click_opens_it(visit: Visit, page_gallery: PageGallery) -> None:
     panel = visit.open_view("map")
     layout = visit.ask("map")
     assert sorted(layout["ids"]) == sorted(page_gallery.ids.values())
@@ -81,9 +79,7 @@ def test_a_line_drawn_round_images_leads_to_them(visit: Visit, page_gallery: Pag
     count = int(re.match(r"(\d+) image", chosen.inner_text())[1])
     assert 0 < count < 243
     layout = visit.ask("map")
-    left = {
-        image for image, x in zip(layout["ids"], layout["x"], strict=True) if x < sorted(layout["x"])[count // 2]
-    }
+    left = {image for image, x in zip(layout["ids"], layout["x"], strict=True) if x < sorted(layout["x"])[count // 2]}
     chosen.get_by_role("link", name="Show them").click()
     expect(page.get_by_role("heading", name=f"{count} chosen images")).to_be_visible()
     assert len(visit.address["ids"][0].split(",")) == count

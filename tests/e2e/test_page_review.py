@@ -120,9 +120,7 @@ def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) 
     expect(row_of(panel, first).get_by_role("button", name="→ cape & <i>hood</i>")).to_be_visible()
     assert visit.address["state"] == ["decided"]
     press_show(panel, "All")
-    every = panel.get_by_role(
-        "button", name=re.compile(r"^All \d+")
-    )  # how many changes as decisions are learnt from
+    every = panel.get_by_role("button", name=re.compile(r"^All \d+"))  # how many changes as decisions are learnt from
     expect(every).to_have_attribute("aria-pressed", "true")
     expect(row_of(panel, first)).to_be_visible()
 

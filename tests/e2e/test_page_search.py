@@ -381,9 +381,7 @@ def test_an_address_of_a_picture_is_searched_with_and_one_of_this_machine_is_ref
         visit.leave()
 
 
-def test_a_ranking_is_semantic_until_copies_are_asked_for(
-    two: Gallery, open_visit: OpenVisit, tmp_path: Path
-) -> None:
+def test_a_ranking_is_semantic_until_copies_are_asked_for(two: Gallery, open_visit: OpenVisit, tmp_path: Path) -> None:
     with serve(two.path, log=tmp_path / "log") as server:
         visit = open_visit(server=server)
         own = int(two.ids[0])

@@ -64,18 +64,14 @@ def test_every_view_opens_from_its_address_and_says_what_a_gallery_is_too_small_
     visit.leave()
 
 
-NO_STORAGE = (
-    "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
-)
+NO_STORAGE = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
     """The server of a gallery with twelve images of three labels."""
     folder = tmp_path_factory.mktemp("small")
-    build_gallery(
-        model_path=tiny_model, sources=[draw_folder(folder / "photos", per_class=4)], out=folder / "gallery"
-    )
+    build_gallery(model_path=tiny_model, sources=[draw_folder(folder / "photos", per_class=4)], out=folder / "gallery")
     with serve(folder / "gallery", log=folder / "log") as server:
         yield server
 
@@ -115,9 +111,7 @@ def test_a_browser_that_keeps_nothing_shows_the_page_all_the_same(newcomer: Visi
     newcomer.leave()
 
 
-def test_what_is_still_computed_says_how_far_it_is_and_opens_by_itself(
-    open_visit: OpenVisit, small: Server
-) -> None:
+def test_what_is_still_computed_says_how_far_it_is_and_opens_by_itself(open_visit: OpenVisit, small: Server) -> None:
     visit = open_visit(server=small)
     progress = {"done": 0, "total": 0}
 

@@ -155,9 +155,7 @@ def test_large_pictures_that_come_at_once_take_turns(gallery: Path, tmp_path: Pa
     with serve(gallery, log=tmp_path / "log") as server:
         before = server.resident_bytes()
         with ThreadPoolExecutor(8) as pool:
-            statuses = list(
-                pool.map(lambda photo: server.ask("POST", "/v1/photos", body=photo).status, photos * 4)
-            )
+            statuses = list(pool.map(lambda photo: server.ask("POST", "/v1/photos", body=photo).status, photos * 4))
         assert set(statuses) <= {201, 503}
         assert 201 in statuses
         assert server.most_resident_bytes() - before < 1400 * MEBIBYTE

@@ -249,9 +249,7 @@ LOOK = """() => ({
 
 
 @pytest.mark.browser
-def test_a_browser_runs_nothing_of_a_hostile_gallery(
-    server: Server, images: dict[str, int], tmp_path: Path
-) -> None:
+def test_a_browser_runs_nothing_of_a_hostile_gallery(server: Server, images: dict[str, int], tmp_path: Path) -> None:
     ids = list(images.values())
     (tmp_path / f"{IMG}.png").write_bytes(write_polyglots()["png.svg"])
     token = server.ask("POST", f"/v1/photos?name={quote(IMG)}", body=write_polyglots()["gif.html"]).json()["photo"]

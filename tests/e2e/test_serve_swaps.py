@@ -174,6 +174,4 @@ def test_the_end_answers_what_is_under_way_and_frees_the_port(images: Path) -> N
 
 def _count_waiting(answer: Answer) -> int:
     lines = answer.body.decode().splitlines()
-    return int(
-        float(next(line for line in lines if line.startswith('retrieval_waiting{lane="photos"}')).split()[1])
-    )
+    return int(float(next(line for line in lines if line.startswith('retrieval_waiting{lane="photos"}')).split()[1]))

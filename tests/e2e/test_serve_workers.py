@@ -43,9 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
 @contextmanager
 def serve_by_two(images: Path, *options: str) -> Iterator[Server]:
     """A server of two workers."""
-    with serve(
-        images.parent / "gallery", "--workers", "2", *options, log=images.parent / "log", token=TOKEN
-    ) as server:
+    with serve(images.parent / "gallery", "--workers", "2", *options, log=images.parent / "log", token=TOKEN) as server:
         wait_for_workers(server)
         yield server
 
@@ -130,11 +128,7 @@ def swap_whoever_lives(server: Server, number: int) -> None:
 def wait_for_version(server: Server, number: int) -> None:
     """Until all processes serve it, as ten answers in a row say."""
     name = f"{number:06d}"
-    wait(
-        lambda: all(
-            ask_until_answered(server, "GET", "/v1/ready").json().get("version") == name for _ in range(10)
-        )
-    )
+    wait(lambda: all(ask_until_answered(server, "GET", "/v1/ready").json().get("version") == name for _ in range(10)))
 
 
 def test_only_connections_of_a_killed_worker_are_cut_while_versions_come_and_go(images: Path) -> None:

@@ -70,9 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, asked: Server) -> Path:
 
 def find_command(start: str) -> list[str]:
     """The words of the page's command that starts so, after that."""
-    [line] = [
-        line for line in commands_in(PAGE_OF_API.read_text(encoding="utf-8")) if line.startswith(f"{start} ")
-    ]
+    [line] = [line for line in commands_in(PAGE_OF_API.read_text(encoding="utf-8")) if line.startswith(f"{start} ")]
     return shlex.split(line.removeprefix(start))
 
 

@@ -116,9 +116,7 @@ def test_a_run_trains_resumes_audits_exports_and_is_searched(
 ) -> None:  # fmt: skip
     config = make_config(backbone=name, view=view, pooling=pooling, **sizes(view))
     report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures)
-    again = train(
-        pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures, resume=True
-    )
+    again = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures, resume=True)
     assert again == report
     run = RunFolder.open(tmp_path / "run")
     assert run.preprocess() == preprocess_for(name, **sizes(view), view=view)

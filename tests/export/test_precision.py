@@ -117,9 +117,7 @@ def test_nothing_is_written_where_it_costs_too_much(tiny_model: Path, tmp_path: 
 
 def test_of_two_outputs_the_one_that_loses_more_counts(tmp_path: Path) -> None:
     model = write_two_output_model(tmp_path / "two.onnx")
-    report = lower_precision(
-        as_report(model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=1
-    )
+    report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=1)
     written = Embedder(tmp_path / "int8.onnx").contract
     assert written.copy_dim > 0
     assert written.measured == report.measured
@@ -133,9 +131,7 @@ def test_recall_and_centred_cosine_are_what_their_names_say() -> None:
     labels = random.integers(3, size=30)
     hits = 0
     for row in range(30):
-        best = max(
-            (other for other in range(30) if other != row), key=lambda other: float(found[row] @ found[other])
-        )
+        best = max((other for other in range(30) if other != row), key=lambda other: float(found[row] @ found[other]))
         hits += labels[best] == labels[row]
     assert recall_at_1(found, labels) == pytest.approx(hits / 30)
     middle = expected.astype(np.float64).mean(axis=0)
@@ -147,12 +143,8 @@ def test_recall_and_centred_cosine_are_what_their_names_say() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_measured_on_its_own_images(
-    finished_run: FinishedRun, exported: ExportReport, tmp_path: Path
-) -> None:
-    report = export_run(
-        finished_run.path, tmp_path / "int8.onnx", ExportConfig(precision="int8", max_recall_drop=1)
-    )
+def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, exported: ExportReport, tmp_path: Path) -> None:
+    report = export_run(finished_run.path, tmp_path / "int8.onnx", ExportConfig(precision="int8", max_recall_drop=1))
     assert report.measured is not None
     assert report.measured.images >= 16
     assert report.measured.centred_cosine > 0.7  # of random weights

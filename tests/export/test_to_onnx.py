@@ -93,15 +93,10 @@ def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportRepor
     model = onnx.load(exported.model)
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     constants = [
-        tuple(attribute.t.dims)
-        for node in model.graph.node
-        for attribute in node.attribute
-        if attribute.HasField("t")
+        tuple(attribute.t.dims) for node in model.graph.node for attribute in node.attribute if attribute.HasField("t")
     ]
     every_shape = {*shapes.values(), *constants}
-    assert not [
-        name for name in shapes for word in ("confiden", "prox", "reduce", "classify") if word in name.lower()
-    ]
+    assert not [name for name in shapes for word in ("confiden", "prox", "reduce", "classify") if word in name.lower()]
     proxies, hidden, classify = (4, 8), (16, 512), (4, 16)
     for shape in (proxies, hidden, classify):
         assert shape not in every_shape
@@ -112,9 +107,7 @@ def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportRepor
     )
 
 
-def test_the_file_says_nothing_of_the_machine_that_wrote_it(
-    exported: ExportReport, finished_run: FinishedRun
-) -> None:
+def test_the_file_says_nothing_of_the_machine_that_wrote_it(exported: ExportReport, finished_run: FinishedRun) -> None:
     data = Path(exported.model).read_bytes()
     for word in (str(Path.cwd()), str(finished_run.path), str(Path.home()) + "/", "site-packages", ".py"):
         assert word.encode() not in data
@@ -211,9 +204,7 @@ def test_rows_that_are_not_finite_and_of_unit_norm_are_refused_and_leave_the_pre
 
 
 @pytest.mark.parametrize("name", ["model", "model.onnx.txt", "folder.onnx"])
-def test_an_output_that_is_no_onnx_file_name_is_refused(
-    finished_run: FinishedRun, tmp_path: Path, name: str
-) -> None:
+def test_an_output_that_is_no_onnx_file_name_is_refused(finished_run: FinishedRun, tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(InputError, match=r"expected the name of a file that ends in \.onnx"):
         export_run(finished_run.path, tmp_path / name)
@@ -249,9 +240,7 @@ def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache
         export_run(run, tmp_path / "model.onnx")
 
 
-def _export_untrained(
-    out: Path, cache: Path, *, whiten: Path | None = None, embedding_dim: int = 8
-) -> ExportReport:
+def _export_untrained(out: Path, cache: Path, *, whiten: Path | None = None, embedding_dim: int = 8) -> ExportReport:
     whitening = {} if whiten is None else {"whiten": whiten, "embedding_dim": embedding_dim, "cache": cache}
     return export_untrained(out, ExportConfig(BACKBONE, "none", resize=40, crop=32, **whitening))
 
@@ -303,9 +292,7 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
 
 def _embed_photos(model: Path, pictures: Path) -> np.ndarray:
     embedder = Embedder(model)
-    return embedder.embed_batch(
-        np.stack([read_pixels(embedder, path) for path in sorted(pictures.rglob("*.jpg"))])
-    )
+    return embedder.embed_batch(np.stack([read_pixels(embedder, path) for path in sorted(pictures.rglob("*.jpg"))]))
 
 
 @pytest.mark.slow

@@ -25,15 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the fuzzers in turn, each for its share of the time; 1 where one found a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="for all of them together (120)")
-    parser.add_argument(
-        "--only", action="append", choices=FUZZERS, help="this fuzzer; can be given more than once"
-    )
+    parser.add_argument("--only", action="append", choices=FUZZERS, help="this fuzzer; can be given more than once")
     parser.add_argument("--seed", type=int, help="of every case (drawn, and shown)")
     parser.add_argument("--first", type=int, default=0, help="number of the first case (0)")
     parser.add_argument("--cases", type=int, help="of each fuzzer, at most")
-    parser.add_argument(
-        "--keep", type=Path, default=Path("build/fuzz"), help="where failing inputs go (build/fuzz)"
-    )
+    parser.add_argument("--keep", type=Path, default=Path("build/fuzz"), help="where failing inputs go (build/fuzz)")
     options = parser.parse_args(arguments)
     switch_off_telemetry()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed

@@ -62,9 +62,7 @@ class Message:
     kind: str = "application/json"
 
     def __bytes__(self) -> bytes:
-        length = (
-            f"\r\nContent-Type: {self.kind}\r\nContent-Length: {len(self.body)}" if self.method == "POST" else ""
-        )
+        length = f"\r\nContent-Type: {self.kind}\r\nContent-Length: {len(self.body)}" if self.method == "POST" else ""
         head = f" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close{length}\r\n\r\n"
         return self.method.encode() + b" " + self.target + head.encode() + self.body
 
@@ -120,9 +118,7 @@ class RequestAttack:
         if answer and not found:
             raise FaultError(f"answered what is no HTTP: {answer[:300]!r}", content=request, suffix=".http")
         if self._server.process.poll() is not None:
-            raise FaultError(
-                f"the server ended: {self._server.process.returncode}", content=request, suffix=".http"
-            )
+            raise FaultError(f"the server ended: {self._server.process.returncode}", content=request, suffix=".http")
         return str(status) if found else "no answer"
 
     def check(self) -> None:
@@ -139,9 +135,7 @@ class RequestAttack:
             problem = f"it is not ready: {ready.status} {ready.body[:300]!r}"
         if problem:
             content = json.dumps([each.decode("latin-1") for each in self._lately]).encode()
-            raise FaultError(
-                f"after the last {len(self._lately)} requests: {problem}", content=content, suffix=".json"
-            )
+            raise FaultError(f"after the last {len(self._lately)} requests: {problem}", content=content, suffix=".json")
 
     def _send(self, request: bytes) -> bytes:
         received = b""
@@ -159,8 +153,6 @@ class RequestAttack:
 @contextmanager
 def attack_server(folder: Path) -> Iterator[RequestAttack]:
     """A server over sixty images."""
-    build(
-        draw_folder(folder / "images", per_class=20), folder / "gallery", write_tiny_model(folder / "model.onnx")
-    )
+    build(draw_folder(folder / "images", per_class=20), folder / "gallery", write_tiny_model(folder / "model.onnx"))
     with serve(folder / "gallery", "--writable", log=folder / "log", token=TOKEN) as server:
         yield RequestAttack(server)

@@ -84,9 +84,7 @@ def png_of_chunks(count: int, *, name: bytes, body: bytes = b"") -> bytes:
     """An image of 8 x 8 pixels with many chunks before it."""
     header = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)
     one = png([(name, body)])[8:]
-    return (
-        png([(b"IHDR", header)]) + one * count + png([(b"IDAT", zlib.compress(bytes(9 * 8))), (b"IEND", b"")])[8:]
-    )
+    return png([(b"IHDR", header)]) + one * count + png([(b"IDAT", zlib.compress(bytes(9 * 8))), (b"IEND", b"")])[8:]
 
 
 def png_of_prefixes(count: int) -> bytes:
@@ -115,9 +113,7 @@ def directory_of_numbers(count: int, size_bytes: int, *, kind: int) -> bytes:
     """A directory whose tags all have the same bytes for their value; its first is the orientation."""
     start = 8 + 2 + 12 * count + 4
     values = size_bytes // {_SHORT: 2, _RATIONAL: 8}[kind]
-    entries = (
-        struct.pack("<HHLL", number, kind, values, start) for number in (0x112, *range(0x9000, 0x8FFF + count))
-    )
+    entries = (struct.pack("<HHLL", number, kind, values, start) for number in (0x112, *range(0x9000, 0x8FFF + count)))
     return b"II*\0" + struct.pack("<LH", 8, count) + b"".join(entries) + bytes(4) + b"\3\0\0\0" * (size_bytes // 4)
 
 

@@ -65,8 +65,7 @@ def split_rows(vectors: np.ndarray, ids: np.ndarray, *, ends: Sequence[int]) -> 
     """Shards of these rows, each up to one of the ends."""
     starts = [0, *ends]
     return [
-        VectorRows(ids[start:end], vectors[start:end])
-        for start, end in zip(starts, [*ends, len(ids)], strict=True)
+        VectorRows(ids[start:end], vectors[start:end]) for start, end in zip(starts, [*ends, len(ids)], strict=True)
     ]
 
 

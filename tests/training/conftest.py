@@ -39,9 +39,7 @@ def make_config(**changes: Any) -> TrainConfig:
         "embedding_dim": 8, "head_epochs": 4, "head_batch_size": 16, "holdout": False, "head_eval_every": 2,
     }  # fmt: skip
     top = {"backbone": BACKBONE, "weights": "none", "recipe": "spa-paper"} | changes
-    idle = {name for name, _ in unused_options(resolve(**top))} | (
-        {"head_epochs"} if "head_steps" in top else set()
-    )
+    idle = {name for name, _ in unused_options(resolve(**top))} | ({"head_epochs"} if "head_steps" in top else set())
     return resolve(**{name: value for name, value in quick.items() if name not in idle} | top)
 
 
@@ -54,9 +52,7 @@ def all_options() -> dict[str, dataclasses.Field[Any]]:
 
 def make_machine(cache: Path, **changes: Any) -> Machine:
     """One CPU thread of decoding, float32 features."""
-    return Machine(
-        **({"cache": cache, "device": torch.device("cpu"), "workers": 1, "precision": "float32"} | changes)
-    )
+    return Machine(**({"cache": cache, "device": torch.device("cpu"), "workers": 1, "precision": "float32"} | changes))
 
 
 def draw_over(root: Path) -> Path:

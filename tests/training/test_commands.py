@@ -117,9 +117,7 @@ def test_options_come_from_a_file_and_the_command_line_goes_before(pictures, opt
     (tmp_path / "mine.toml").write_text("batchsize = 9", encoding="utf-8")
     capsys.readouterr()
     assert _train(*where, "--config", tmp_path / "mine.toml") == 1
-    assert "mine.toml: batchsize: no such option; did you mean batch-size?" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    assert "mine.toml: batchsize: no such option; did you mean batch-size?" in " ".join(capsys.readouterr().err.split())
 
 
 RUN = ("--out", "run", "--cache", "cache", *EVERY_METHOD)
@@ -172,9 +170,7 @@ def test_the_cache_lies_where_the_user_keeps_caches(monkeypatch, tmp_path) -> No
 
 
 @pytest.mark.parametrize("method", ["spa", "triplet", "pca"])
-def test_every_kind_of_method_trains_from_the_command_line(
-    pictures, other_pictures, options, method, capsys
-) -> None:
+def test_every_kind_of_method_trains_from_the_command_line(pictures, other_pictures, options, method, capsys) -> None:
     given = ("--val", other_pictures, "--method", method, "--json")
     short = () if method in RIVALS else ("--head-epochs", "1")
     assert _train(pictures, *options[:4], *EVERY_METHOD, *short, *given) == 0

@@ -47,9 +47,7 @@ def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, 
 )
 def test_every_kind_of_loss_and_a_time_budget_keep_to_the_device(trainer: Trainer, changes) -> None:
     with PretendedGpu():
-        report = trainer(
-            config=network_config(**changes), machine=make_machine(trainer.cache, device=GPU, workers=2)
-        )
+        report = trainer(config=network_config(**changes), machine=make_machine(trainer.cache, device=GPU, workers=2))
     assert report["finetuning"] is not None
 
 
@@ -58,9 +56,7 @@ def test_a_gpu_without_memory_ends_the_run_in_words(trainer: Trainer, monkeypatc
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
 
     monkeypatch.setattr("training.run.finetuning.fit.backward_in_chunks", refuse)
-    with pytest.raises(
-        RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --micro-ba"
-    ):
+    with pytest.raises(RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --micro-ba"):
         trainer(config=network_config())
 
 

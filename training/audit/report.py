@@ -88,9 +88,7 @@ def summarise_audit(report: AuditReport) -> dict[str, Any]:
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "classes": [asdict(found) for found in report.classes],
         "pairs": [asdict(found) for found in report.pairs],
-        "confused_classes": [
-            {"labels": [one, two], "images": images} for one, two, images in report.confused_classes
-        ],
+        "confused_classes": [{"labels": [one, two], "images": images} for one, two, images in report.confused_classes],
     }
 
 

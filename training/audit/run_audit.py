@@ -88,9 +88,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         classes=tuple(sorted(noise, key=lambda noisy: -noisy.noise_rate)),
         pairs=_pair_noise(errors, counts=counts, classes=classes),
         noise_rate=float(counts @ errors.rates / len(images)),
-        confused_classes=tuple(
-            (classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes
-        ),
+        confused_classes=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes),
         is_lower_bound=run.has_trained_network(),
     )
 

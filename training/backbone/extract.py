@@ -190,9 +190,7 @@ def _read_listing(path: Path) -> list[str]:
     try:
         hashes = json.loads(path.read_text(encoding="ascii"))
     except ValueError as error:
-        raise InputError(
-            f"{path}: the feature cache is damaged ({error}); delete this file and run again"
-        ) from error
+        raise InputError(f"{path}: the feature cache is damaged ({error}); delete this file and run again") from error
     if not isinstance(hashes, list):
         raise InputError(f"{path}: the feature cache is damaged (no list); delete this file and run again")
     return hashes

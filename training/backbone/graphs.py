@@ -94,9 +94,7 @@ def serialize_model(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
         told = str(error).partition("\n")[0]
-        raise NoGraphError(
-            f"torch writes --backbone {contract.backbone} as a graph that is no ONNX: {told}"
-        ) from error
+        raise NoGraphError(f"torch writes --backbone {contract.backbone} as a graph that is no ONNX: {told}") from error
     return add_checksum(proto.SerializeToString())
 
 
@@ -191,9 +189,7 @@ def _write(extractor: Extractor) -> bytes:
 def compute_by_graph(extractor: Extractor, runtime: str, graph: ModelFile) -> Extractor:
     """The extractor computed by a runtime, on all cores or on as many as torch may use."""
     threads = torch.get_num_threads()  # torchrun gives each of several processes its share
-    return extractor.computed_by(
-        open_graph(graph, runtime, threads=None if threads >= usable_cores() else threads)
-    )
+    return extractor.computed_by(open_graph(graph, runtime, threads=None if threads >= usable_cores() else threads))
 
 
 def open_graph(graph: ModelFile, runtime: str, *, threads: int | None = None) -> InferenceBackend:

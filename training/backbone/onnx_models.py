@@ -242,9 +242,7 @@ def _find_file(name: str) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
     except ImportError as error:
-        raise MissingDependencyError(
-            package="huggingface-hub", extra="hub", purpose=f"--backbone {name}"
-        ) from error
+        raise MissingDependencyError(package="huggingface-hub", extra="hub", purpose=f"--backbone {name}") from error
     wanted = [f"{folder}{file}" for file in _HUB_FILES for folder in ("onnx/", "")]
     try:
         with hushed_library():
@@ -253,9 +251,7 @@ def _find_file(name: str) -> Path:
                 allow_patterns=[*wanted, *(f"{file}_data" for file in wanted), PREPROCESSOR],
             )
     except RepositoryNotFoundError as error:
-        raise InputError(
-            f"--backbone {name}: the Hugging Face Hub has no such repository, or it is private"
-        ) from error
+        raise InputError(f"--backbone {name}: the Hugging Face Hub has no such repository, or it is private") from error
     except (HfHubHTTPError, HFValidationError, OSError, RuntimeError, ValueError) as error:
         raise InputError(
             f"--backbone {name}: it could not be downloaded ({_first_line(error)}); download its ONNX file on a "
@@ -311,9 +307,7 @@ def _find_input(proto: onnx.ModelProto, path: Path) -> _ImageInput:
     shape, number = _shape(value), value.type.tensor_type.elem_type
     if number not in _NUMBERS or len(shape) != 4:
         kind = TensorProto.DataType.Name(number).lower()
-        raise InputError(
-            f"{shown}: its input {told} of {kind} takes no images: expected (N, 3, H, W) or (N, H, W, 3)"
-        )
+        raise InputError(f"{shown}: its input {told} of {kind} takes no images: expected (N, 3, H, W) or (N, H, W, 3)")
     if shape[1] != 3 and shape[3] != 3:
         raise InputError(
             f"{shown}: its input {told} does not say where its three channels are: expected (N, 3, H, W) or "
@@ -354,9 +348,7 @@ def _read_preprocessor(path: Path | None) -> dict[str, Any]:
         if "pretrained_cfg" in values or "input_size" in values:
             return _read_timm(values.get("pretrained_cfg", values))
         if not any(name in values for name in ("image_mean", "do_normalize", "crop_size", "size")):
-            raise InputError(
-                f"{shown}: it says nothing of images (no image_mean, size or crop_size): another file?"
-            )
+            raise InputError(f"{shown}: it says nothing of images (no image_mean, size or crop_size): another file?")
         return _read_transformers(values)
     except InputError:
         raise
@@ -430,12 +422,8 @@ def _bring_into_form(
             continue
         if found.shape == expected.shape and _lowest_cosine(found, expected) >= _MIN_COSINE:
             return made
-        problem = (
-            f"cosine {_lowest_cosine(found, expected):.4f}" if found.shape == expected.shape else "other shapes"
-        )
-    raise InputError(
-        f"{shown}: wrapped, it does not give what it gave ({problem}); export it with a dynamic batch"
-    )
+        problem = f"cosine {_lowest_cosine(found, expected):.4f}" if found.shape == expected.shape else "other shapes"
+    raise InputError(f"{shown}: wrapped, it does not give what it gave ({problem}); export it with a dynamic batch")
 
 
 def _draw_images(image: _ImageInput, side: int) -> Floats:
@@ -452,9 +440,7 @@ def _run_original(session: Any, image: _ImageInput, pixels: Floats, shown: str) 
     given = (pixels.transpose(0, 2, 3, 1) if image.channels_last else pixels).astype(_NUMBERS[image.number])
     names = [value.name for value in session.get_outputs() if "float" in value.type]
     size = image.batch or len(given)
-    batches = [
-        np.resize(given[start : start + size], (size, *given.shape[1:])) for start in range(0, len(given), size)
-    ]
+    batches = [np.resize(given[start : start + size], (size, *given.shape[1:])) for start in range(0, len(given), size)]
     try:
         parts = [session.run(names, {image.name: np.ascontiguousarray(batch)}) for batch in batches]
     except _ERRORS as error:

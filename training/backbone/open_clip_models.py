@@ -51,9 +51,7 @@ def find_open_clip_model(name: str) -> OpenClipModel:
     config = open_clip.get_model_config(model) if model in open_clip.list_models() else None
     if config is None:
         close = ", ".join(difflib.get_close_matches(model, open_clip.list_models(), n=3)) or "ViT-B-32, ViT-L-14"
-        raise InputError(
-            f"--backbone open_clip:{name}: {model!r} is no model of open_clip; similar names: {close}"
-        )
+        raise InputError(f"--backbone open_clip:{name}: {model!r} is no model of open_clip; similar names: {close}")
     tags = open_clip.list_pretrained_tags_by_model(model)
     if tag and not open_clip.is_pretrained_cfg(model, tag):
         raise InputError(
@@ -62,9 +60,7 @@ def find_open_clip_model(name: str) -> OpenClipModel:
         )
     size = config["vision_cfg"].setdefault("image_size", 224)
     if not isinstance(size, int):
-        raise InputError(
-            f"--backbone open_clip:{name} takes images of {size}; images are square here: choose another"
-        )
+        raise InputError(f"--backbone open_clip:{name} takes images of {size}; images are square here: choose another")
     known = [open_clip.get_pretrained_cfg(model, one) for one in ([tag] if tag else tags)]
     if tag and bool(known[0].get("quick_gelu")) != bool(config.get("quick_gelu")):
         other = model.removesuffix("-quickgelu") if config.get("quick_gelu") else f"{model}-quickgelu"
@@ -139,9 +135,7 @@ def _load_file(tower: nn.Module, path: Path, *, model: str) -> None:
     whole = any(key.startswith("visual.") for key in state)
     of_tower = {key: value for key, value in state.items() if key.startswith("visual.") or not whole}
     of_tower = {f"visual.{key.removeprefix('visual.')}": value for key, value in of_tower.items()}
-    with suppress(
-        RuntimeError, TypeError, ValueError
-    ):  # what cannot be resampled has another shape, which is told
+    with suppress(RuntimeError, TypeError, ValueError):  # what cannot be resampled has another shape, which is told
         resize_pos_embed(of_tower, SimpleNamespace(visual=tower))
     own = {key.removeprefix("visual."): value for key, value in of_tower.items()}
     load_weights(tower, own, path=path, of=f"the vision tower of open_clip's {model}")

@@ -20,9 +20,7 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
     """Model without its classifier, and the width of its features; arguments as in `load_backbone`."""
     config = find_timm_config(name)
     if weights == "pretrained" and not config.has_weights:
-        known = (
-            ", ".join(timm.list_models(f"{config.architecture}.*", pretrained=True)) or "none of this architecture"
-        )
+        known = ", ".join(timm.list_models(f"{config.architecture}.*", pretrained=True)) or "none of this architecture"
         raise InputError(f"timm has no weights of {name}, but {known}; name one, or --weights FILE")
     sizes = {"img_size": side} if side not in (None, config.input_size[-1]) and config.fixed_input_size else {}
     try:
@@ -43,9 +41,7 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
     return module, int(width)
 
 
-def _as_timm_has_them(
-    state: dict[str, Tensor], module: nn.Module, *, name: str, path: Path
-) -> Mapping[str, Tensor]:
+def _as_timm_has_them(state: dict[str, Tensor], module: nn.Module, *, name: str, path: Path) -> Mapping[str, Tensor]:
     """Tensors of a file by today's names, with positions resampled, by the architecture's own filter."""
     home = import_module(timm.model_entrypoint(name.partition(".")[0]).__module__)
     convert = getattr(home, "checkpoint_filter_fn", None)
@@ -70,10 +66,7 @@ def find_timm_config(model: str) -> Any:
                 f"--backbone timm:{model}: a run is rebuilt by its architecture's name alone, not from {source}; "
                 "name that (timm.list_models()), and the file: --weights FILE"
             )
-        close = (
-            ", ".join(difflib.get_close_matches(name, timm.list_models(), n=3))
-            or "resnet50, vit_small_patch16_224"
-        )
+        close = ", ".join(difflib.get_close_matches(name, timm.list_models(), n=3)) or "resnet50, vit_small_patch16_224"
         raise InputError(f"--backbone timm:{model} is no model of timm {timm.__version__}; similar names: {close}")
     try:
         config = timm.get_pretrained_cfg(model)

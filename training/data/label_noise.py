@@ -102,9 +102,7 @@ def _read_parents(path: Path) -> tuple[dict[str, str], dict[str, int]]:
             rows = csv.DictReader(file)
             columns = rows.fieldnames or []
             if not {"class", "parent"} <= set(columns):
-                raise InputError(
-                    f"{_shown(path)}: expected a header with the columns class,parent; found {columns}"
-                )
+                raise InputError(f"{_shown(path)}: expected a header with the columns class,parent; found {columns}")
             for row in rows:
                 node, parent = (row["class"] or "").strip(), (row["parent"] or "").strip()
                 where = f"{_shown(path)}, line {rows.line_num}"

@@ -280,15 +280,11 @@ def load_webvision(root: Path) -> Protocol:
 
     def list_split(names: Sequence[str], classes: range, *, places: Sequence[str], archive: str) -> list[Record]:
         form = "image_name class_number"
-        rows = [
-            row for name in names for row in download.read_rows(name, (str, int), form=form) if row[1] in classes
-        ]
+        rows = [row for name in names for row in download.read_rows(name, (str, int), form=form) if row[1] in classes]
         base = download.locate([name for name, _ in rows], places=places, archive=archive)
         return [Record(base / name, synsets[number]) for name, number in rows]
 
-    train = list_split(
-        WEB_LISTS, range(WEB_TRAINING), places=WEB_TRAIN_PLACES, archive="WebVision's training images"
-    )
+    train = list_split(WEB_LISTS, range(WEB_TRAINING), places=WEB_TRAIN_PLACES, archive="WebVision's training images")
     val = "val_filelist.txt" if (download.folder / "val_filelist.txt").is_file() else "info/val_filelist.txt"
     test = list_split(
         [val], range(WEB_TRAINING, WEB_CLASSES), places=WEB_VAL_PLACES, archive="WebVision's validation images"

@@ -155,7 +155,5 @@ def fit_copy_head(
         schedule.step()
         progress(step + 1, steps)
     if not torch.isfinite(loss):
-        raise RunError(
-            "the training of the output `copy` diverged; leave out --copy-head, or take another backbone"
-        )
+        raise RunError("the training of the output `copy` diverged; leave out --copy-head, or take another backbone")
     return head.eval().requires_grad_(False)

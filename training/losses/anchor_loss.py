@@ -245,9 +245,7 @@ class _Side:
         self._by_unit.addmm_(powers, directions.mul_(shares[:, None]))
         return gradient
 
-    def _add_values(
-        self, logits: Tensor, places: Tensor | slice, *, weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _add_values(self, logits: Tensor, places: Tensor | slice, *, weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, c) powers and (c,) shares: the gradient of log(1 + sum) by a logit is factor x power x share."""
         has_columns = self._columns.ndim > 0
         offsets = self._columns[places] if has_columns else self._columns

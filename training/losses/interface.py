@@ -141,9 +141,7 @@ class ProxyLoss(MetricLoss):
     def __init__(
         self, options: Any, *, class_count: int, embedding_dim: int, generator: torch.Generator, **others: Any
     ) -> None:
-        super().__init__(
-            options, class_count=class_count, embedding_dim=embedding_dim, generator=generator, **others
-        )
+        super().__init__(options, class_count=class_count, embedding_dim=embedding_dim, generator=generator, **others)
         self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
 
     def start_at(self, means: Tensor) -> None:

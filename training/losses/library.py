@@ -78,9 +78,7 @@ class SoftTriple(LibraryLoss):
         seed = int(torch.randint(2**63 - 1, (), generator=sizes["generator"]))
         with torch.random.fork_rng(devices=[]):  # lend it a global generator, and leave that as it was
             torch.default_generator.manual_seed(seed)
-            return getattr(library, self.kind)(
-                num_classes=sizes["class_count"], embedding_size=sizes["embedding_dim"]
-            )
+            return getattr(library, self.kind)(num_classes=sizes["class_count"], embedding_size=sizes["embedding_dim"])
 
 
 class NormSoftmax(SoftTriple):

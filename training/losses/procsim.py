@@ -31,9 +31,7 @@ def otsu_threshold(losses: Tensor) -> Tensor:
     smallest threshold wins. Sorted prefix sums: O(B log B), in float64. `losses` are (B,), B >= 4.
     """
     if len(losses) < MIN_BATCH:
-        raise ValueError(
-            f"a threshold between clean and noisy losses needs {MIN_BATCH} of them, got {len(losses)}"
-        )
+        raise ValueError(f"a threshold between clean and noisy losses needs {MIN_BATCH} of them, got {len(losses)}")
     sorted_ = losses.double().sort().values
     midpoints = (sorted_[1:-2] + sorted_[2:-1]) / 2
     centred = sorted_ - sorted_.mean()  # keeps the sums of squares from cancelling
@@ -83,9 +81,7 @@ class ProcSim(ProxyLoss):
         generator: torch.Generator,
         **others: Any,
     ) -> None:
-        super().__init__(
-            options, class_count=class_count, embedding_dim=embedding_dim, generator=generator, **others
-        )
+        super().__init__(options, class_count=class_count, embedding_dim=embedding_dim, generator=generator, **others)
         if options.omega > 0 and self.guidance is None:
             raise ValueError("omega weighs the language-guidance term, which needs similarities: pass guidance")
         if options.procsim_base == "proxy-nca":
@@ -97,9 +93,7 @@ class ProcSim(ProxyLoss):
         """() loss of (B, D) embeddings, from labels alone."""
         options = self.options
         count = max(len(embeddings), 1)
-        proxy_losses = proxy_nca_losses(
-            embeddings.detach(), self.proxies, batch.labels, scale=options.procsim_scale
-        )
+        proxy_losses = proxy_nca_losses(embeddings.detach(), self.proxies, batch.labels, scale=options.procsim_scale)
         threshold = self._find_threshold(proxy_losses.detach())
         confidences = procsim_confidences(proxy_losses, threshold, lambda_=options.procsim_lambda)
         loss = (confidences * self._base_losses(embeddings, batch.labels)).sum() / count

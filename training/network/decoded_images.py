@@ -54,9 +54,7 @@ def cut_windows(pixels: Pixels, rows: Tensor, windows: Tensor, *, side: int) -> 
     views = np.empty((len(rows), side, side, 3), dtype=np.uint8)
     for view, row, (size, down, right, mirror) in zip(views, rows.tolist(), windows.tolist(), strict=True):
         window = _cut_window(pixels[row], size, down, right)
-        view[:] = np.asarray(window.resize((side, side), Image.Resampling.BILINEAR))[
-            :, :: -1 if mirror < 0.5 else 1
-        ]
+        view[:] = np.asarray(window.resize((side, side), Image.Resampling.BILINEAR))[:, :: -1 if mirror < 0.5 else 1]
     return torch.from_numpy(views)
 
 
@@ -156,9 +154,7 @@ def require_space(arrays: Sequence[MappedArray], *, what: str, instead: str) -> 
     folder.mkdir(parents=True, exist_ok=True)
     free, needed = shutil.disk_usage(folder).free, sum(array.bytes for array in missing)
     if needed > free:
-        raise InputError(
-            f"{folder}: {what} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; {instead}"
-        )
+        raise InputError(f"{folder}: {what} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; {instead}")
 
 
 def place_decoded(hashes: Sequence[str], preprocess: PreprocessConfig, *, cache: Path) -> MappedArray:

@@ -71,8 +71,7 @@ class Tail:
         self._outputs = {
             unit: _Shape.between(one[unit][1][0], two[unit][1][0])
             for unit in front
-            if len(one[unit][1]) == 1
-            and isinstance(one[unit][1][0], Tensor)  # what runs twice may be the tail's too
+            if len(one[unit][1]) == 1 and isinstance(one[unit][1][0], Tensor)  # what runs twice may be the tail's too
         }
         self._blank = torch.zeros((), device=self._device)
         self._scale = 1.0

@@ -55,9 +55,7 @@ class FinetuneConfig:
         1e-3, "Weight of the L2-SP penalty: the squared distance of the backbone's weights from their initial values.",
         at_least=0,
     )  # fmt: skip
-    ema: float = option(
-        0.98, "Decay of the exponential moving average of the weights.", at_least=0, at_most=0.9999
-    )
+    ema: float = option(0.98, "Decay of the exponential moving average of the weights.", at_least=0, at_most=0.9999)
     wise_ft_alpha: float = option(
         0.5, "Export weights between the initial (0) and the fine-tuned (1) ones (WiSE-FT). 1 is best for the classes "
         "that trained, 0.5 for others too.", above=0, at_most=1,
@@ -79,9 +77,7 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         if not re.fullmatch(rf"{FROZEN}|{WHOLE}|last-[1-9]\d*", self.finetune):
-            raise InputError(
-                f"--finetune must be none, all, or last-N with N of at least 1, got {self.finetune!r}"
-            )
+            raise InputError(f"--finetune must be none, all, or last-N with N of at least 1, got {self.finetune!r}")
         if self.budget_s is None and self.epochs is None:
             raise InputError("--epochs must be a whole number without --time-budget, got None")
         if self.micro_batch_size is not None and self.batch_norm == "train":
@@ -119,8 +115,6 @@ class FinetuneConfig:
         kind = options_of(self.finetune_method)
         names = {own.name for own in fields(kind)}
         weighed: dict[str, Any] = {
-            name: "confidence"
-            for name in ("sample_weights", "positive_weights", "negative_weights")
-            if name in names
+            name: "confidence" for name in ("sample_weights", "positive_weights", "negative_weights") if name in names
         }
         return LossConfig(self.finetune_method, kind(**weighed))

@@ -61,9 +61,7 @@ class PositiveWeights(AnchorOptions):
     )  # fmt: skip
 
     def unused(self) -> Mapping[str, str]:
-        return (
-            {} if self.positive_weights == "confidence" else {"negative_weights": "--positive-weights confidence"}
-        )
+        return {} if self.positive_weights == "confidence" else {"negative_weights": "--positive-weights confidence"}
 
 
 @dataclass(frozen=True)
@@ -114,9 +112,7 @@ class PairMining(LossOptions):
 
     ms_alpha: float = option(2.0, "Scale of the positive pairs.", above=0)
     ms_beta: float = option(50.0, "Scale of the negative pairs.", above=0)
-    ms_base: float = option(
-        0.5, "Cosine that both scales turn around (the paper's lambda).", at_least=-1, at_most=1
-    )
+    ms_base: float = option(0.5, "Cosine that both scales turn around (the paper's lambda).", at_least=-1, at_most=1)
     ms_epsilon: float = option(0.1, "Margin of the pair mining.", at_least=0)
 
 
@@ -206,9 +202,7 @@ LOSSES: Mapping[str, LossEntry] = {
     "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", PositiveWeights, True),
     "adaptive-proxy-anchor": LossEntry("adaptive_proxy_anchor:AdaptiveProxyAnchor", AdaptiveOptions, True),
     "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
-    "multi-similarity": LossEntry(
-        "multi_similarity:MultiSimilarity", MultiSimilarityOptions, images_per_class=PAIRED
-    ),
+    "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", MultiSimilarityOptions, images_per_class=PAIRED),
     "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True, images_per_class=PAIRED),
     "superloss": LossEntry("superloss:SuperLoss", SuperLossOptions, images_per_class=PAIRED),
     "triplet": LossEntry("library:Triplet", images_per_class=PAIRED),

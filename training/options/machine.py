@@ -27,9 +27,7 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 class Machine:
     """Machine"""
 
-    cache: Path = option(
-        user_cache, "Cache folder of backbone features, shared by runs.", usual="your cache folder"
-    )
+    cache: Path = option(user_cache, "Cache folder of backbone features, shared by runs.", usual="your cache folder")
     device: Any = option("auto", "Device for training.", choices=("auto", "cpu", "cuda"))  # then a `torch.device`
     workers: int = option(usable_cores, "Decoding threads.", usual="cores", at_least=1)
     precision: str = option(

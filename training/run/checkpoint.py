@@ -39,9 +39,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def pack_modules(**modules: nn.Module) -> dict[str, Tensor]:
     """Weights of several modules under `name.parameter` keys."""
-    return {
-        f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
-    }
+    return {f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
 
 
 def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor], *, name: str) -> None:
@@ -53,9 +51,7 @@ def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor], *, name: str
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Running statistics of an optimizer under `optimizer.index.name` keys; its options come from the config."""
     state = optimizer.state_dict()["state"]
-    return {
-        f"optimizer.{index}.{name}": value for index, values in state.items() for name, value in values.items()
-    }
+    return {f"optimizer.{index}.{name}": value for index, values in state.items() for name, value in values.items()}
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -68,7 +64,5 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Ten
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     for parameter, values in optimizer.state.items():
         for name, value in values.items():
-            if (
-                value.shape == parameter.shape
-            ):  # fused steps read both by the order in memory, channels last or not
+            if value.shape == parameter.shape:  # fused steps read both by the order in memory, channels last or not
                 values[name] = torch.empty_like(parameter).copy_(value).detach()

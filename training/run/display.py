@@ -26,9 +26,7 @@ def describe_epoch(report: EpochReport) -> str:
     if report.held_out_loss is not None:
         text += f", held out {report.held_out_loss:.4f}"
     if report.positives_per_sample is not None:
-        text += (
-            f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
-        )
+        text += f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
     for part in ("unseen", "seen"):
         if (found := getattr(report, part)) is not None:
             text += f", {part} {100 * found:.2f}"
@@ -46,9 +44,7 @@ def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
         yield _saying(_print_line).beside(
             Watcher(
                 on_phase=lambda name: _print_line(f"{name}: begins"),
-                on_images=lambda name, done, total: lines.stage(name, unit=_UNITS.get(name, "images"))(
-                    done, total
-                ),
+                on_images=lambda name, done, total: lines.stage(name, unit=_UNITS.get(name, "images"))(done, total),
                 on_epoch=_print_epoch,
             )
         )

@@ -350,9 +350,7 @@ def _explain(error: Exception, place: Place) -> RetrievalError | None:
     if isinstance(error, RetrievalError):
         named = place.rank == 0 or str(error).startswith("rank ")
         return error if named else RunError(f"rank {place.rank}: {error}")
-    is_lost = (
-        isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed by peer" in str(error)
-    )
+    is_lost = isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed by peer" in str(error)
     if not isinstance(error, RuntimeError) or not is_lost:
         return None
     what = (str(error).splitlines() or [""])[0].rpartition("] ")[2] if "] " in str(error) else str(error)

@@ -79,9 +79,7 @@ def fit_confidence(
     module = ConfidenceModule(
         source.centre.shape[1], hidden=config.confidence_hidden, class_count=class_count, generator=generator
     ).to(context.device)
-    optimizer = torch.optim.AdamW(
-        module.parameters(), lr=config.confidence_lr, weight_decay=weight_decay, fused=True
-    )
+    optimizer = torch.optim.AdamW(module.parameters(), lr=config.confidence_lr, weight_decay=weight_decay, fused=True)
     best, best_loss, waited, first_epoch = deepcopy(module), math.inf, 0, 1
     if (found := context.load()) is not None:
         tensors, state = found

@@ -79,9 +79,7 @@ def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
 def report_words(report: Mapping[str, Any]) -> dict[str, str]:
     """Text values of a report: the exported method, the selected view and pooling."""
     choice = report.get("feature_selection") or {}
-    return {"selected": report["method"]} | {
-        name: str(choice[name]) for name in ("view", "pooling") if name in choice
-    }
+    return {"selected": report["method"]} | {name: str(choice[name]) for name in ("view", "pooling") if name in choice}
 
 
 def _recalls(prefix: str, scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -193,9 +191,7 @@ class MlflowTracker:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "retrieval"
         known = client.get_experiment_by_name(name)
         experiment = str(client.create_experiment(name) if known is None else known.experiment_id)
-        found = client.search_runs(
-            [experiment], filter_string=f"tags.`{_MLFLOW_TAG}` = '{run.run_id}'", max_results=1
-        )
+        found = client.search_runs([experiment], filter_string=f"tags.`{_MLFLOW_TAG}` = '{run.run_id}'", max_results=1)
         self._known = set[tuple[str, int]]()
         self._waiting: list[Any] = []
         self._sent = time.monotonic()
@@ -226,9 +222,7 @@ class MlflowTracker:
 
     def _add(self, figures: Mapping[str, float], *, step: int) -> None:
         now = int(1000 * time.time())
-        new = [
-            self._metric(key, value, now, step) for key, value in figures.items() if (key, step) not in self._known
-        ]
+        new = [self._metric(key, value, now, step) for key, value in figures.items() if (key, step) not in self._known]
         self._known.update((metric.key, step) for metric in new)
         self._waiting += new
         if time.monotonic() - self._sent > _SEND_EVERY_S or len(self._waiting) > _MOST_METRICS // 2:
@@ -289,9 +283,7 @@ TRACKERS: dict[str, Callable[[str | None, WatchedRun], Tracker]] = {
 
 
 @contextmanager
-def open_loggers(
-    targets: Sequence[LogTarget], *, tell: Callable[[str], None] = lambda _: None
-) -> Iterator[Watcher]:
+def open_loggers(targets: Sequence[LogTarget], *, tell: Callable[[str], None] = lambda _: None) -> Iterator[Watcher]:
     """Watcher that logs to every target while the block runs; `tell` receives the place of each.
 
     A target that cannot be opened is an `InputError`, before any work. A later failure is warned of once, and the

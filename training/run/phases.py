@@ -134,9 +134,7 @@ class Job:
             self.run.append_metrics(report.to_json())
             self.watcher.on_epoch(report)
             if phase == "embedding" and report.epoch == 1:
-                warn_of_unsuitable_lambda(
-                    report, class_count=class_count, estimator=self.config.confidence.confidences
-                )
+                warn_of_unsuitable_lambda(report, class_count=class_count, estimator=self.config.confidence.confidences)
 
         return PhaseContext(self.config.seed, self.machine.device, self.run.checkpoint(phase), note)
 

@@ -92,9 +92,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
     check_trainable(records, data=data)
     if val is not None:
         if val.resolve() == data.resolve():
-            logger.warning(
-                "--val is the training data itself: its Recall@K will not tell how the model generalises"
-            )
+            logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
         validation = ValidationRecords(_require_pair(list_dataset(val, columns=columns).records, of=val))
         seen = {record.path for record in records} & {record.path for record in validation.records}
         if seen and val.resolve() != data.resolve():
@@ -117,9 +115,7 @@ def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
 def _require_pair(records: tuple[Record, ...], *, of: Path) -> tuple[Record, ...]:
     labels = [record.label for record in records]
     if not keep_usable_classes(labels)[0].any():
-        raise InputError(
-            f"{printable_path(str(of))}: Recall@K needs a class with two images to validate on; none has"
-        )
+        raise InputError(f"{printable_path(str(of))}: Recall@K needs a class with two images to validate on; none has")
     return records
 
 
@@ -131,9 +127,7 @@ class TrainingSet:
         labels: (N,) int64 used labels in 0..C-1, on the device of the features.
     """
 
-    def __init__(
-        self, images: Sequence[LabelledImage], source: FeatureSource, *, records: Sequence[Record]
-    ) -> None:
+    def __init__(self, images: Sequence[LabelledImage], source: FeatureSource, *, records: Sequence[Record]) -> None:
         self.images, self.source, self._records = images, source, records
         self.classes = sorted({image.given for image in images})
         numbers = {label: number for number, label in enumerate(self.classes)}
@@ -216,9 +210,7 @@ def _choose_images(
         logger.warning("class %r has fewer than two usable images and is left out", label)
     usable = [record for record, kept in zip(usable, keep, strict=True) if kept]
     hashes = [sha256 for sha256, kept in zip(extracted.hashes, keep, strict=True) if kept]
-    used = label_images(
-        [record.label for record in usable], features=lambda: store.load(hashes)[:, 0], config=config
-    )
+    used = label_images([record.label for record in usable], features=lambda: store.load(hashes)[:, 0], config=config)
     return [
         LabelledImage(record.path, sha256, record.label, label)
         for record, sha256, label in zip(usable, hashes, used, strict=True)
@@ -248,9 +240,7 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
     return [classes[number] for number in used]
 
 
-def open_extractor(
-    network: Backbone, sizes: InputConfig, *, view: str, pooling: str, machine: Machine
-) -> Extractor:
+def open_extractor(network: Backbone, sizes: InputConfig, *, view: str, pooling: str, machine: Machine) -> Extractor:
     """Extractor of a view and pooling, which `sizes` may leave open; `every` is all pieces of poolings."""
     preprocess = preprocess_for(network.name, resize=sizes.resize, crop=sizes.crop, view=view)
     seeing = with_features(network, view=view, pooling=pooling, side=sizes.crop)
@@ -283,7 +273,5 @@ def prepare_validation(
     features = store.load(extracted.hashes)[:, 0]
     known = KnownImages(features, names, extracted.hashes, group_sources, gallery, validation.ks)
     if gallery is not None and not np.isin(known.numbers[~gallery], known.numbers[gallery]).any():
-        raise InputError(
-            "Recall@K needs a query with an image of its class in the gallery; no readable one has one"
-        )
+        raise InputError("Recall@K needs a query with an image of its class in the gallery; no readable one has one")
     return known

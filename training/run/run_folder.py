@@ -37,9 +37,7 @@ from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoi
 
 PARITY_IMAGES = 16
 FORMAT_VERSION = 1  # of a run
-FEATURE_SELECTION = (
-    "feature_selection.json"  # view and pooling that the run takes, and what they were chosen among
-)
+FEATURE_SELECTION = "feature_selection.json"  # view and pooling that the run takes, and what they were chosen among
 _FILES = (
     "config.json", FEATURE_SELECTION, "features.json", "labels.csv", "skipped.csv", "environment.json",
     "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "copy_head.safetensors",
@@ -180,9 +178,7 @@ class RunFolder:
 
     def write_labels(self, images: Iterable[LabelledImage]) -> None:
         """labels.csv: path, sha256, given and used label of every image that takes part."""
-        rows = (
-            [os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used] for i in images
-        )
+        rows = ([os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used] for i in images)
         write_csv(self.path / "labels.csv", ["path", "sha256", "given", "label"], rows)
 
     def read_labels(self) -> list[LabelledImage] | None:
@@ -191,9 +187,7 @@ class RunFolder:
         if not path.exists():
             return None
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            return [
-                LabelledImage(Path(r["path"]), r["sha256"], r["given"], r["label"]) for r in csv.DictReader(file)
-            ]
+            return [LabelledImage(Path(r["path"]), r["sha256"], r["given"], r["label"]) for r in csv.DictReader(file)]
 
     def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
         """skipped.csv: path, reason and detail of every image that could not be used."""

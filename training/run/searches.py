@@ -73,9 +73,7 @@ def embed_features(head: nn.Module, features: Floats) -> Floats:
     return np.concatenate(blocks)
 
 
-def read_file_sources(
-    paths: Sequence[Path], *, groups: Sequence[str | None], hashes: Sequence[str]
-) -> GroupSources:
+def read_file_sources(paths: Sequence[Path], *, groups: Sequence[str | None], hashes: Sequence[str]) -> GroupSources:
     """Group sources of N image files.
 
     Args:

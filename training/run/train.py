@@ -140,9 +140,7 @@ def train(
     run.begin_metrics()
     holdout = _evaluate_holdout(job, features)
     confidences = _estimate_confidences(job, features.training)
-    job = replace(
-        job, config=_resolve_plan(config, features, choice=choice, holdout=holdout, confidences=confidences)
-    )
+    job = replace(job, config=_resolve_plan(config, features, choice=choice, holdout=holdout, confidences=confidences))
     verdict = _ask_holdout(job.config, holdout, feature_dim=features.training.source.centre.shape[1])
     fitted = _fit(job, features, confidences, verdict=verdict)
     stage: StageResult | None = None
@@ -165,9 +163,7 @@ def train(
     return report
 
 
-def _list(
-    data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool
-) -> _Listed:
+def _list(data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool) -> _Listed:
     """Images, backbone and feature candidates; invalid input is refused here."""
     require_runtime(machine, trains_network=config.finetuning.trains)
     require_outside(out, data=data, flag="--out")
@@ -204,9 +200,7 @@ def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Fe
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
     views = config.input.fixed_views or 1
-    in_torch = open_extractor(
-        listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine
-    )
+    in_torch = open_extractor(listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine)
     extractor = settle_runtime(job, in_torch, listed.paths, views=views + (VIEWS if config.copy.copy_head else 0))
     job.run.fix_features(extractor.describe(views=views))
     with job.measure("features"):
@@ -220,9 +214,7 @@ def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Fe
             require_room(decoding)
         if (file := getattr(config.loss.options, "guidance", None)) is not None:
             guidance = load_guidance(Path(file), classes=training.classes, sha256=hashes)
-        validation = prepare_validation(
-            listed.validation, machine=machine, extractor=extractor, watcher=job.watcher
-        )
+        validation = prepare_validation(listed.validation, machine=machine, extractor=extractor, watcher=job.watcher)
     job.run.save_backbone(extractor.backbone)
     return _Features(listed, training, validation, extractor, decoding, guidance)
 
@@ -280,9 +272,7 @@ def _resolve_plan(
     spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
     embedding, network, sizes = config.embedding.wide(spanned), config.finetuning, config.input
     l2_sp = embedding.penalty if holdout is None else holdout["l2_sp"]
-    embedding = replace(
-        embedding, l2_sp=FIRM_L2_SP if l2_sp is None else l2_sp
-    )  # there was too little to try it on
+    embedding = replace(embedding, l2_sp=FIRM_L2_SP if l2_sp is None else l2_sp)  # there was too little to try it on
     if network.trains and network.image_size is None:
         network = replace(network, image_size=smaller_side(features.extractor.backbone, sizes.crop))
     if sizes.is_open:
@@ -324,9 +314,7 @@ def _chooses_by_val(job: Job, features: _Features) -> bool:
     return features.validation is not None and job.config.data.protocol == "folder"
 
 
-def _ask_holdout(
-    plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature_dim: int
-) -> dict[str, Any] | None:
+def _ask_holdout(plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature_dim: int) -> dict[str, Any] | None:
     """Verdict of the holdout evaluation; None for a method without training."""
     if not plan.loss.trains:
         return None

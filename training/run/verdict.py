@@ -39,8 +39,7 @@ def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> l
         within = of_class[band == number]
         _, place, queries = np.unique(labels[asked], return_inverse=True, return_counts=True)
         recall = {
-            name: float((np.bincount(place, weights=found[asked]) / queries).mean())
-            for name, found in hits.items()
+            name: float((np.bincount(place, weights=found[asked]) / queries).mean()) for name, found in hits.items()
         }
         bands.append({
             "images": [int(within.min()), int(within.max())], "classes": len(members), "queries": int(asked.sum()),

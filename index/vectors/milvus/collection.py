@@ -30,9 +30,7 @@ _CONNECT_S, _CALL_S = 10.0, 120.0
 _WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0)  # a restarted server loads its data first
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 _NOT_LOADED, _NO_COLLECTION = 101, 100
-_NO_RIGHTS = re.compile(
-    r"auth check failure|unauthenticated|permission deny|privilege|permissiondenied", re.IGNORECASE
-)
+_NO_RIGHTS = re.compile(r"auth check failure|unauthenticated|permission deny|privilege|permissiondenied", re.IGNORECASE)
 _FOR_GOOD = re.compile(r"not found|can't find|cannot parse|invalid|out of range|assert|should be", re.IGNORECASE)
 _LONGEST = 200
 _CAUSES = 4

@@ -512,9 +512,7 @@ def _finish(task: WriterTask, collection: Collection, stored: Ids, *, gone: Ids)
 
 def tidy(gallery: Path, current: Manifest) -> None:
     """As `StoreKind.tidy`: point an alias of each output at the current collection, drop unused collections."""
-    texts = [
-        path.read_bytes() for folder in list_versions(gallery) if (path := folder / "manifest.json").is_file()
-    ]
+    texts = [path.read_bytes() for folder in list_versions(gallery) if (path := folder / "manifest.json").is_file()]
     manifests = [manifest for text in texts if (manifest := find_manifest(text)) is not None]
     if not manifests or len(manifests) < len(texts):  # an unreadable version may use any
         return

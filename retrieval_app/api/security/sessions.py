@@ -51,9 +51,7 @@ class SignedValues:
         key: of the signatures; without one no value can be read.
     """
 
-    def __init__(
-        self, folders: Sequence[Path], *, key: Callable[[], bytes | None], clock: Clock = time.time
-    ) -> None:
+    def __init__(self, folders: Sequence[Path], *, key: Callable[[], bytes | None], clock: Clock = time.time) -> None:
         self._folders, self._key, self._clock = folders, key, clock
         self._spent = set[str]()
         self._lock, self._cleaned_at, self._looked_at = threading.Lock(), -_CLEAN_S, -LOOK_S
@@ -136,14 +134,10 @@ def read_secret(folders: Sequence[Path]) -> bytes:
                 with suppress(FileExistsError), replacing(file, only_new=True, mode=0o600) as temporary:
                     temporary.write_text(secrets.token_hex(32))
             if file.stat().st_mode & 0o077:
-                raise PermissionError(
-                    f"other users of this machine may read {printable_path(str(file))}: chmod 600 it"
-                )
+                raise PermissionError(f"other users of this machine may read {printable_path(str(file))}: chmod 600 it")
             if len(secret := file.read_bytes()) >= 64:
                 return secret
             raise OSError(f"{printable_path(str(file))} is damaged: remove it")
         except OSError as error:
-            logger.warning(
-                "no secret can be kept for sessions, so browsers are signed out when it ends: %s", error
-            )
+            logger.warning("no secret can be kept for sessions, so browsers are signed out when it ends: %s", error)
     return secrets.token_bytes(32)

@@ -259,9 +259,7 @@ def _read(path: Path) -> KnownTokens:
         if not stat.S_ISREG(mode):
             raise InputError("it is no file")
         if mode & _WRITABLE_BY_OTHERS:
-            raise InputError(
-                "other users of this machine may write to it, and so add tokens of theirs: chmod 600 it"
-            )
+            raise InputError("other users of this machine may write to it, and so add tokens of theirs: chmod 600 it")
         return _decode(opened.read(MAX_BYTES))
 
 
@@ -302,9 +300,7 @@ class TokenBook:
         clock: of seconds.
     """
 
-    def __init__(
-        self, file: Path, *, secret: bytes | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, file: Path, *, secret: bytes | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._file, self._clock = file, clock
         self._secret = secret or secrets.token_bytes(32)
         self._state = self._read_state()
@@ -331,9 +327,7 @@ class TokenBook:
         known = self._current()
         rights = () if known is None else (right for entry in known.entries.values() for right in entry.may)
         for name in sorted({right.partition(":")[2] for right in rights if ":" in right} - {*galleries}):
-            logger.warning(
-                "tokens have rights in a gallery %s, which this server does not have by that name", name
-            )
+            logger.warning("tokens have rights in a gallery %s, which this server does not have by that name", name)
 
     def _current(self) -> KnownTokens | None:
         now = self._clock()

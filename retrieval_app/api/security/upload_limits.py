@@ -81,9 +81,7 @@ class BodyRoom:
                     return None
                 chunk = message.get("body", b"")
                 if body.held + len(chunk) > body.announced:
-                    return Refused(
-                        400, f"the body is longer than the {body.announced:,} bytes that were announced"
-                    )
+                    return Refused(400, f"the body is longer than the {body.announced:,} bytes that were announced")
                 self._make_room(len(chunk), body)
                 body.data += chunk
                 body.held += len(chunk)
@@ -93,9 +91,7 @@ class BodyRoom:
                     return bytes(body.data)
             now = time.monotonic()
             if now >= end:
-                return Refused(
-                    408, f"the body did not arrive within {config.upload_s:g} seconds; send a smaller one"
-                )
+                return Refused(408, f"the body did not arrive within {config.upload_s:g} seconds; send a smaller one")
             if now >= body.window_end:
                 least = config.upload_bytes_a_second
                 if body.held - body.held_before < least * config.upload_window_s:

@@ -47,9 +47,7 @@ def gallery(built: Path, tmp_path: Path) -> Path:
 
 def forge(gallery: Path, statement: str, *values: object) -> None:
     """Change the catalogue of a gallery, and sign it again."""
-    with closing(
-        sqlite3.connect(find_version(gallery).folder / "catalog.sqlite", isolation_level=None)
-    ) as catalog:
+    with closing(sqlite3.connect(find_version(gallery).folder / "catalog.sqlite", isolation_level=None)) as catalog:
         catalog.execute(statement, values)
     change_manifest(gallery)
 
@@ -112,9 +110,7 @@ def test_spoiled_metadata_spoils_one_row_and_no_list(gallery: Path, metadata: ob
     facets = {facet.name: facet for facet in count_facets(opened, None).facets}
     assert "shop" in facets
     with opened.catalog(asks_metadata=True) as catalog:
-        told = catalog.connection.execute(
-            "SELECT count(*) FROM images, json_each(images.metadata) WHERE images.id > 1"
-        )
+        told = catalog.connection.execute("SELECT count(*) FROM images, json_each(images.metadata) WHERE images.id > 1")
         assert told.fetchone() == (2 * 5,)
     assert [hit.metadata for hit in opened.search(opened.vector(1), k=1)] == [{}]
 

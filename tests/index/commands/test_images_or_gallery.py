@@ -64,9 +64,7 @@ def test_a_query_that_is_not_there_is_told_before_anything_is_made(photos: Path)
 def test_where_no_gallery_can_be_made_it_is_told_how_to_make_it_elsewhere(photos: Path) -> None:
     Path("photos-gallery").mkdir()
     Path("photos-gallery", "letters.txt").write_text("dear")
-    with pytest.raises(
-        GalleryError, match=r"or make it elsewhere, `retrieval index build .*photos --out GALLERY`"
-    ):
+    with pytest.raises(GalleryError, match=r"or make it elsewhere, `retrieval index build .*photos --out GALLERY`"):
         settle_gallery(photos)
     with pytest.raises(InputError, match=r"give --out GALLERY; .*; make it elsewhere"):
         settle_gallery(Path("/"))

@@ -167,9 +167,7 @@ def test_evaluate_warns_where_groups_find_themselves(tiny_model: Path, image_fol
     text, document = (invoke(evaluate, *words, *more).stdout for more in ((), ("--json",)))
     found = json.loads(document)["grouped"]
     assert (found["images"], found["groups"], found["found_by"]) == (12, 6, "the column 'group'")
-    assert (
-        f"grouped: Recall@1 {100 * found['recall']['1']:.2f} % where no image finds one of its own group" in text
-    )
+    assert f"grouped: Recall@1 {100 * found['recall']['1']:.2f} % where no image finds one of its own group" in text
     assert "warning: Recall@1 above mostly says that shots of a group find each other" in text
     alone = invoke(evaluate, *words, "--groups", "trip").stdout
     assert "warning: every image finds only its own group (12 images in 3 groups, by the column 'trip')" in alone

@@ -62,9 +62,7 @@ def test_columns_of_lists_are_named_by_options(
     assert (both.exit_code, "--url-column (tables of addresses)" in both.stderr) == (2, True)
     wrong = invoke(cli.index_group, *words[:3], "--url-column", "ling", "--out", tmp_path / "h")
     assert "expected a column ling; found path, link, kind, note; did you mean link?" in str(wrong.exception)
-    none = invoke(
-        cli.index_group, "build", tiny_model, image_folder, "--url-column", "link", "--out", tmp_path / "h"
-    )
+    none = invoke(cli.index_group, "build", tiny_model, image_folder, "--url-column", "link", "--out", tmp_path / "h")
     assert (none.exit_code, "go with a .csv or .parquet table" in none.stderr) == (2, True)
 
 

@@ -69,7 +69,5 @@ def test_an_image_without_a_vector_or_set_aside_for_one_that_is_not_indexed_is_d
     for config in (None, DuplicateConfig()):
         for others in ([], [Fingerprint(3, "c", 0, kept_id=1)]):
             images = [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0, kept_id=3), *others]
-            with pytest.raises(
-                GalleryDamagedError, match=r"2 was left out for image 3, .*`retrieval index verify`"
-            ):
+            with pytest.raises(GalleryDamagedError, match=r"2 was left out for image 3, .*`retrieval index verify`"):
                 find_gallery_duplicates(images, reader([1], [ALIKE]), config=config)

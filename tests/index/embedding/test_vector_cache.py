@@ -32,15 +32,13 @@ def sha256(number: int) -> str:
 def draw_known(numbers: range, *, width: int = WIDTH) -> dict[str, KnownVector]:
     """Vectors that depend on their number alone."""
     return {
-        sha256(n): KnownVector(np.random.default_rng(n).normal(size=width).astype(np.float32), n - 5)
-        for n in numbers
+        sha256(n): KnownVector(np.random.default_rng(n).normal(size=width).astype(np.float32), n - 5) for n in numbers
     }
 
 
 def same(found: dict[str, KnownVector], expected: dict[str, KnownVector]) -> bool:
     return set(found) == set(expected) and all(
-        np.array_equal(found[key].vector, one.vector) and found[key].phash == one.phash
-        for key, one in expected.items()
+        np.array_equal(found[key].vector, one.vector) and found[key].phash == one.phash for key, one in expected.items()
     )
 
 

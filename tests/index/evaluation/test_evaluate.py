@@ -79,9 +79,7 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
 
 def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, tiny_model: Path) -> None:
     draw_folder(tmp_path / "images", per_class=4)
-    rows = [
-        f"images/{name}/{i}.{'png' if i % 2 else 'jpg'},{name[0]}" for name in ("red", "blue") for i in range(3)
-    ]
+    rows = [f"images/{name}/{i}.{'png' if i % 2 else 'jpg'},{name[0]}" for name in ("red", "blue") for i in range(3)]
     rows += ["images/green/0.jpg,", "images/green/none.jpg,g"]  # one without a label, one that is missing
     (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
     evaluation = evaluate(model=tiny_model, data=tmp_path / "labels.csv", k=KS)

@@ -31,10 +31,7 @@ UNKNOWN = np.full(len(LABELS), np.nan)
 def photos(*, group: float, label: float = 1.0, seed: int = 0) -> np.ndarray:
     """(N, 32) unit rows of a label, a burst weighing `group`, and noise."""
     random = np.random.default_rng(seed)
-    x = (
-        label * random.normal(size=(CLASSES, 32))[LABELS]
-        + group * random.normal(size=(CLASSES * BURSTS, 32))[BURST]
-    )
+    x = label * random.normal(size=(CLASSES, 32))[LABELS] + group * random.normal(size=(CLASSES * BURSTS, 32))[BURST]
     return normalise_rows((x + random.normal(size=(len(LABELS), 32))).astype(np.float32))
 
 
@@ -118,9 +115,7 @@ def test_copies_alone_are_groups_and_lone_images_are_none() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from("ab"), st.sampled_from(["img_", "IMG ", ""]), st.integers(0, 12)), max_size=30
-    )
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["img_", "IMG ", ""]), st.integers(0, 12)), max_size=30)
 )
 def test_near_names_are_of_one_folder_and_series_and_few_numbers_apart(files: list[tuple[str, str, int]]) -> None:
     pairs = pair_by_name([f"{folder}/{start}{number:04}.jpg" for folder, start, number in files])

@@ -94,9 +94,7 @@ def problems(draw: st.DrawFn) -> tuple[Problem, Problem | None]:
 @pytest.mark.deep
 @settings(max_examples=tries(25, deep=100), deadline=None)
 @given(problem=problems(), chosen=st.sampled_from([PLAIN, SMALL, FINE]))
-def test_scores_are_those_of_whole_rankings(
-    problem: tuple[Problem, Problem | None], chosen: dict[str, float]
-) -> None:
+def test_scores_are_those_of_whole_rankings(problem: tuple[Problem, Problem | None], chosen: dict[str, float]) -> None:
     check(*problem, chosen)
 
 

@@ -243,9 +243,7 @@ numbers = st.builds(Constant, st.just("number"), st.sampled_from(NUMBERS))
 truths = st.builds(Constant, st.just("truth"), st.sampled_from(["0", "1"]))
 
 
-def some_leaves(
-    columns: st.SearchStrategy[Column], scalars: st.SearchStrategy[Constant]
-) -> st.SearchStrategy[Any]:
+def some_leaves(columns: st.SearchStrategy[Column], scalars: st.SearchStrategy[Constant]) -> st.SearchStrategy[Any]:
     """What asks one thing of one of the columns."""
     among = scalars | truths if scalars is not texts else texts
     signs = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
@@ -277,6 +275,4 @@ def join_any(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 leaves_of_texts = some_leaves(any_columns, texts | numbers) | some_leaves(place_columns, texts)
 written_conditions = join_any(leaves_of_texts)
 """Trees that a text of the language can stand for."""
-any_conditions = join_any(
-    leaves_of_texts | st.builds(HasWord, st.sampled_from(["a", "É", "7", "[1]", "1.jpg", "%"]))
-)
+any_conditions = join_any(leaves_of_texts | st.builds(HasWord, st.sampled_from(["a", "É", "7", "[1]", "1.jpg", "%"])))

@@ -59,9 +59,7 @@ FILTERS = {
     "one word": find_words("a" * 99 + "b"),
     "numbers": join("caption < 5e300", 200),
     "truths": join("caption = TRUE", 200),
-    "nested names": parse_filter(
-        " OR ".join(f'"ö{number}".x.y.z IS NOT NULL OR list = 1' for number in range(100))
-    ),
+    "nested names": parse_filter(" OR ".join(f'"ö{number}".x.y.z IS NOT NULL OR list = 1' for number in range(100))),
     "a long misspelt name": parse_filter('"' + "a" * 9000 + '" = 1'),
     "labels": join("label = 'ab'", 200),
     "many values": parse_filter(f"caption IN ({','.join(map(str, range(1500)))})"),

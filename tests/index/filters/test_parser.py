@@ -150,9 +150,7 @@ def untouched() -> Iterator[sqlite3.Connection]:
 
 @pytest.mark.deep
 @settings(max_examples=tries(100, deep=400))
-@given(
-    st.text() | st.lists(st.sampled_from(PIECES)).map(" ".join) | st.lists(st.sampled_from(PIECES)).map("".join)
-)
+@given(st.text() | st.lists(st.sampled_from(PIECES)).map(" ".join) | st.lists(st.sampled_from(PIECES)).map("".join))
 def test_any_text_is_a_filter_that_only_reads_or_an_input_error(untouched: sqlite3.Connection, text: str) -> None:
     catalog = Catalog(untouched)
     try:

@@ -107,9 +107,7 @@ def test_unfinished_work_is_gone_on_with_in_a_runtime_that_agrees(
     assert read_manifest(out).get("runtime") == plan.get("runtime")
 
 
-def test_a_differing_runtime_is_refused(
-    by_openvino: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_differing_runtime_is_refused(by_openvino: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, manifest = find_version(by_openvino).folder, read_manifest(by_openvino)
     manifest["runtime"]["agreement"] = 0.95  # as if it had agreed less with the usual one
     (folder / MANIFEST_NAME).write_text(json.dumps(manifest))

@@ -229,9 +229,7 @@ class GalleryMachine(RuleBasedStateMachine):
         self.moves += 1
         old = self.roots[source]
         self.roots[source] = old.rename(self.place / f"moved{self.moves}")
-        self.check(
-            update_gallery(self.gallery, roots={str(old): self.roots[source]}, config=SMALL), scanned=self.used
-        )
+        self.check(update_gallery(self.gallery, roots={str(old): self.roots[source]}, config=SMALL), scanned=self.used)
 
     # What must be so
 

@@ -43,9 +43,7 @@ def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path
     assert (info.gallery, info.version) == (f"{tmp_path}/g", "000001")
     assert datetime.fromisoformat(info.made).timestamp() == 1e9
     assert (info.model["sha256"], info.model["backbone"]) == (hash_file(tiny_model), "tiny")
-    found, indexed, duplicate, skipped = (
-        info.counts[name] for name in ("found", "indexed", "duplicate", "skipped")
-    )
+    found, indexed, duplicate, skipped = (info.counts[name] for name in ("found", "indexed", "duplicate", "skipped"))
     assert found == indexed + duplicate + skipped == 35
     assert info.counts["skipped_by_reason"] == {"not-an-image": skipped}
     assert info.sources == [{"kind": "folder", "location": str(images), "images": indexed}]
@@ -110,9 +108,7 @@ def test_compacting_pays_after_many_changes(tmp_path: Path, tiny_model: Path, im
 def test_a_first_build_that_was_stopped_has_no_version_but_is_so_far(tmp_path: Path, tiny_model: Path) -> None:
     images = mixed_folder(tmp_path / "images")
     with pytest.raises(StoppedError):
-        build_gallery(
-            model_path=tiny_model, sources=[images], out=tmp_path / "g", config=SMALL, progress=stop_after_12
-        )
+        build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "g", config=SMALL, progress=stop_after_12)
     unfinished = find_unfinished(tmp_path / "g")
     assert (unfinished.found, unfinished.settled) == (33, 8)  # one checkpoint
     with pytest.raises(GalleryError, match="has not finished"):

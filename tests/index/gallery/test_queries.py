@@ -41,9 +41,7 @@ def read(gallery: Gallery, *arguments: object, ids: tuple[int, ...] = ()) -> lis
 
 def outcomes(found: list[Query]) -> list[tuple[str, str | None]]:
     """Names, each with the reason of an image that cannot be used."""
-    return [
-        (query.name, query.problem.reason if isinstance(query.problem, ImageError) else None) for query in found
-    ]
+    return [(query.name, query.problem.reason if isinstance(query.problem, ImageError) else None) for query in found]
 
 
 @pytest.mark.usefixtures("photos")
@@ -69,9 +67,7 @@ def test_images_of_every_kind_of_source_ask_by_their_given_names(gallery: Galler
         for query in found:
             assert (query.vector is None) == (query.problem is not None)
             if query.vector is not None:
-                image = gallery.embedder.preprocess(
-                    (tmp_path / "photos" / query.name[-5:]).read_bytes(), name="image"
-                )
+                image = gallery.embedder.preprocess((tmp_path / "photos" / query.name[-5:]).read_bytes(), name="image")
                 assert query.vector == pytest.approx(gallery.embedder.embed_batch(image[None])[0], abs=1e-6)
             else:
                 assert str(query.problem).startswith(f"{query.name}: ")
@@ -183,14 +179,11 @@ def test_one_file_one_vector_or_one_member_is_single(photos: Path, tmp_path: Pat
 def test_answers_are_those_of_search_in_order(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "_BLOCK_QUERIES", 4)
     asked = [
-        Query(f"id:{key}", gallery.vector(int(key)), exclude_id=int(key) if key % 2 else None)
-        for key in gallery.ids
+        Query(f"id:{key}", gallery.vector(int(key)), exclude_id=int(key) if key % 2 else None) for key in gallery.ids
     ]
     asked[5] = Query("broken", problem=InputError("broken"))
     for k, min_score in ((3, None), (None, 0.99), (2, 0.99)):
-        answers = [
-            answer for block in answer_queries(asked, gallery, k=k, min_score=min_score) for answer in block
-        ]
+        answers = [answer for block in answer_queries(asked, gallery, k=k, min_score=min_score) for answer in block]
         assert [query for query, _ in answers] == asked
         for query, hits in answers:
             asked_alone = {"k": k, "min_score": min_score, "exclude_id": query.exclude_id}

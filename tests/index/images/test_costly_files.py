@@ -100,9 +100,7 @@ def test_a_folder_of_costly_files_is_indexed_in_bounded_memory(tmp_path: Path, t
     encoded = encode(PHOTO, "JPEG")
     (folder / "sound.jpg").write_bytes(encoded)
     words = ["build", str(tiny_model), str(folder), "--out", str(tmp_path / "gallery"), "--json"]
-    ran = subprocess.run(
-        [sys.executable, "-c", MEASURED, *words], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-c", MEASURED, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     peak_mb, worker_mb, cpu_s = map(float, ran.stderr.splitlines()[-1].split())
     assert peak_mb < 600
     assert worker_mb < 1024 + 100
@@ -153,9 +151,7 @@ def test_workers_end_with_a_program_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_kept_problem_holds_nothing_of_its_file(tmp_path: Path, tiny_model: Path) -> None:
     (tmp_path / "cut.jpg").write_bytes(encode(PHOTO, "JPEG")[:2000])
-    [[outcome]] = ThreadedEngine(Embedder(tiny_model), workers=1).embed(
-        [(1, Place(tmp_path / "cut.jpg", "cut.jpg"))]
-    )
+    [[outcome]] = ThreadedEngine(Embedder(tiny_model), workers=1).embed([(1, Place(tmp_path / "cut.jpg", "cut.jpg"))])
     problem = outcome.problem
     assert problem.reason in REASONS
     assert (problem.__traceback__, problem.__context__, problem.__cause__) == (None, None, None)

@@ -48,9 +48,7 @@ def test_a_turned_heic_photo_is_upright_once_only() -> None:
 
 
 def test_a_heic_photo_with_transparency_is_laid_on_white() -> None:
-    seen = decode_image(
-        encode_heic(Image.new("RGBA", (32, 32), (255, 0, 0, 0))), name="photo.heic", target_side=16
-    )
+    seen = decode_image(encode_heic(Image.new("RGBA", (32, 32), (255, 0, 0, 0))), name="photo.heic", target_side=16)
     assert min(seen.getpixel((16, 16))) > 245
 
 

@@ -65,9 +65,7 @@ def run_build(model: Path, folder: Path, out: Path) -> tuple[dict[str, object], 
     command = [sys.executable, "-c", MEASURED_BUILD, "build", str(model), str(folder), "--out", str(out), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = minding_permissions(command)
-    ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     *stderr, peak = ran.stderr.splitlines()
     return json.loads(ran.stdout), "\n".join(stderr), int(peak)

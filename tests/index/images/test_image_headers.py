@@ -53,9 +53,7 @@ def test_what_its_headers_do_not_bound_is_not_proven_cheap() -> None:
         "lossless": encode(PHOTO, "WEBP", lossless=True),
         "see-through": encode(PHOTO.convert("RGBA").rotate(9), "WEBP"),
         "many pixels": encode(Image.new("1", (5001, 5000)), "PNG"),
-        "a second header": png_of_chunks(
-            1, name=b"IHDR", body=struct.pack(">IIBBBBB", 30_000, 30_000, 8, 0, 0, 0, 0)
-        ),
+        "a second header": png_of_chunks(1, name=b"IHDR", body=struct.pack(">IIBBBBB", 30_000, 30_000, 8, 0, 0, 0, 0)),
     }
     assert {name: is_cheap(data) for name, data in unbounded.items()} == dict.fromkeys(unbounded, False)
 

@@ -45,9 +45,7 @@ def test_the_time_is_that_of_the_camera(photo: Path, tmp_path: Path) -> None:
 @given(data=st.data())
 def test_any_damage_gives_a_time_or_none(photo: Path, data: st.DataObject) -> None:
     head = bytearray(photo.read_bytes()[:300])
-    for place, value in data.draw(
-        st.lists(st.tuples(st.integers(0, len(head) - 1), st.integers(0, 255)), max_size=8)
-    ):
+    for place, value in data.draw(st.lists(st.tuples(st.integers(0, len(head) - 1), st.integers(0, 255)), max_size=8)):
         head[place] = value
     found = parse_taken_time(bytes(head[: data.draw(st.integers(0, len(head)))]))
     assert found is None or isinstance(found, float)

@@ -187,9 +187,7 @@ def test_features_that_say_nothing_leave_the_shares_of_the_labels(value: float) 
 
 
 def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
-    confidences = np.array(
-        [[0.6, 0.3, 0.1], [0.02, 0.02, 0.01], [0.0, 0.9, 0.1], [0.0, 0.0, 0.0]], dtype=np.float32
-    )
+    confidences = np.array([[0.6, 0.3, 0.1], [0.02, 0.02, 0.01], [0.0, 0.9, 0.1], [0.0, 0.0, 0.0]], dtype=np.float32)
     against = own_against_others(confidences, np.array([0, 1, 0, 2]))
     np.testing.assert_allclose(against, [2 / 3, 1 / 2, 0, 0], atol=1e-6)
     features, labels = blobs(seed=5, per_class=20, classes=3, width=10)

@@ -42,9 +42,7 @@ def _give(confidences: np.ndarray, wrong: list[float], **given: list[int]) -> tu
         ((0.6, 0.3, 0.1), 0.9, (CHANGE, 1)),  # never to its own label
     ],
 )
-def test_each_rule_and_its_verdict(
-    confidences: tuple[float, ...], wrong: float, expected: tuple[str, int]
-) -> None:
+def test_each_rule_and_its_verdict(confidences: tuple[float, ...], wrong: float, expected: tuple[str, int]) -> None:
     others = 6 * [(TYPICAL, 0.1, 0.1)]
     table = np.array([confidences, *others], dtype=np.float32)
     verdicts, new = _give(table, [wrong] + 6 * [0.1])

@@ -20,9 +20,7 @@ def test_a_stamp_holds_the_second_of_the_change_in_64_bits(tag: str, modified: d
 
 
 def test_another_tag_or_time_makes_another_stamp_and_nothing_known_makes_none() -> None:
-    stamps = {
-        make_stamp(tag, when) for tag in ("a", "b", None) for when in (WHEN, WHEN + timedelta(seconds=1), None)
-    }
+    stamps = {make_stamp(tag, when) for tag in ("a", "b", None) for when in (WHEN, WHEN + timedelta(seconds=1), None)}
     assert len(stamps) == 9
     assert make_stamp(None, None) == 0
     assert make_stamp("a", WHEN) == make_stamp("a", WHEN)

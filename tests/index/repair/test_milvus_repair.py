@@ -54,9 +54,7 @@ def test_a_collection_that_is_lost_is_made_again_though_the_server_is_killed_mea
 ) -> None:
     collection = collection_of(gallery)
     collection.drop()
-    with pytest.raises(
-        GalleryDamagedError, match=r"the collection is missing; mend it with `retrieval index repair`"
-    ):
+    with pytest.raises(GalleryDamagedError, match=r"the collection is missing; mend it with `retrieval index repair`"):
         Gallery.open(gallery)
     with pytest.raises(GalleryDamagedError, match="the collection is missing"):
         add_to_gallery(gallery, [gallery.with_name("images")], config=SMALL)
@@ -77,9 +75,7 @@ def test_a_collection_that_is_lost_is_made_again_though_the_server_is_killed_mea
     assert (report.action, report.indexed) == ("rebuilt", 15)
     assert any("the collection is missing" in problem for problem in report.damaged)
     check(gallery)
-    alias = Server(milvus_server.uri).ask(
-        lambda client: client.describe_alias(f"{name_start(gallery)}_kind"), doing=""
-    )
+    alias = Server(milvus_server.uri).ask(lambda client: client.describe_alias(f"{name_start(gallery)}_kind"), doing="")
     assert alias["collection_name"] == collection_of(gallery).name
     with pytest.raises(GalleryError, match=f"no version before the current one is whole .*{collection.name}"):
         rollback_gallery(gallery)
@@ -112,9 +108,7 @@ def test_a_server_that_does_not_answer_is_named_and_one_that_moved_is_found(
     change_manifest(gallery, store={"type": "milvus", "uri": NOBODY})
     before = hash_file(gallery / "CURRENT")
     for options in ({}, {"uri": "http://127.0.0.1:7"}):
-        with pytest.raises(
-            GalleryError, match=r"no Milvus server answers there .* start it, or correct the address"
-        ):
+        with pytest.raises(GalleryError, match=r"no Milvus server answers there .* start it, or correct the address"):
             repair_gallery(gallery, config=SMALL, **options)
     assert hash_file(gallery / "CURRENT") == before
     with pytest.raises(InputError, match="the vectors of this gallery are not in Milvus"):

@@ -108,11 +108,7 @@ def contents(gallery: Path) -> dict[str, str | None]:
         ("version/vectors/00000.npy", truncate),
         ("version/part.json", Path.unlink),
         *(pytest.param(name, flip, marks=pytest.mark.slow) for name in FILES if name not in FAST),
-        *(
-            pytest.param(name, Path.unlink, marks=pytest.mark.slow)
-            for name in FILES
-            if name != "version/part.json"
-        ),
+        *(pytest.param(name, Path.unlink, marks=pytest.mark.slow) for name in FILES if name != "version/part.json"),
     ],
 )
 def test_a_gallery_is_whole_again_with_its_ids_whatever_file_is_damaged(
@@ -232,9 +228,7 @@ def test_a_version_that_nothing_knows_any_more_is_not_passed_over_in_silence(
     place(tmp_path / "g", "version/part.json").unlink()
     current = (tmp_path / "g" / "CURRENT").read_bytes()
     (tmp_path / "g" / "CURRENT").unlink()
-    with pytest.raises(
-        GalleryError, match=r"000001/part\.json: damaged or missing, and so is CURRENT.*from a copy"
-    ):
+    with pytest.raises(GalleryError, match=r"000001/part\.json: damaged or missing, and so is CURRENT.*from a copy"):
         mend(tmp_path / "g")
     (tmp_path / "g" / "CURRENT").write_bytes(current)
     assert mend(tmp_path / "g").action == "used"
@@ -358,9 +352,7 @@ def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(
     ["writing.workspace.Workspace.save_checkpoint", "versions.versions.set_current",
      "writing.publish_change._clean_up"],
 )  # fmt: skip
-def test_a_repair_that_was_stopped_is_gone_on_with(
-    gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_a_repair_that_was_stopped_is_gone_on_with(gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     def stop(*words: object, **options: object) -> None:
         raise KeyboardInterrupt
 

@@ -194,9 +194,7 @@ def test_a_sidecar_describes_all_images_of_its_name_and_no_other(tmp_path: Path)
 def test_a_long_series_of_dotted_names_keeps_its_sidecars(tmp_path: Path) -> None:
     members = [(f"f.{i:04d}.{end}", json.dumps({"n": i}).encode()) for i in range(500) for end in ("json", "png")]
     items = scan(write_zip(tmp_path / "x.zip", members))
-    assert [(item.path, item.metadata) for item in items] == [
-        (f"x.zip/f.{i:04d}.png", {"n": i}) for i in range(500)
-    ]
+    assert [(item.path, item.metadata) for item in items] == [(f"x.zip/f.{i:04d}.png", {"n": i}) for i in range(500)]
 
 
 def test_a_broken_sidecar_is_logged_and_its_image_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -330,9 +328,7 @@ def test_a_truncated_tar_gives_what_lies_before_the_cut(tmp_path: Path, kind: in
         file.write_bytes(data[:cut])
         found = scan(file)
         whole = [item for item in found if item.problem is None]
-        assert [item.path for item in whole] == [
-            item.path for item, end in zip(items, ends, strict=True) if end <= cut
-        ]
+        assert [item.path for item in whole] == [item.path for item, end in zip(items, ends, strict=True) if end <= cut]
         assert [read(item, tmp_path) for item in whole] == [body for _, body in members[: len(whole)]]
         broken = [(item.path, item.problem.reason, item.size_bytes) for item in found if item.problem]
         assert broken == ([("x.tar", "corrupt-archive", cut)] if cut < last + 512 else [])
@@ -476,9 +472,7 @@ def test_special_members_of_a_zip_may_announce_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2**33, 2**63, 2**70, 2**87 - 1])
-@pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE, b"Q"]
-)
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE, b"Q"])
 def test_special_members_of_a_tar_may_announce_anything(tmp_path: Path, kind: bytes, size: int) -> None:
     file = tmp_path / "x.tar"
     with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:

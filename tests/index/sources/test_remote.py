@@ -166,9 +166,7 @@ def test_keys_are_found_in_profiles(buckets: FileServer, monkeypatch: pytest.Mon
         paths("s3://bucket")
     monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(
-        InputError, match=r"^s3://bucket: .*error sending request.*check the address.*AWS_ENDPOINT_URL"
-    ):
+    with pytest.raises(InputError, match=r"^s3://bucket: .*error sending request.*check the address.*AWS_ENDPOINT_URL"):
         paths("s3://bucket")
 
 
@@ -179,9 +177,7 @@ def test_keys_are_found_in_profiles(buckets: FileServer, monkeypatch: pytest.Mon
 def test_a_missing_package_names_its_extra(package: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", f"without-{package}")  # a store of its own
     monkeypatch.setitem(__import__("sys").modules, package, None)
-    with pytest.raises(
-        MissingDependencyError, match=rf"'{package}', which is not installed.*retrieval-app\[remote\]"
-    ):
+    with pytest.raises(MissingDependencyError, match=rf"'{package}', which is not installed.*retrieval-app\[remote\]"):
         list(find_source(text).scan())
 
 

@@ -161,9 +161,7 @@ def test_every_item_is_read_by_its_place_or_ends_with_a_reason(made: ImageSource
             assert item.path.endswith(BROKEN)
             continue
         assert data == read_place(pickle.loads(pickle.dumps(place)))
-        assert item.size_bytes == (
-            0 if made.kind == "urls" else len(data)
-        )  # which are not asked before they are read
+        assert item.size_bytes == (0 if made.kind == "urls" else len(data))  # which are not asked before they are read
         read.append(data)
     assert read == list(IMAGES.values())[: len(read)]
     assert len(read) == (1 if made.is_one_item else len(IMAGES))
@@ -191,9 +189,7 @@ def test_paths_stay_inside_the_source(made: ImageSource) -> None:
 
 
 def test_a_moved_source_has_the_same_items(made_here: ImageSource, tmp_path: Path) -> None:
-    before = [
-        (item.path, read_place(made_here.locate(item))) for item in _usable(made_here) if BROKEN not in item.path
-    ]
+    before = [(item.path, read_place(made_here.locate(item))) for item in _usable(made_here) if BROKEN not in item.path]
     shutil.move(tmp_path / "home", tmp_path / "moved")
     assert not made_here.is_there()
     now = made_here.at(made_here.location.replace(f"{tmp_path}/home", f"{tmp_path}/moved"))

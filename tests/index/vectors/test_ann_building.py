@@ -87,9 +87,7 @@ def test_those_that_ask_come_into_the_index_after_they_have_asked(
     assert sorted(search.index.rows.tolist()) == list(range(ROWS))
     every = stored.gather(np.arange(ROWS))
     asking = every[::7]
-    _, found = search.index.search(
-        asking, k=100, effort=ROWS if index_type == "hnsw" else search.index.most_effort
-    )
+    _, found = search.index.search(asking, k=100, effort=ROWS if index_type == "hnsw" else search.index.most_effort)
     exact = np.take_along_axis(exact_scores(asking, every), found, axis=1).max(axis=1)
     assert np.mean(exact >= 1 - 1e-6) > 0.99  # every number stands for its own row
 

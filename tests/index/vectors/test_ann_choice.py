@@ -53,8 +53,7 @@ def test_less_memory_never_takes_more_nor_a_faster_type() -> None:
             assert order.index(plan.type) >= order.index(before.type)
         before = plan
     half_of_it = [
-        choose_ann(count=1_000_000, width=512, config=AnnConfig(), machine_bytes=size).type
-        for size in (4 * GB, GB)
+        choose_ann(count=1_000_000, width=512, config=AnnConfig(), machine_bytes=size).type for size in (4 * GB, GB)
     ]
     assert half_of_it[0] == "hnsw"
     assert half_of_it[1] in ("ivf", "pq")
@@ -63,9 +62,7 @@ def test_less_memory_never_takes_more_nor_a_faster_type() -> None:
 @pytest.mark.parametrize("index_type", ["auto", "hnsw", "ivf", "pq"])
 def test_what_does_not_fit_is_refused_with_what_it_takes(index_type: str) -> None:
     config = AnnConfig(index_type=index_type, memory_limit="1MB")
-    with pytest.raises(
-        InputError, match=r"at least [\d,]+ bytes as .*1,000,000 are allowed.*--memory-limit"
-    ) as seen:
+    with pytest.raises(InputError, match=r"at least [\d,]+ bytes as .*1,000,000 are allowed.*--memory-limit") as seen:
         choose_ann(count=1_000_000, width=512, config=config)
     assert ("--index-type auto" in str(seen.value)) == (index_type != "auto")
     least = int(str(seen.value).split("at least ")[1].split(" ")[0].replace(",", ""))
@@ -106,9 +103,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
     assert AnnConfig(memory_limit=text).memory_bytes == size
 
 
-@pytest.mark.parametrize(
-    "text", ["GB", "-1GB", "1,5GB", ".5GB", "1e9", "0.1B", "5 PB", " ", "nan", 400 * "9" + "GB"]
-)
+@pytest.mark.parametrize("text", ["GB", "-1GB", "1,5GB", ".5GB", "1e9", "0.1B", "5 PB", " ", "nan", 400 * "9" + "GB"])
 def test_what_is_no_size_is_refused_and_shown(text: str) -> None:
     with pytest.raises(InputError, match=r"--memory-limit must be a size like 500MB or 4GB, got"):
         AnnConfig(memory_limit=text)

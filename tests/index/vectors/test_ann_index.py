@@ -73,9 +73,7 @@ def test_a_selector_keeps_all_others_out(index: AnnIndex, stored: StoredRows, qu
     assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
 
 
-def test_a_written_index_is_equal(
-    index: AnnIndex, stored: StoredRows, queries: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_written_index_is_equal(index: AnnIndex, stored: StoredRows, queries: np.ndarray, tmp_path: Path) -> None:
     path = tmp_path / "index.faiss"
     write_ann(index, path)
     mapped = map_ann(path, described={"type": index.type}, width=WIDTH, rows=index.rows)

@@ -39,9 +39,7 @@ class Inexact:
             scores = (self.vectors[kept] @ query + 2e-8 * kept).astype(np.float64)
             order = np.argsort(-scores)[:limit]
             rows = kept[order]
-            found.append(
-                (scores[order].astype(np.float32), rows, self.vectors[rows if with_vectors else rows[:0]])
-            )
+            found.append((scores[order].astype(np.float32), rows, self.vectors[rows if with_vectors else rows[:0]]))
         return found
 
     def gather(self, ids: Ids) -> Vectors:

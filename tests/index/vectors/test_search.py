@@ -64,9 +64,7 @@ class Built:
     def open(self, *, deleted: np.ndarray | None = None, later: bool = True, **described: object) -> VectorSearch:
         """Open it: with rows that came later, with deleted ids, or where other things are said of the index."""
         shards = self.shards if later else self.shards[:2]
-        return VectorSearch.open(
-            shards, folder=self.folder, described={**self.described, **described}, deleted=deleted
-        )
+        return VectorSearch.open(shards, folder=self.folder, described={**self.described, **described}, deleted=deleted)
 
     def mask(self, *, deleted: np.ndarray | None = None, later: bool = True) -> np.ndarray:
         """(N,) bool: the members."""
@@ -188,9 +186,7 @@ def test_filters_like_the_query_meet_the_target(built: Built, keeps: str, descri
 
 @pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
 @pytest.mark.parametrize("hidden", [slow(5), 60, slow(500)])
-def test_filters_that_hide_neighbours_meet_the_target(
-    built: Built, hidden: int, described: dict[str, Any]
-) -> None:
+def test_filters_that_hide_neighbours_meet_the_target(built: Built, hidden: int, described: dict[str, Any]) -> None:
     search, recalls = built.open(**described), []
     for row in range(40):
         mask = np.ones(len(built.ids), dtype=bool)

@@ -88,9 +88,7 @@ TRIED: dict[str, tuple[str, str]] = {
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param(name, marks=[pytest.mark.cluster] * (kind[0] == "milvus")) for name, kind in TRIED.items()
-    ],
+    params=[pytest.param(name, marks=[pytest.mark.cluster] * (kind[0] == "milvus")) for name, kind in TRIED.items()],
 )
 def publish(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publish]:
     store, index_type = TRIED[request.param]

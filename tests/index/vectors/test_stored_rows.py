@@ -29,9 +29,7 @@ def store(vectors: np.ndarray, *, ends: list[int]) -> StoredRows:
     return StoredRows.of(split_rows(vectors, spread_ids(len(vectors)), ends=ends))
 
 
-def check_scan(
-    stored: StoredRows, vectors: np.ndarray, queries: np.ndarray, *, k: int, among: RowSet | None
-) -> None:
+def check_scan(stored: StoredRows, vectors: np.ndarray, queries: np.ndarray, *, k: int, among: RowSet | None) -> None:
     """Compare a scan with float64, as far as float32 sums allow."""
     exact = exact_scores(queries, vectors)
     if among is not None:

@@ -182,9 +182,7 @@ def test_photos_in_a_gallery_stay(tmp_path: Path, tiny_model: Path, image_folder
     before = shoot(tmp_path / "g" / name)
     draw_image((8, 8, 8), seed=8).save(image_folder / "more.png")
     if name == "building":
-        with pytest.raises(
-            GalleryError, match=r"building: the gallery needs this name, but did not make this folder"
-        ):
+        with pytest.raises(GalleryError, match=r"building: the gallery needs this name, but did not make this folder"):
             update_gallery(tmp_path / "g", config=SMALL)
     else:
         assert update_gallery(tmp_path / "g", config=SMALL).changed

@@ -194,9 +194,7 @@ def test_an_image_without_a_finite_unit_vector_is_skipped(tmp_path: Path, image_
     assert (row.path, row.detail) == ("black.png", "the model gave no finite unit vector")
 
 
-def test_a_failed_batch_loses_nothing(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
-) -> None:
+def test_a_failed_batch_loses_nothing(tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped) -> None:
     with stopped():  # 15 images are 4 + 4 + 4 + 3
         build(image_folder, tmp_path / "g", tiny_model)
     with pytest.raises(GalleryError, match="run the same build again, or `retrieval index update`"):

@@ -51,9 +51,7 @@ def test_an_item_of_several_sources_is_indexed_once(tmp_path: Path, tiny_model: 
 
 def test_a_part_of_a_source_stays_a_part_of_it(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label\nimages/red/0.jpg,special\n")
-    build_gallery(
-        model_path=tiny_model, sources=[tmp_path / "t.csv", image_folder], out=tmp_path / "g", config=SMALL
-    )
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "t.csv", image_folder], out=tmp_path / "g", config=SMALL)
     draw_image((9, 9, 9), seed=77).save(image_folder / "red" / "new.png")
     draw_image((9, 9, 9), seed=78).save(image_folder / "blue" / "not asked for.png")
     report = add_to_gallery(tmp_path / "g", [image_folder / "red", image_folder / "red" / "new.png"])
@@ -199,9 +197,7 @@ def test_a_labelled_duplicate_is_kept_first(tmp_path: Path, tiny_model: Path, im
     (tmp_path / "away.jpg").rename(image_folder / "red" / "0.jpg")
     update_gallery(tmp_path / "g", config=SMALL)
     assert (1, "a copy.jpg") in members(tmp_path / "g")
-    shutil.copy(
-        image_folder / "red" / "0.jpg", image_folder / "red" / "third.jpg"
-    )  # the first new one is one, too
+    shutil.copy(image_folder / "red" / "0.jpg", image_folder / "red" / "third.jpg")  # the first new one is one, too
     assert update_gallery(tmp_path / "g", config=SMALL).duplicate == 2
 
 
@@ -221,9 +217,7 @@ def test_many_small_additions_are_folded_in(
     assert shards == [(2, 1), (3, 1), (4, 1), (1, 1), (2, 1)]
 
 
-def test_what_was_taken_out_comes_back_where_it_is_named(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_what_was_taken_out_comes_back_where_it_is_named(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     build(image_folder, tmp_path / "g", tiny_model)
     remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red",)))
     (image_folder / "red" / "0.jpg").rename(image_folder / "blue" / "was red.jpg")

@@ -83,15 +83,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, folder: Pa
     return out
 
 
-def start(
-    cluster: RunningCluster, model: Path, folder: Path, out: Path, *, code: str = ""
-) -> subprocess.Popen[str]:
+def start(cluster: RunningCluster, model: Path, folder: Path, out: Path, *, code: str = "") -> subprocess.Popen[str]:
     """The command in a process of its own, after some code."""
     words = ["index", "build", model, folder, "--out", out, "--engine", "ray", "--batch-size", "4"]
     words += ["--checkpoint-images", "4", *(() if cluster is None else ("--address", cluster.address))]
-    program = (
-        f"{code}\nimport sys; from retrieval_app.commands.cli import main; sys.exit(main({[*map(str, words)]}))"
-    )
+    program = f"{code}\nimport sys; from retrieval_app.commands.cli import main; sys.exit(main({[*map(str, words)]}))"
     return subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -100,9 +100,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("address", ["head", "ray://head:10001", "127.0.0.1:1"])
 def test_an_address_without_a_cluster_is_named(address: str) -> None:
-    said = (
-        "no Ray cluster answers there" if "127" in address else "the address of a Ray cluster's head as HOST:PORT"
-    )
+    said = "no Ray cluster answers there" if "127" in address else "the address of a Ray cluster's head as HOST:PORT"
     with pytest.raises(InputError, match=said), connected(address):
         pass
 

@@ -247,7 +247,4 @@ def test_workers_never_outlive_a_command_that_fails(
             build(image_folder, tmp_path / "g", tiny_model)
     assert threading.active_count() == before
     again = BuildConfig(workers=1)
-    assert (
-        build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=again).indexed
-        == 15
-    )
+    assert build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=again).indexed == 15

@@ -85,9 +85,7 @@ def answers(gallery: Path) -> list[object]:
     conditions = [parse_filter(text) for text in FILTERS]
     ranked = [opened.rank_many(everyone, k=4, exclude_ids=opened.ids)]
     ranked += [opened.rank_many(everyone[:3], k=4, where=where) for where in conditions]
-    ranked += [
-        opened.rank_many(everyone[:3], k=None, min_score=0.5, where=where) for where in (None, conditions[0])
-    ]
+    ranked += [opened.rank_many(everyone[:3], k=None, min_score=0.5, where=where) for where in (None, conditions[0])]
     return [
         opened.ids.tolist(),
         everyone.tobytes(),

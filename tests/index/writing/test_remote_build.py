@@ -72,9 +72,7 @@ def test_a_gallery_of_a_bucket_is_that_of_the_same_folder(
     assert by_path(tmp_path / "there") == by_path(tmp_path / "here")
 
 
-def test_an_update_fetches_changes_only(
-    tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer
-) -> None:
+def test_an_update_fetches_changes_only(tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer) -> None:
     upload(mixed, buckets)
     build("s3://bucket/photos", tmp_path / "g", tiny_model)
     for file in (user_cache() / "shards").iterdir():
@@ -198,9 +196,7 @@ def test_a_lost_bucket(tmp_path: Path, tiny_model: Path, image_folder: Path, buc
     assert not update_gallery(tmp_path / "g", config=SMALL).changed
 
 
-def test_searches_ask_no_network(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
-) -> None:
+def test_searches_ask_no_network(tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer) -> None:
     upload(image_folder, buckets)
     build("s3://bucket/photos", tmp_path / "g", tiny_model)
     buckets.asked.clear()

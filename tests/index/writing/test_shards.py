@@ -35,9 +35,7 @@ from tests.models import write_tiny_model, write_two_output_model
 COUNT = 3
 
 
-def make(
-    number: int, sources: list[Path], out: Path, model: Path, *, count: int = COUNT, **given: Any
-) -> ShardReport:
+def make(number: int, sources: list[Path], out: Path, model: Path, *, count: int = COUNT, **given: Any) -> ShardReport:
     work = open_shards(model_path=model, sources=sources, out=out, **{"config": SMALL, **given})  # type: ignore[arg-type]
     return embed_shard(work, Shard(number, count))
 
@@ -135,9 +133,7 @@ def test_shards_may_begin_at_the_same_moment(tmp_path: Path, tiny_model: Path, f
     out, model = tmp_path / "g", tiny_model
     words = [sys.executable, "-m", "retrieval_app", "index", "build", str(model), str(folder), "--out", str(out)]
     running = [
-        subprocess.Popen(
-            [*words, "--batch-size", "4", "--shard", f"{number}/3"], cwd=ROOT, stdout=subprocess.DEVNULL
-        )
+        subprocess.Popen([*words, "--batch-size", "4", "--shard", f"{number}/3"], cwd=ROOT, stdout=subprocess.DEVNULL)
         for number in (1, 2, 3)
     ]
     assert [process.wait(60) for process in running] == [0, 0, 0]
@@ -160,9 +156,7 @@ def test_a_killed_shard_goes_on(tmp_path: Path, tiny_model: Path, monkeypatch: p
     assert process.returncode == -signal.SIGKILL
     done = 4 * len(find_outcome_files(shards))
     assert 0 < done < 40
-    with pytest.raises(
-        GalleryError, match=rf"of 3 shards 1 is missing, 2 has {done} of 40, 3 is missing; run these"
-    ):
+    with pytest.raises(GalleryError, match=rf"of 3 shards 1 is missing, 2 has {done} of 40, 3 is missing; run these"):
         merge_shards(out)
     config = BuildConfig(batch_size=4, checkpoint_images=4)
     with count_seen(monkeypatch) as seen:
@@ -180,9 +174,7 @@ def test_a_merge_names_the_missing_shard(tmp_path: Path, tiny_model: Path, folde
     shards = tmp_path / "shards"
     make(1, [folder], tmp_path / "g", tiny_model, shards=shards)
     make(3, [folder], tmp_path / "g", tiny_model, shards=shards)
-    with pytest.raises(
-        GalleryError, match=r"11 of 33 images are in no shard: of 3 shards 2 is missing; run these"
-    ):
+    with pytest.raises(GalleryError, match=r"11 of 33 images are in no shard: of 3 shards 2 is missing; run these"):
         merge_shards(tmp_path / "g", shards=shards)
     assert not (tmp_path / "g").exists()
     largest(shards / Shard(3, COUNT).folder).unlink()
@@ -219,9 +211,7 @@ def test_sources_that_changed_are_named_and_what_stayed_is_kept(
     with pytest.raises(GalleryError, match=r"1 of 34 images are in no shard: of 3 shards \d has 1\d of 1\d; run"):
         merge_shards(tmp_path / "g")
     os.utime(folder / "green" / "0.jpg", ns=(1, 1))
-    with pytest.raises(
-        GalleryError, match=r"2 of 34 images .*, for the sources or the gallery changed since some"
-    ):
+    with pytest.raises(GalleryError, match=r"2 of 34 images .*, for the sources or the gallery changed since some"):
         merge_shards(tmp_path / "g")
     with count_seen(monkeypatch) as seen:
         make_all([folder], tmp_path / "g", tiny_model)

@@ -138,9 +138,7 @@ def test_no_condition_of_a_stranger_tries_folders_out(stranger: TestClient) -> N
             error = answer.json()["error"]
             assert (answer.status_code, error["field"]) == (422, "where"), error
     assert stranger.get("/v1/images", params={"where": "path != 'source'"}).status_code == 200
-    totals = [
-        stranger.get("/v1/images", params={"text": word}).json()["total"] for word in (PLACE, "red/", "noted")
-    ]
+    totals = [stranger.get("/v1/images", params={"text": word}).json()["total"] for word in (PLACE, "red/", "noted")]
     assert totals[0] == 0 < min(totals[1:])
     where = {"where": f"path LIKE '%{PLACE}%'"}
     assert stranger.get("/v1/images", params=where).json()["total"] == 0

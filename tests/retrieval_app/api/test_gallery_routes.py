@@ -109,9 +109,7 @@ def test_a_job_is_cancelled_while_it_waits_or_is_over(writer: TestClient, served
     assert writer.delete("/v1/jobs/0123456789abcdef").status_code == 404
 
 
-@pytest.mark.parametrize(
-    "access", [Access(writable=True), Access(token=TOKEN), Access(loopback=False, writable=True)]
-)
+@pytest.mark.parametrize("access", [Access(writable=True), Access(token=TOKEN), Access(loopback=False, writable=True)])
 def test_without_the_flag_and_a_token_nothing_is_written(served: Path, access: Access) -> None:
     with serve(served, access=access) as client:
         client.headers["Authorization"] = f"Bearer {TOKEN}"

@@ -127,9 +127,7 @@ def test_a_full_disk_is_known_by_what_an_error_was_raised_from() -> None:
     wrapped = InputError("it cannot be kept")
     wrapped.__cause__ = full
     assert all(map(is_disk_full, (full, quota, wrapped)))
-    assert not any(
-        map(is_disk_full, (OSError(errno.EACCES, "no"), InputError("x"), sqlite3.OperationalError("x")))
-    )
+    assert not any(map(is_disk_full, (OSError(errno.EACCES, "no"), InputError("x"), sqlite3.OperationalError("x"))))
     loop = InputError("x")
     loop.__cause__ = loop
     assert not is_disk_full(loop)

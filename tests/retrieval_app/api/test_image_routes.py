@@ -51,9 +51,7 @@ def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
     for path in ("/v1/images", "/v1/facets"):
         answer = client.get(path, params={"where": "label IN ('green', 'bleu')"})
         assert answer.status_code == 422
-        assert answer.json()["error"]["message"].startswith(
-            "no item of the gallery has the label bleu; there are "
-        )
+        assert answer.json()["error"]["message"].startswith("no item of the gallery has the label bleu; there are ")
 
 
 def test_random_images_are_the_same_for_the_same_seed(client: TestClient) -> None:
@@ -123,9 +121,7 @@ def test_labels_of_neighbours_and_vectors_are_given(client: TestClient, image_id
     assert sum(value * value for value in answer["vector"]) == pytest.approx(1, abs=1e-4)
 
 
-def test_what_the_description_does_not_tell_is_not_sent(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_description_does_not_tell_is_not_sent(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"version": "1", "total": 0, "images": [], "next_after": None}
     monkeypatch.setattr(image_routes, "_read_random", lambda *_, **__: answer)
     assert client.get("/v1/images/random").json() == answer

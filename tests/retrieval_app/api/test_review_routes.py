@@ -162,8 +162,7 @@ def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(re
     done = review.post("/v1/labels/accept", json=body | {"digest": preview["digest"]}).json()
     decided = review.get("/v1/labels/decisions").json()["decisions"]
     assert {(one["image_id"], one["decision"], one["new_label"]) for one in decided} == {
-        (item["id"], item["verdict"], item["suggested"] if item["verdict"] == "change" else None)
-        for item in likely
+        (item["id"], item["verdict"], item["suggested"] if item["verdict"] == "change" else None) for item in likely
     }
     left = review.get("/v1/labels/issues").json()
     assert left["left"]["errors"] < issues["left"]["errors"]
@@ -248,8 +247,7 @@ def test_a_label_that_was_seen_must_be_the_label_still(review: TestClient, image
     def decide(*seen: dict[str, object]) -> Response:
         paths = ("red/1.png", "red/3.png")
         choices = [
-            {"image_id": image_ids[path], "decision": "drop", **entry}
-            for path, entry in zip(paths, seen, strict=False)
+            {"image_id": image_ids[path], "decision": "drop", **entry} for path, entry in zip(paths, seen, strict=False)
         ]
         return review.post("/v1/labels/decisions", json={"decisions": choices})
 

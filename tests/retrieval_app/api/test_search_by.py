@@ -23,9 +23,7 @@ OUTPUTS = ("semantic", "copy")
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
     folder = tmp_path_factory.mktemp("two")
-    return Gallery.open(
-        build_small_gallery(folder, model=write_two_output_model(folder / "two.onnx", threshold=0.97))
-    )
+    return Gallery.open(build_small_gallery(folder, model=write_two_output_model(folder / "two.onnx", threshold=0.97)))
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +74,9 @@ def test_a_photo_that_is_sent_gets_the_precision_of_one_that_is_kept(tmp_path: P
     data = min(images.glob("red/*")).read_bytes()
     with serve(tmp_path / "gallery") as client:
         client.app.state.engine.snapshot().insights.wait("calibration")
-        sent = client.post(
-            "/v1/search/image", params={"k": 9, "include": "precision_at_score"}, content=data
-        ).json()["hits"]
+        sent = client.post("/v1/search/image", params={"k": 9, "include": "precision_at_score"}, content=data).json()[
+            "hits"
+        ]
         query = {"queries": [{"photo": client.post("/v1/photos", content=data).json()["photo"]}], "k": 9}
         kept = client.post("/v1/search", json={**query, "include": ["precision_at_score"]}).json()["hits"]
     assert sent[0]["precision_at_score"] is not None

@@ -53,9 +53,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> st
 
 def test_tables_and_files_are_written(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    text = run(
-        capsys, work / "photos", "builtin", f"tiny={work / 'one.onnx'}", "--out", out, "--cache", tmp_path / "c"
-    )
+    text = run(capsys, work / "photos", "builtin", f"tiny={work / 'one.onnx'}", "--out", out, "--cache", tmp_path / "c")
     assert text.splitlines()[2].endswith(("] better", "] worse", "] not clear"))
     assert "skipped files: 1 not-an-image" in text
     assert sorted(path.name for path in out.iterdir()) == ["compare.html", "queries.csv"]
@@ -219,9 +217,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_models_runs_galleries_and_the_builtin_model_are_told_apart_and_named(
-    place: Path, small_gallery: Path
-) -> None:
+def test_models_runs_galleries_and_the_builtin_model_are_told_apart_and_named(place: Path, small_gallery: Path) -> None:
     shutil.copytree(small_gallery, "found")
     Path("a=b.onnx").write_bytes(Path("one/model.onnx").read_bytes())
     assert read_candidates(

@@ -109,9 +109,7 @@ def test_filters_show_their_queries_with_right_hits_marked_and_nobody_is_asked(c
             queries = page.locator(".query").all()
             assert 0 < len(queries) <= count
             for query in queries[:4]:
-                marks = [
-                    hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()
-                ]
+                marks = [hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()]
                 assert marks == [f"hit {mark}" for mark in first_marks]
         chosen = page.get_by_label("Class", exact=True)
         chosen.select_option(HOSTILE)

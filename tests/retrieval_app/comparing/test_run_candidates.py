@@ -51,9 +51,7 @@ def test_runs_of_one_backbone_share_features(work: Path, tmp_path: Path, monkeyp
     assert len(through) == 1  # a batch of the 24 photos that nobody had trained on
     assert [one.vectors.shape[1] for one in found.embedded] == [8, 6]
     assert [one.trained_on for one in found.embedded] == [24, 24]
-    assert "warning: run8 was trained on 24 of these images, so its scores are too good" in format_comparison(
-        found
-    )
+    assert "warning: run8 was trained on 24 of these images, so its scores are too good" in format_comparison(found)
 
 
 def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp_path: Path) -> None:
@@ -62,9 +60,7 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
     with tarfile.open(tmp_path / "photos.tar", "w") as archive:
         archive.add(work / "photos", arcname=".")
     files, packed = (
-        retrieval_app.compare(
-            images, {"run": work / "run8", "model": model}, tmp_path / "out", cache=tmp_path / "c"
-        )
+        retrieval_app.compare(images, {"run": work / "run8", "model": model}, tmp_path / "out", cache=tmp_path / "c")
         for images in (work / "photos", tmp_path / "photos.tar")
     )
     for found in (files, packed):

@@ -68,8 +68,7 @@ def test_figures_are_those_of_evaluate_over_the_same_queries(labels: Labels) -> 
 def test_right_is_the_first_hit_and_pairs_count_who_is(labels: Labels) -> None:
     vectors, scoring = score(labels)
     right = [
-        np.array([labels[nearest(rows, row)] == labels[row] for row in scoring.queries.tolist()])
-        for rows in vectors
+        np.array([labels[nearest(rows, row)] == labels[row] for row in scoring.queries.tolist()]) for rows in vectors
     ]
     for one, expected in zip(scoring.scored, right, strict=True):
         assert np.array_equal(one.right, expected)

@@ -52,6 +52,4 @@ def test_a_second_call_goes_on_with_what_is_there(
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     again = run_demo(Path(folder.name))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
-    assert [again[name] for name in ("recall_at_1", "audit")] == [
-        report[name] for name in ("recall_at_1", "audit")
-    ]
+    assert [again[name] for name in ("recall_at_1", "audit")] == [report[name] for name in ("recall_at_1", "audit")]

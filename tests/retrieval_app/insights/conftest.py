@@ -54,8 +54,7 @@ def build(tmp_path: Path, tiny_model: Path) -> Callable[[dict[str, str]], Galler
 
 
 UNUSUAL = {
-    "one class beside loose images": {f"red/{i}.png": "red" for i in range(3)}
-    | {f"{i}.png": "red" for i in range(3)},
+    "one class beside loose images": {f"red/{i}.png": "red" for i in range(3)} | {f"{i}.png": "red" for i in range(3)},
     "no labels": {f"{i}.png": "red" for i in range(4)},
     "classes of one image": {f"{i}/x.png": "green" for i in range(6)},
     "one image": {"a/1.png": "red"},

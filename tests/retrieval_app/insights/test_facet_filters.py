@@ -32,9 +32,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Galler
         writer.writerow(["path", "label", "size", "many", "on sale", "label ", "price"])
         for i, path in enumerate(paths[:-6]):
             size = ("S", "42", "042", "1e1", "", "10")[i % 6]
-            writer.writerow(
-                [path, ("", "it's", "b")[i % 3], size, i, ("x", 'it\'s "y"')[i % 2], i % 60, i % 4 / 2]
-            )
+            writer.writerow([path, ("", "it's", "b")[i % 3], size, i, ("x", 'it\'s "y"')[i % 2], i % 60, i % 4 / 2])
     rest = {
         "path": paths[-6:],
         "label": ["b"] * 6,
@@ -44,9 +42,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Galler
         "when": ["2024-01-01"] * 6,
     }
     pyarrow.parquet.write_table(pyarrow.table(rest), folder / "rest.parquet")
-    build_gallery(
-        model_path=tiny_model, sources=[folder / "all.csv", folder / "rest.parquet"], out=folder / "gallery"
-    )
+    build_gallery(model_path=tiny_model, sources=[folder / "all.csv", folder / "rest.parquet"], out=folder / "gallery")
     return Gallery.open(folder / "gallery")
 
 

@@ -145,6 +145,4 @@ def test_one_label_and_lone_labels_say_nothing() -> None:
 def test_unlabelled_members_change_nothing() -> None:
     vectors, labels = VectorSource(width=16).draw(300, seed=1)
     hidden = np.concatenate([labels, np.full(300, UNLABELLED)])
-    assert learn_shares(np.concatenate([vectors, vectors]), hidden, seed=0) == learn_shares(
-        vectors, labels, seed=0
-    )
+    assert learn_shares(np.concatenate([vectors, vectors]), hidden, seed=0) == learn_shares(vectors, labels, seed=0)

@@ -194,9 +194,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]
         url = (tmp_path / "audit.html").as_uri()
         visit = Visit(context.new_page())
         visits.append(visit)
-        visit.page.on(
-            "request", lambda r: r.url.startswith("data:") or r.url == url or visit.complaints.append(r.url)
-        )
+        visit.page.on("request", lambda r: r.url.startswith("data:") or r.url == url or visit.complaints.append(r.url))
         visit.page.on("console", lambda message: visit.complaints.append(message.text))
         visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
         visit.page.on("dialog", lambda dialog: (visit.complaints.append(dialog.message), dialog.dismiss()))
@@ -343,9 +341,7 @@ def test_earlier_decisions_are_shown_and_overruled(open_page: Callable[..., Visi
 
 @pytest.mark.browser
 def test_a_browser_without_storage_is_told(open_page: Callable[..., Visit], report: AuditReport) -> None:
-    refuse = (
-        "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
-    )
+    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
     visit = open_page(report, before=refuse)
     expect(visit.page.get_by_role("alert")).to_contain_text("does not keep what is decided")
     visit.press("a")
@@ -369,9 +365,7 @@ def report_of(*groups: DuplicateGroup) -> DuplicateReport:
 
 def write_page(report: DuplicateReport, out: Path, *, limit: int = 9, **more: Any) -> str:
     images = [image for group in report.groups for image in group.images]
-    places = {
-        image.id: Place(Path(image.source) / image.path, image.path, sha256=image.sha256) for image in images
-    }
+    places = {image.id: Place(Path(image.source) / image.path, image.path, sha256=image.sha256) for image in images}
     write_duplicates_page(report, out, limit=limit, places=places, **more)
     return out.read_text(encoding="utf-8")
 

@@ -150,8 +150,7 @@ def test_what_a_killed_process_had_recorded_is_there_and_others_go_on(tmp_path: 
     for writer in writers:
         writer.kill()
     told = {
-        name: 30 + len(writer.communicate()[0].split())
-        for name, writer in zip(("one", "two"), writers, strict=True)
+        name: 30 + len(writer.communicate()[0].split()) for name, writer in zip(("one", "two"), writers, strict=True)
     }
     log = ActivityLog(tmp_path)
     _record(log)

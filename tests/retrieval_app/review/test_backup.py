@@ -274,9 +274,7 @@ def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_
     gallery = tmp_path / "shop"
     build_gallery(model_path=tiny_model, sources=[first / "red", second], out=gallery)
     pair = sorted(read_all_subjects(Gallery.open(gallery)), key=lambda subject: subject.image_id)
-    ReviewStore.of_gallery(gallery).decide_duplicates(
-        [DuplicateDecision((*pair,), "duplicates", (pair[0].image_id,))]
-    )
+    ReviewStore.of_gallery(gallery).decide_duplicates([DuplicateDecision((*pair,), "duplicates", (pair[0].image_id,))])
     back_up(gallery, tmp_path / "shop.zip")
     shutil.rmtree(gallery)
     build_gallery(model_path=tiny_model, sources=[second, first / "red"], out=gallery)
@@ -302,9 +300,7 @@ def test_an_undo_of_restored_decisions_tells_the_ids_of_now(made: Made, fresh: P
     assert undone[2] == sorted((ids["red/1.png"], ids["green/0.jpg"]))
 
 
-def test_sent_images_that_were_taken_out_are_taken_out_where_they_were_added_already(
-    made: Made, fresh: Path
-) -> None:
+def test_sent_images_that_were_taken_out_are_taken_out_where_they_were_added_already(made: Made, fresh: Path) -> None:
     shutil.copytree(added_folder(made.gallery), added_folder(fresh))
     with served(fresh) as jobs:
         jobs.resume()
@@ -380,9 +376,7 @@ def test_of_copies_as_many_stay_as_were_kept(photos: Path, saved: Path, tmp_path
     assert "green/0.jpg" in paths_in(new)
 
 
-def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(tmp_path: Path, tiny_model: Path) -> None:
     photos = draw_folder(tmp_path / "photos", per_class=1)
     (photos / "red" / "0.jpg").rename(photos / "red" / "x.jpg")
     for name in ("bx.jpg", "c.jpg", "kept.jpg"):

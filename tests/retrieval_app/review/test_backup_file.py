@@ -198,9 +198,7 @@ CLIMBS = ("../../evil.png", "/etc/evil.png", "a/../../evil.png", "", "a\0b.png",
 
 
 def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Path, tmp_path: Path) -> None:
-    climbs: list[Change] = [
-        lambda _, manifest, path=path: manifest["sent"][0].update(path=path) for path in CLIMBS
-    ]
+    climbs: list[Change] = [lambda _, manifest, path=path: manifest["sent"][0].update(path=path) for path in CLIMBS]
     for number, change in enumerate((*CHANGES.values(), *climbs)):
         members, manifest = read_parts(made)
         change(members, manifest)

@@ -241,9 +241,7 @@ def test_a_process_that_is_stopped_leaves_jobs_to_the_others(
         patched.setattr("retrieval_app.review.jobs.evaluate", evaluate_without_end)
         patched.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
         (shared := tmp_path / "shared").mkdir()
-        one, other = (
-            Jobs(shop.path, on_change=lambda: None, open_gallery=shop.open, shared=shared) for _ in range(2)
-        )
+        one, other = (Jobs(shop.path, on_change=lambda: None, open_gallery=shop.open, shared=shared) for _ in range(2))
         jobs = [one.evaluate(ks=[1]), one.evaluate(ks=[2])]
         assert begun.wait(WAIT_SECONDS)
         one.close()
@@ -278,9 +276,7 @@ def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Pat
 def test_a_label_file_allows_no_other_labels_and_copies_are_aside(tmp_path: Path, tiny_model: Path) -> None:
     images, labels = draw_folder(tmp_path / "images", per_class=2), tmp_path / "labels.csv"
     labels.write_text("path,label\nimages/red/0.jpg,shoe\n")
-    build_gallery(
-        model_path=tiny_model, sources=[images], out=tmp_path / "shop", dedup="exact", labels_file=labels
-    )
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "shop", dedup="exact", labels_file=labels)
     shop = Shop(tmp_path / "shop")
     with pytest.raises(InputError, match=r"takes all its labels from labels\.csv"):
         shop.jobs.add(picture(1), name="x", label="hats")

@@ -139,9 +139,7 @@ def test_decisions_are_applied_to_every_copy_of_the_image(shop: Gallery, tmp_pat
         subjects[ids["green/2.jpg"]].decide("keep"),
     ])  # fmt: skip
     written = write(shop, store.label_decisions(), tmp_path / "labels.csv")
-    labels = {
-        f"{r.path.parent.name}/{r.path.name}": r.label for r in list_dataset(tmp_path / "labels.csv").records
-    }
+    labels = {f"{r.path.parent.name}/{r.path.name}": r.label for r in list_dataset(tmp_path / "labels.csv").records}
     changed = {path for path, label in labels.items() if label == '=crimson, "dark"'}
     assert changed == {"red/0.jpg", "red/copy.jpg", "red/again.jpg"}
     assert set(ids) - set(labels) == {"blue/1.png"}
@@ -221,9 +219,7 @@ def test_no_cell_of_text_begins_as_a_formula(hostile: Gallery) -> None:
     ids = ids_by_path(hostile)
     rows = read_table(encode_table(hostile, list(ids.values())))
     assert [row["path"].removeprefix("'") for row in rows] == [valid_text(path) for path in ids]
-    assert not any(
-        row[name].startswith(tuple("=+-@\t\r\n")) for row in rows for name in ("path", "label", "source")
-    )
+    assert not any(row[name].startswith(tuple("=+-@\t\r\n")) for row in rows for name in ("path", "label", "source"))
     assert ("'=SUM(1;2)/1.png", "'=SUM(1;2)") in {(row["path"], row["label"]) for row in rows}
     assert r"red/caf\xe9.jpg" in {row["path"] for row in rows}
 

@@ -136,9 +136,7 @@ def test_copies_with_one_label_are_decided_once_and_not_against_each_other(store
     with pytest.raises(InputError, match="contradict"):
         store.decide([LabelDecision(A, "x", "drop"), LabelDecision(A, "x", "keep")])
     with pytest.raises(InputError, match="about one group"):
-        store.decide_duplicates(
-            [DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "duplicates", (1,))]
-        )
+        store.decide_duplicates([DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "duplicates", (1,))])
 
 
 def test_threads_that_decide_and_undo_at_once_lose_nothing(store: ReviewStore) -> None:

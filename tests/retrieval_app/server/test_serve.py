@@ -134,9 +134,7 @@ def test_addresses_of_ipv6_stand_in_brackets_and_paths_behind() -> None:
 OWN = "please-choose-your-own"
 
 
-def _choose(
-    *arguments: str, needed: bool = True, environment: dict[str, str] | None = None
-) -> click.testing.Result:
+def _choose(*arguments: str, needed: bool = True, environment: dict[str, str] | None = None) -> click.testing.Result:
     @click.command()
     @click.option("--token", envvar="RETRIEVAL_TOKEN")
     @click.option("--token-file", type=click.Path(path_type=Path))
@@ -161,9 +159,7 @@ def test_a_token_of_the_variable_is_taken_in_silence_and_of_the_command_line_wit
 
 def test_a_file_is_made_told_of_without_its_token_and_goes_before_the_variable(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    first, second = (
-        _choose("--token-file", str(file), environment=env) for env in (None, {"RETRIEVAL_TOKEN": OWN})
-    )
+    first, second = (_choose("--token-file", str(file), environment=env) for env in (None, {"RETRIEVAL_TOKEN": OWN}))
     token = file.read_text().strip()
     check_token(token)
     assert first.stdout == second.stdout == f"{token}\n"

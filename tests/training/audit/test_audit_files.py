@@ -130,8 +130,7 @@ def test_paths_are_relative_and_hostile_names_come_back(tmp_path: Path, caplog: 
     names = ["plain.png", 'quo"te, and\nlines\r.png', " spaces .png", "emoji 🐈.png", os.fsdecode(b"caf\xe9.png")]
     photos = tmp_path / "photos"
     images = [
-        AuditedImage(photos / name, "h", "cat", 0, 1, (), KEEP, None, (), (), None)
-        for name in (*names, "last.png")
+        AuditedImage(photos / name, "h", "cat", 0, 1, (), KEEP, None, (), (), None) for name in (*names, "last.png")
     ]
     (tmp_path / "lists").mkdir()
     file = tmp_path / "lists" / "cleaned.csv"

@@ -204,9 +204,7 @@ def test_a_cached_source_draws_views_by_its_generator() -> None:
     assert len(seen) == 3
 
 
-def test_a_live_source_draws_new_views_that_depend_on_its_generator_and_not_on_threads(
-    pictures, extractor
-) -> None:
+def test_a_live_source_draws_new_views_that_depend_on_its_generator_and_not_on_threads(pictures, extractor) -> None:
     paths = _list(pictures)[:6]
     sources = [
         LiveSource(paths, centre=torch.zeros(6, 512), extractor=extractor, workers=workers) for workers in (1, 4)

@@ -290,9 +290,7 @@ def test_its_features_are_those_that_the_packaged_model_embeds() -> None:
         found = normalize(features @ weight.T + bias)
     assert features.shape == (4, backbone.feature_dim)
     assert backbone.name == describe_builtin().backbone, "which a run can load when another network is built in"
-    np.testing.assert_allclose(
-        found.numpy(), Embedder(BUILTIN_MODEL).giving(SEMANTIC).embed_batch(pixels), atol=2e-4
-    )
+    np.testing.assert_allclose(found.numpy(), Embedder(BUILTIN_MODEL).giving(SEMANTIC).embed_batch(pixels), atol=2e-4)
 
 
 def test_without_weights_it_is_what_trains() -> None:

@@ -62,9 +62,7 @@ def make_cnn(
     """Feature maps (N, F, H, W) of (N, 3, H, W) images."""
     numbers = np.float16 if kind == TensorProto.FLOAT16 else np.float32
     nodes = [
-        helper.make_node(
-            "Conv", ["pixels", "kernel"], ["maps"], strides=[PATCH, PATCH], kernel_shape=[PATCH, PATCH]
-        ),
+        helper.make_node("Conv", ["pixels", "kernel"], ["maps"], strides=[PATCH, PATCH], kernel_shape=[PATCH, PATCH]),
         helper.make_node("Relu", ["maps"], ["features"]),
     ]
     inputs, outputs = [("pixels", kind, (batch, 3, side, side))], [("features", kind, (batch, WIDTH, None, None))]
@@ -221,9 +219,7 @@ def test_weights_beside_the_file_are_packed_into_the_exported_one(tmp_path: Path
     path, out = make_cnn(tmp_path / "whole.onnx"), tmp_path / "model.onnx"
     apart = tmp_path / "apart"
     apart.mkdir()
-    onnx.save(
-        onnx.load(path), apart / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0
-    )
+    onnx.save(onnx.load(path), apart / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0)
     export(out=out, backbone=str(apart / "model.onnx"), crop=SIDE, **GIVEN)
     assert (Embedder(out).embed_batch(CHECKED) * _expected(path, "features", _mean_map)).sum(axis=1).min() > 0.9999
     (apart / "weights").unlink()
@@ -284,9 +280,7 @@ class _Hub(BaseHTTPRequestHandler):
             siblings = [{"rfilename": name} for name in self.files]
             self._send(json.dumps({"id": "org/name", "sha": self.sha, "siblings": siblings}).encode())
         elif (name := path.removeprefix(f"/org/name/resolve/{self.sha}/")) in self.files:
-            self._send(
-                self.files[name], ETag=f'"{sha1(self.files[name]).hexdigest()}"', **{"X-Repo-Commit": self.sha}
-            )
+            self._send(self.files[name], ETag=f'"{sha1(self.files[name]).hexdigest()}"', **{"X-Repo-Commit": self.sha})
         else:
             self._send(b"{}", 404, **{"X-Error-Code": "RepoNotFound"})
 

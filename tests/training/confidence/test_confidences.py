@@ -71,9 +71,7 @@ def test_blocks_of_confidences_hold_fewer_images_where_classes_are_many(monkeypa
     blocks = list(make_confidences(module, source).blocks())
     assert [len(rows) for rows, _ in blocks] == [7, 7, 7, 7, 2]
     torch.testing.assert_close(torch.cat([c for _, c in blocks]), module(source.centre), rtol=0, atol=1e-6)
-    torch.testing.assert_close(
-        compute_confidences(module, source.centre), module(source.centre), rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(compute_confidences(module, source.centre), module(source.centre), rtol=0, atol=1e-6)
 
 
 def test_the_confidences_of_a_step_are_those_of_its_own_view() -> None:

@@ -22,9 +22,7 @@ def make_hierarchy(class_count: int) -> Hierarchy:
     return Hierarchy(climbs)
 
 
-def add_noise(
-    kind: str, labels: Labels, *, class_count: int, rate: float = 1, seed: int = 0, **changes: Any
-) -> Labels:
+def add_noise(kind: str, labels: Labels, *, class_count: int, rate: float = 1, seed: int = 0, **changes: Any) -> Labels:
     usual = {
         "classes": [f"c{i}" for i in range(class_count)], "hierarchy": make_hierarchy(class_count),
         "features": np.random.default_rng(0).standard_normal((len(labels), 4), dtype=np.float32),
@@ -33,9 +31,7 @@ def add_noise(
 
 
 @pytest.mark.parametrize("kind", NOISE_KINDS)
-@given(
-    count=st.integers(0, 200), class_count=st.integers(2, 12), rate=st.floats(0, 1), seed=st.integers(0, 2**32 - 1)
-)
+@given(count=st.integers(0, 200), class_count=st.integers(2, 12), rate=st.floats(0, 1), seed=st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=40)
 def test_exactly_the_asked_share_changes_and_always_to_another_known_class(
     kind: str, count: int, class_count: int, rate: float, seed: int

@@ -179,9 +179,7 @@ def test_a_folder_without_the_download_is_refused_with_the_file_expected(name: s
         load_protocol(name, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    ("name", "top"), [("sop", "Stanford_Online_Products"), ("tiny-imagenet", "tiny-imagenet-200")]
-)
+@pytest.mark.parametrize(("name", "top"), [("sop", "Stanford_Online_Products"), ("tiny-imagenet", "tiny-imagenet-200")])
 def test_the_folder_may_be_the_archives_own_or_the_one_around_it(name: str, top: str, tmp_path: Path) -> None:
     assert load_protocol(name, MAKERS[name](tmp_path)) == load_protocol(name, tmp_path / top)
 
@@ -297,9 +295,7 @@ def test_cars_with_their_development_kit_are_split_by_class_too(test_list: str, 
     make_cars_kit(tmp_path / top, test_list=test_list)
     protocol = load_protocol("cars-196", tmp_path)
     files = (("cars_train/00002", 1), ("cars_train/00003", 98), ("cars_test/00001", 1), ("cars_test/00002", 98))
-    assert listed(protocol.train, tmp_path / top) == [
-        (f"{file}.jpg", CAR.format(number)) for file, number in files
-    ]
+    assert listed(protocol.train, tmp_path / top) == [(f"{file}.jpg", CAR.format(number)) for file, number in files]
     assert len(protocol.test.records) == 3
 
 
@@ -385,9 +381,7 @@ def test_webvision_2_has_its_validation_list_and_images_elsewhere(tmp_path: Path
     (tmp_path / "val_images_256").rename(tmp_path / "val_images_resized")
     found = load_protocol("webvision", tmp_path)
     assert found.train == expected.train
-    moved = [
-        listed(one.test, tmp_path / f"val_images_{end}") for one, end in ((found, "resized"), (expected, "256"))
-    ]
+    moved = [listed(one.test, tmp_path / f"val_images_{end}") for one, end in ((found, "resized"), (expected, "256"))]
     assert moved[0] == moved[1]
 
 

@@ -69,16 +69,12 @@ def test_fitting_in_blocks_gives_what_one_block_gives() -> None:
     unit = normalise_rows(features).astype(np.float64)
     covariance = np.cov(unit.T, bias=True)
     weight = fit_principal_axes(features, embedding_dim=12).projection(power=0).weight.numpy().astype(np.float64)
-    np.testing.assert_allclose(
-        weight @ covariance @ weight.T, np.diag(np.linalg.eigvalsh(covariance)[::-1]), atol=1e-6
-    )
+    np.testing.assert_allclose(weight @ covariance @ weight.T, np.diag(np.linalg.eigvalsh(covariance)[::-1]), atol=1e-6)
 
 
 @pytest.mark.parametrize(("count", "width", "asked"), [(50, 8, 9), (5, 8, 5), (1, 8, 1)])
 def test_a_width_that_the_images_cannot_span_is_refused_with_the_numbers(count, width, asked) -> None:
-    with pytest.raises(
-        InputError, match=rf"--embedding-dim {asked} .* at most {min(width, count - 1)} directions"
-    ):
+    with pytest.raises(InputError, match=rf"--embedding-dim {asked} .* at most {min(width, count - 1)} directions"):
         fit_principal_axes(_features(count, width), embedding_dim=asked).projection(power=0.5)
 
 
@@ -230,9 +226,7 @@ def test_without_belief_in_any_label_it_is_pca_with_its_variances_evened_out() -
 @pytest.mark.parametrize(("embedding_dim", "flatten"), [(2, FLATTEN), (5, 0.5)])
 def test_the_first_coordinates_have_a_mean_squared_length_of_one(embedding_dim: int, flatten: float) -> None:
     features, labels, weights = _blobs()
-    projection = fit_within_classes(
-        features, labels, weights=weights, embedding_dim=embedding_dim, flatten=flatten
-    )
+    projection = fit_within_classes(features, labels, weights=weights, embedding_dim=embedding_dim, flatten=flatten)
     coordinates = _transform(projection, features)
     np.testing.assert_allclose(coordinates.mean(axis=0), 0, atol=1e-5)
     assert np.square(coordinates[:, :embedding_dim]).sum(axis=1).mean() == pytest.approx(1, rel=1e-3)
@@ -251,9 +245,7 @@ def test_a_wide_head_gets_as_many_directions_as_it_is_wide_and_few_images_as_the
 @pytest.mark.parametrize(("count", "width", "asked"), [(50, 8, 9), (5, 8, 5), (1, 8, 1)])
 def test_a_whitened_width_that_the_images_cannot_span_is_refused(count: int, width: int, asked: int) -> None:
     features, labels, weights = _blobs(count=count, width=width)
-    with pytest.raises(
-        InputError, match=rf"--embedding-dim {asked} .* at most {min(width, count - 1)} directions"
-    ):
+    with pytest.raises(InputError, match=rf"--embedding-dim {asked} .* at most {min(width, count - 1)} directions"):
         fit_within_classes(features, labels, weights=weights, embedding_dim=asked)
 
 

@@ -48,9 +48,7 @@ def confidences_of(losses: list[float], *, lambda_: float = 0.1) -> Tensor:
     return procsim_confidences(batch, otsu_threshold(batch), lambda_=lambda_)
 
 
-@given(
-    losses=losses_of_a_batch, shift=st.integers(-6400, 6400), lambda_=st.sampled_from([1e-6, 0.01, 0.1, 10.0, 1e6])
-)
+@given(losses=losses_of_a_batch, shift=st.integers(-6400, 6400), lambda_=st.sampled_from([1e-6, 0.01, 0.1, 10.0, 1e6]))
 @pytest.mark.deep
 @settings(max_examples=tries(50, deep=200), deadline=None)
 def test_confidences_are_equation_3_and_keep_the_papers_five_claims(losses, shift: int, lambda_: float) -> None:
@@ -120,9 +118,7 @@ def test_a_huge_lambda_is_plain_training(base: str) -> None:
         plain = multi_similarity_losses(embeddings, batch.labels, PairMining()).mean()
     value = loss(embeddings, batch)
     torch.testing.assert_close(value, plain, rtol=1e-14, atol=0)
-    for got, wanted in zip(
-        torch.autograd.grad(value, embeddings), torch.autograd.grad(plain, embeddings), strict=True
-    ):
+    for got, wanted in zip(torch.autograd.grad(value, embeddings), torch.autograd.grad(plain, embeddings), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-15)
 
 
@@ -220,9 +216,7 @@ def test_without_differences_in_confidence_it_is_the_contrastive_loss(margins: t
     embeddings, batch = draw_batch(1, batch=20, classes=4, width=6)
     theirs = ContrastiveLoss(pos_margin=margins[0], neg_margin=margins[1])(embeddings, batch.labels)
     (expected,) = torch.autograd.grad(theirs, embeddings)
-    ours = make_loss(
-        "superloss", superloss_lambda=UNWEIGHTED, positive_margin=margins[0], negative_margin=margins[1]
-    )
+    ours = make_loss("superloss", superloss_lambda=UNWEIGHTED, positive_margin=margins[0], negative_margin=margins[1])
     value = ours(embeddings, batch)
     (gradient,) = torch.autograd.grad(value, embeddings)
     torch.testing.assert_close(value, theirs, rtol=1e-10, atol=1e-10)
@@ -240,9 +234,7 @@ def test_confidences_minimise_what_defines_them(excess: float, lambda_: float) -
         return bounded * s + lambda_ * math.log(s) ** 2
 
     assert 0 < sigma <= math.e
-    assert all(
-        cost(sigma) <= cost(sigma * f) + 1e-12 * lambda_ for f in (0.9, 0.999, 1.001) if sigma * f <= math.e
-    )
+    assert all(cost(sigma) <= cost(sigma * f) + 1e-12 * lambda_ for f in (0.9, 0.999, 1.001) if sigma * f <= math.e)
 
 
 def test_confidences_are_one_at_the_threshold_and_e_far_below_it() -> None:

@@ -171,9 +171,7 @@ def test_multi_similarity_and_its_mining_agree_with_pytorch_metric_learning(epsi
     assert_is_the_equation(found, value=float(expected.detach()), gradients=[x.grad])
     mined = mine_pairs(cosine_to_proxies(drawn.embeddings, drawn.embeddings), drawn.labels, epsilon=epsilon)
     for ours, anchors, partners in zip(mined, pairs[::2], pairs[1::2], strict=True):
-        assert set(map(tuple, ours.nonzero().tolist())) == set(
-            zip(anchors.tolist(), partners.tolist(), strict=True)
-        )
+        assert set(map(tuple, ours.nonzero().tolist())) == set(zip(anchors.tolist(), partners.tolist(), strict=True))
 
 
 def test_mining_keeps_pairs_within_epsilon_of_the_hardest_of_the_other_kind_and_two_copies() -> None:
@@ -278,9 +276,7 @@ def test_a_weight_of_nothing_ends_the_pull_and_a_negative_weight_the_push_too() 
     drawn.embeddings[0] = -drawn.proxies[0]  # pulled hard, if it were believed
     weights = torch.tensor([0.0, 1.0, 1.0, 1.0])
     _, pushed, _ = value_and_gradients(proxy_anchor_loss, inputs, labels, weights=weights)
-    _, unmoved, _ = value_and_gradients(
-        proxy_anchor_loss, inputs, labels, weights=weights, negative_weights=weights
-    )
+    _, unmoved, _ = value_and_gradients(proxy_anchor_loss, inputs, labels, weights=weights, negative_weights=weights)
     assert pushed[0].any()
     assert unmoved[0].abs().max() < 1e-290, "what is not believed at all neither pulls nor pushes"
 

@@ -73,9 +73,7 @@ def test_the_memory_forms_pairs_with_earlier_batches() -> None:
 def test_a_batch_larger_than_the_memory_is_refused() -> None:
     loss = make_loss("cross-batch-memory")
     assert loss(*draw_batch(1, size=MEMORY)).isfinite()
-    with pytest.raises(
-        InputError, match="remembers 1024 embeddings, but a batch has 1025: lower --head-batch-size"
-    ):
+    with pytest.raises(InputError, match="remembers 1024 embeddings, but a batch has 1025: lower --head-batch-size"):
         loss(*draw_batch(1, size=MEMORY + 1))
 
 

@@ -56,9 +56,7 @@ def some_images(count: int = 4, side: int = SIDE) -> torch.Tensor:
     return torch.randint(256, (count, side, side, 3), generator=generator, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize(
-    ("name", "last"), [("mobilenet_v3_small", 2), ("squeezenet1_1", 1), ("squeezenet1_1", None)]
-)
+@pytest.mark.parametrize(("name", "last"), [("mobilenet_v3_small", 2), ("squeezenet1_1", 1), ("squeezenet1_1", None)])
 def test_gradients_reach_the_head_and_the_unfrozen_blocks_and_nothing_else(name: str, last: int | None) -> None:
     model = make_model(name, last=last)
     network = load_backbone(name, "none").network
@@ -79,9 +77,7 @@ def test_gradients_flow_through_views_and_poolings_of_ours(view: str, pooling: s
     model = make_model("resnet18", last=2, view=view, pooling=pooling, side=64)
     model(some_images(side=80 if view == "both" else 64))[:, 0].sum().backward()
     got = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.any()}
-    reached = [
-        block for block in ("layer3.1", "layer4.0", "layer4.1") if any(f".{block}." in name for name in got)
-    ]
+    reached = [block for block in ("layer3.1", "layer4.0", "layer4.1") if any(f".{block}." in name for name in got)]
     assert reached == ["layer4.0", "layer4.1"]
 
 

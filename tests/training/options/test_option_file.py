@@ -20,9 +20,7 @@ def read_options(file: Path) -> dict[str, Any]:
     """What `retrieval train --config FILE` takes from the file."""
     context = train.make_context("train", ["photos", "--out", "run", "--config", str(file)])
     from_file = ParameterSource.DEFAULT_MAP
-    return {
-        name: value for name, value in context.params.items() if context.get_parameter_source(name) is from_file
-    }
+    return {name: value for name, value in context.params.items() if context.get_parameter_source(name) is from_file}
 
 
 def write(folder: Path, text: str) -> Path:

@@ -64,9 +64,7 @@ def options(tmp_path: Path, cache: Path) -> tuple[object, ...]:
 
 
 @pytest.fixture(scope="module")
-def default_run(
-    pictures: Path, other_pictures: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def default_run(pictures: Path, other_pictures: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run of the default recipe that keeps what it trains, through the command line. Not to be written to."""
     out = tmp_path_factory.mktemp("recipe") / "run"
     options = ("--select", "trained", "--head-steps", "20", "--val", other_pictures)

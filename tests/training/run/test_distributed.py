@@ -50,9 +50,7 @@ def _compare(one: Path, other: Path, *, within: float) -> None:
     (first, _), (second, _) = load_checkpoint(one), load_checkpoint(other)
     assert first.keys() == second.keys()
     for name, tensor in first.items():
-        torch.testing.assert_close(
-            second[name], tensor, rtol=0, atol=within, msg=lambda m, name=name: f"{name}: {m}"
-        )
+        torch.testing.assert_close(second[name], tensor, rtol=0, atol=within, msg=lambda m, name=name: f"{name}: {m}")
 
 
 def _compare_runs(one: Path, other: Path) -> None:

@@ -218,9 +218,7 @@ def test_the_whole_image_is_taken_where_the_crop_shows_nothing(run: RunFolder, f
     assert choice == run.read_json("feature_selection.json")
     assert (choice["view"], choice["passes"], choice["images"]) == ("whole", 1, CLASSES * OF_EACH)
     assert len(choice["tried"]) == 6
-    crop, whole = (
-        [one["recall_at_1"] for one in choice["tried"] if one["view"] == view] for view in ("crop", "whole")
-    )
+    crop, whole = ([one["recall_at_1"] for one in choice["tried"] if one["view"] == view] for view in ("crop", "whole"))
     assert min(whole) > max(crop) + 0.3
     assert report["val"]["recall"]["1"] > 0.9
     config = run.read_json("config.json")["config"]["input"]

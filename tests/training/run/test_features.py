@@ -146,9 +146,7 @@ def test_who_needs_features_of_a_run_whose_runtime_is_gone_has_them_by_torch(tra
     monkeypatch.setitem(sys.modules, "openvino", None)
     assert _reopen(trainer).runtime == TORCH
     assert "its features are by openvino, and now by torch: " in caplog.text
-    with pytest.raises(
-        RunError, match=r"its features are by openvino, which cannot compute them now: .*'openvino'"
-    ):
+    with pytest.raises(RunError, match=r"its features are by openvino, which cannot compute them now: .*'openvino'"):
         _train(trainer, method="spa", resume=True)
 
 

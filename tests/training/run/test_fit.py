@@ -54,13 +54,9 @@ def _context(path: Path | None = None, on_epoch: Any = lambda report: None) -> P
     return PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=path, on_epoch=on_epoch)
 
 
-def _fit_confidence(
-    path: Path, *, wrong: float = 0.0, **options: Any
-) -> tuple[ConfidenceModule, list[EpochReport]]:
+def _fit_confidence(path: Path, *, wrong: float = 0.0, **options: Any) -> tuple[ConfidenceModule, list[EpochReport]]:
     (source, labels), reports = _separable(wrong=wrong), list[EpochReport]()
-    config = ConfidenceConfig(
-        **({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options)
-    )
+    config = ConfidenceConfig(**({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options))
     module = fit_confidence(
         source, labels, class_count=CLASSES, config=config, batch_size=16, weight_decay=1e-4,
         context=_context(path, reports.append),
@@ -117,9 +113,7 @@ def test_the_confidence_module_learns_separable_classes_and_every_epoch_runs(tmp
 
 
 def test_the_reported_loss_is_the_mean_over_images_and_classes(tmp_path: Path) -> None:
-    _, reports = _fit_confidence(
-        tmp_path / "c", confidence_epochs=1, confidence_lr=1e-12, confidence_val_share=0.2
-    )
+    _, reports = _fit_confidence(tmp_path / "c", confidence_epochs=1, confidence_lr=1e-12, confidence_val_share=0.2)
     untrained = ConfidenceModule(8, hidden=16, class_count=CLASSES, generator=phase_generator(0, "confidence", 0))
     source, labels = _separable()
     train, held = split_holdout(60, holdout=0.2, seed=0)
@@ -271,8 +265,7 @@ def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> No
     fitted = fit_within_classes(source.centre.numpy(), labels.numpy(), weights=_own().numpy(), embedding_dim=4)
     start = fitted.weight[:4]
     moved = {
-        l2_sp: (_fit_whitened(l2_sp=l2_sp, head_epochs=30).weight - start).norm().item()
-        for l2_sp in (0.0, 0.1, 1e6)
+        l2_sp: (_fit_whitened(l2_sp=l2_sp, head_epochs=30).weight - start).norm().item() for l2_sp in (0.0, 0.1, 1e6)
     }
     assert moved[1e6] < 0.01 * start.norm() < moved[0.1] < moved[0.0]
 

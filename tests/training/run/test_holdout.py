@@ -106,9 +106,7 @@ def test_photos_of_one_group_do_not_find_each_other_in_the_holdout() -> None:
     places = np.random.default_rng(1).normal(size=(96, 24))[groups]
     features = (_features(labels) + 3 * places).astype(np.float32)
     found, told = (
-        evaluate_holdout(LabelledFeatures(features, labels, groups=given), config=_config(), device=CPU).parts[
-            "unseen"
-        ]
+        evaluate_holdout(LabelledFeatures(features, labels, groups=given), config=_config(), device=CPU).parts["unseen"]
         for given in (None, groups)
     )
     assert found.recall_at_1["raw"] > 0.95
@@ -272,13 +270,8 @@ def test_a_firm_l2_sp_weight_is_selected_where_no_other_finds_clearly_more() -> 
     assert holdout.l2_sp == FIRM_L2_SP
     again = _run(labels, l2_sp=FIRM_L2_SP)
     assert again.l2_sp_recall == {}
-    assert [part.recall_at_1 for part in again.parts.values()] == [
-        part.recall_at_1 for part in holdout.parts.values()
-    ]
-    assert (
-        np.mean([part.recall_at_1["trained"] for part in holdout.parts.values()])
-        == holdout.l2_sp_recall[FIRM_L2_SP]
-    )
+    assert [part.recall_at_1 for part in again.parts.values()] == [part.recall_at_1 for part in holdout.parts.values()]
+    assert np.mean([part.recall_at_1["trained"] for part in holdout.parts.values()]) == holdout.l2_sp_recall[FIRM_L2_SP]
 
 
 @pytest.mark.parametrize(
@@ -362,9 +355,7 @@ def test_bands_part_the_classes_by_size_and_average_over_classes(classes, seed) 
     assert sum(band["classes"] for band in bands) == len(classes)
     assert sum(band["queries"] for band in bands) == len(labels)
     for larger, smaller in itertools.pairwise(bands):
-        assert larger["images"][0] > smaller["images"][1], (
-            "the largest come first, and none of one size are parted"
-        )
+        assert larger["images"][0] > smaller["images"][1], "the largest come first, and none of one size are parted"
     for band in bands:
         least, most = band["images"]
         members = [n for n, (images, _) in enumerate(classes) if least <= images <= most]

@@ -26,9 +26,7 @@ def _photos(*, seed: int, folder: str, named: bool = True) -> KnownImages:
     random = np.random.default_rng(seed)
     label, group = np.arange(CLASSES * GROUPS * SHOTS) // (GROUPS * SHOTS), np.arange(144) // SHOTS
     x = things[label] + 3 * random.normal(size=(CLASSES * GROUPS, 24))[group] + random.normal(size=(144, 24))
-    names = [
-        f"{folder}/{kind}/IMG_{number:04}.jpg" if named else "x" for number, kind in enumerate(label.tolist())
-    ]
+    names = [f"{folder}/{kind}/IMG_{number:04}.jpg" if named else "x" for number, kind in enumerate(label.tolist())]
     hashes = tuple(f"{folder}{number}" for number in range(144))
     group_sources = GroupSources(names, np.full(144, np.nan), given=[None] * 144, copies=np.arange(144))
     return KnownImages(x.astype(np.float32), [f"c{kind}" for kind in label], hashes, group_sources)
@@ -70,9 +68,7 @@ def _part_at_random(*, named: bool, column: bool = False) -> tuple[KnownImages, 
     def take(chosen: np.ndarray, folder: str) -> KnownImages:
         names = [f"{folder}/{label[row]}/img_{row:05}.jpg" if named else "x" for row in chosen.tolist()]
         given = [str(burst[row]) if column else None for row in chosen.tolist()]
-        group_sources = GroupSources(
-            names, np.full(len(chosen), np.nan), given=given, copies=np.arange(len(chosen))
-        )
+        group_sources = GroupSources(names, np.full(len(chosen), np.nan), given=given, copies=np.arange(len(chosen)))
         hashes = [str(row) for row in chosen.tolist()]
         return KnownImages(x[chosen], [f"c{kind}" for kind in label[chosen].tolist()], hashes, group_sources)
 

@@ -27,9 +27,7 @@ from training.run.fit import sum_moments_together
 from training.run.holdout import Split, plan_fold_searches
 from training.run.searches import embed_features
 
-GALLERY = (
-    10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
-)
+GALLERY = 10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 Embed = Callable[[np.ndarray], Floats]
 """(n,) row numbers to (n, D) float32 unit rows."""
 

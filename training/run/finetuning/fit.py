@@ -335,9 +335,7 @@ class FinetuneLoop:
         seen, total = 0, torch.zeros((), device=self._device)
         self._model.learn(True)
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
-        with closing(
-            self.inputs.draw_each(batches, epoch=epoch, generator=generator, part_of=self.own_part)
-        ) as drawn:
+        with closing(self.inputs.draw_each(batches, epoch=epoch, generator=generator, part_of=self.own_part)) as drawn:
             for number, (rows, views) in enumerate(drawn):
                 step = (epoch - 1) * self._steps + number
                 loss = self.step(rows, views, step, penalty=penalty)

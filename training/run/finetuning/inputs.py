@@ -221,9 +221,7 @@ def keep_inputs(
         hashes: of all N images.
     """
     side = view_side(config)
-    views, centre = _choose_kept(
-        model, extractor, blocks, pixels, rows, hashes=hashes, config=config, machine=machine
-    )
+    views, centre = _choose_kept(model, extractor, blocks, pixels, rows, hashes=hashes, config=config, machine=machine)
 
     def arrange(shown: Pixels | Tensor) -> Tensor:
         return arrange_images(torch.as_tensor(shown).to(extractor.device), extractor.mean, extractor.std)

@@ -44,9 +44,7 @@ def model(tiny_model: Path) -> ModelFile:
 
 def let_agree(monkeypatch: pytest.MonkeyPatch, **agreements: float) -> None:
     """Let runtimes agree so far with the usual one."""
-    monkeypatch.setattr(
-        registry, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name])
-    )
+    monkeypatch.setattr(registry, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name]))
 
 
 @pytest.mark.parametrize("name", sorted(installed_backends()))
@@ -63,9 +61,7 @@ def test_onnx_runtime_is_the_default(model: ModelFile, kept: Path, monkeypatch: 
     assert (found.name, found.agreement) == (USUAL_BACKEND, 1.0) == ("onnxruntime", 1.0)
     assert not kept.exists()
     monkeypatch.setenv(VARIABLE, "tensorflow")
-    with pytest.raises(
-        InputError, match="RETRIEVAL_BACKEND take auto, onnxruntime or openvino or tensorrt, got 't"
-    ):
+    with pytest.raises(InputError, match="RETRIEVAL_BACKEND take auto, onnxruntime or openvino or tensorrt, got 't"):
         choose_backend(model)
 
 

@@ -233,9 +233,7 @@ def test_the_cookie_of_a_visitor_opens_nothing_for_the_named_site(letting: TestC
     assert letting.get("/v1/gallery", headers={**FROM_APP, "Cookie": cookie}).status_code == 401
 
 
-@pytest.mark.parametrize(
-    "text", ["*", "app.example.org", f"{APP}/path", "https://*.example.org", "null", "file://x"]
-)
+@pytest.mark.parametrize("text", ["*", "app.example.org", f"{APP}/path", "https://*.example.org", "null", "file://x"])
 def test_what_is_no_site_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--cors-origin"):
         check_origins([text])

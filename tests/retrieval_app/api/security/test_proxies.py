@@ -73,9 +73,7 @@ def test_wrong_tries_are_counted_by_a_trustworthy_address(peer: str, told: str |
     assert (seen["client"], seen["forwarded"]) == (name, told is not None)
 
 
-@pytest.mark.parametrize(
-    ("peer", "scheme"), [("127.0.0.1", "https"), ("10.0.0.1", "https"), ("192.0.2.1", "http")]
-)
+@pytest.mark.parametrize(("peer", "scheme"), [("127.0.0.1", "https"), ("10.0.0.1", "https"), ("192.0.2.1", "http")])
 def test_only_a_proxy_that_is_known_is_believed_to_speak_tls(peer: str, scheme: str) -> None:
     assert _ask("/v1/x", peer=peer, **{"X-Forwarded-Proto": "https"}).json()["scheme"] == scheme
 
@@ -108,9 +106,7 @@ def test_the_root_without_its_slash_leads_to_the_page_with_its_search() -> None:
     assert "content-security-policy" in answer.headers
 
 
-@pytest.mark.parametrize(
-    "text", ["photos", "//evil.example", "/a/../b", "/a b", "/v1", "/gradio/x", "/é", "/a//b"]
-)
+@pytest.mark.parametrize("text", ["photos", "//evil.example", "/a/../b", "/a b", "/v1", "/gradio/x", "/é", "/a//b"])
 def test_a_root_that_is_no_path_or_the_servers_own_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--root-path"):
         check_root_path(text)

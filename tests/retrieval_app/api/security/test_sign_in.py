@@ -168,9 +168,7 @@ def test_signing_out_ends_a_session_wherever_its_cookie_was_copied_to_and_for_go
         assert again.get("/v1/gallery", headers=cookie).status_code == 401
 
 
-def test_who_opens_the_page_stays_signed_in(
-    guarded: TestClient, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_opens_the_page_stays_signed_in(guarded: TestClient, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     for timed in (_sign_in(guarded), _sign_in(guarded)._values):
         monkeypatch.setattr(timed, "_clock", clock)
     first = _send(guarded, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]

@@ -41,9 +41,7 @@ def _ask(config: ServingConfig, client: _Client, *, announced: int) -> bytes | R
 def test_what_is_announced_takes_no_room_before_it_arrives() -> None:
     async def check() -> None:
         room = BodyRoom(ServingConfig(bytes_arriving=1000))
-        waiting = [
-            asyncio.create_task(_read(room, _Client([(0, b"a")], ends=False), announced=900)) for _ in range(50)
-        ]
+        waiting = [asyncio.create_task(_read(room, _Client([(0, b"a")], ends=False), announced=900)) for _ in range(50)]
         await asyncio.sleep(0.05)
         assert room.held == 50
         assert await _read(room, _Client([(0, b"a" * 900)]), announced=900) == b"a" * 900

@@ -172,9 +172,7 @@ def extractor() -> Extractor:
     return Extractor(backbone, PreprocessConfig(24, 16), device=torch.device("cpu"), precision="float32")
 
 
-def _draw(
-    inputs: FinetuneInputs, *, epoch: int = 1
-) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
+def _draw(inputs: FinetuneInputs, *, epoch: int = 1) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
     """All batches, and what the generator gives afterwards."""
     generator = torch.Generator().manual_seed(3)
     return list(inputs.draw_each(BATCHES, epoch=epoch, generator=generator)), torch.rand(4, generator=generator)

@@ -137,9 +137,7 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
 def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_frozen_one(
     network_run: Path, pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
-    frozen = train(
-        pictures, tmp_path / "run", config=frozen_config(), machine=make_machine(cache), val=other_pictures
-    )
+    frozen = train(pictures, tmp_path / "run", config=frozen_config(), machine=make_machine(cache), val=other_pictures)
     report = json.loads((network_run / "report.json").read_text())
     frozen_head = report["baselines"].pop("frozen head")
     assert frozen_head["recall"] == frozen["val"]["recall"]

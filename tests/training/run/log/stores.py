@@ -89,9 +89,7 @@ def _read_wandb_file(file: Path) -> Stored:
         run.name = record.run.display_name or run.name
         for item in record.run.config.update:
             run.options[item.key or ".".join(item.nested_key)] = str(json.loads(item.value_json))
-        values = {
-            item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item
-        }
+        values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
         for name, value in values.items():
             phase, slash, figure = name.partition("/")
             if slash and figure != "epoch":
