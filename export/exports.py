@@ -132,12 +132,7 @@ class EmbeddingModel(PixelModel):
     """A backbone with its heads: (N, H, W, 3) uint8 images to float32 unit rows of each, (N, D) of a single one."""
 
     def __init__(
-        self,
-        backbone: Backbone,
-        head: nn.Module,
-        preprocess: PreprocessConfig,
-        *,
-        others: Sequence[nn.Module] = (),
+        self, backbone: Backbone, head: nn.Module, preprocess: PreprocessConfig, *, others: Sequence[nn.Module] = ()
     ) -> None:
         last = _Heads([head, *others]) if others else head
         super().__init__(nn.Sequential(OrderedDict(backbone=backbone.module, head=last)), preprocess)

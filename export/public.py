@@ -68,9 +68,7 @@ class ExportConfig:
         choices=("class", "mean"), usual="class, where there is one",
     )  # fmt: skip
     precision: str = option(
-        "fp32",
-        "Of the weights, and with int8 of the layers; what it costs is measured.",
-        choices=tuple(PRECISIONS),
+        "fp32", "Of the weights, and with int8 of the layers; what it costs is measured.", choices=tuple(PRECISIONS)
     )
     images: Path | None = option(
         None, "Labelled images on which the precision is measured.", metavar="FOLDER|TABLE",

@@ -49,10 +49,7 @@ def check_parity(model: PixelModel, onnx_path: Path, images: Pixels, *, name: st
 
 def _find_lowest(embedder: Embedder, images: Pixels, expected: Vectors) -> float:
     """NaN where a row is not of unit norm: a product above 1 would hide any drift."""
-    batches = [
-        embedder.embed_batch(images),
-        np.concatenate([embedder.embed_batch(image[None]) for image in images]),
-    ]
+    batches = [embedder.embed_batch(images), np.concatenate([embedder.embed_batch(image[None]) for image in images])]
     cosines = np.concatenate([(batch.astype(np.float64) * expected).sum(axis=1) for batch in batches])
     return float(cosines.min()) if all(unit_rows(batch).all() for batch in batches) else float("nan")
 

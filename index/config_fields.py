@@ -18,13 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from index.errors import InputError
 
 Config = TypeVar("Config")
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Path: "a path as str or Path",
-}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path as str or Path"}
 _KINDS: dict[type, type] = {int: Integral, float: Real}
 
 

@@ -136,11 +136,7 @@ class GalleryAnswers:
             {**row, "p_error": round(issue.p_error, 4), "suggested": issue.suggested}
             for row, issue in zip(rows, items, strict=True)
         ]
-        told = {
-            "checked": issues.checked,
-            "noise_rate": issues.noise_rate,
-            "is_lower_bound": issues.is_lower_bound,
-        }
+        told = {"checked": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound}
         return {**told, "items": listed}
 
     async def _wait(self, read: Callable[[], Computed[Value]], tell: Tell) -> Value:

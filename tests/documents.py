@@ -8,10 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # In the order in which they are read, and their commands run; those of every other page of docs/ come after them.
-_FIRST = (
-    "README.md",
-    *(f"docs/{name}.md" for name in ("train", "labels", "index-search", "serve", "api", "python")),
-)
+_FIRST = ("README.md", *(f"docs/{name}.md" for name in ("train", "labels", "index-search", "serve", "api", "python")))
 PAGES = tuple(dict.fromkeys([*(ROOT / name for name in _FIRST), *sorted(ROOT.glob("docs/**/*.md"))]))
 _BLOCK = re.compile(r"(?ms)^(<!-- not run by the tests: .*? -->\n)?```(console|python)\n(.*?)^```")
 _FILE = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")  # at the head of a block that its reader saves as a file

@@ -83,10 +83,7 @@ def run(options: argparse.Namespace) -> None:
     text = "\n\n".join([format_chances(rows), format_peers(compared)])
     print(f"\n{format_peers(compared)}")
     write_record(
-        options.out / "chances.json",
-        settings=vars(options),
-        results={"rows": rows, "compared": compared},
-        text=text,
+        options.out / "chances.json", settings=vars(options), results={"rows": rows, "compared": compared}, text=text
     )
 
 

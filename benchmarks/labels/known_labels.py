@@ -15,13 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.record import (
-    find_photos,
-    find_weights,
-    unpack_shared,
-    unpack_tiny_imagenet,
-    write_with_record,
-)
+from benchmarks.common.record import find_photos, find_weights, unpack_shared, unpack_tiny_imagenet, write_with_record
 from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.data.datasets import list_dataset
@@ -31,11 +25,7 @@ from training.options.resolve import resolve_input
 
 DATASETS = ("groceries", "cars", "cifar-n", "tiny-imagenet")
 PARTS = ("choose", "report")
-PEOPLE = (
-    "aggre",
-    "random1",
-    "worse",
-)  # columns of CIFAR-N: the most frequent of three labels, the first, the worst
+PEOPLE = ("aggre", "random1", "worse")  # columns of CIFAR-N: the most frequent of three labels, the first, the worst
 NEAREST = 5  # classes that `alike` mistakes a class for
 LONG_TAIL, LEAST_OF_TAIL = 50, 4
 _PER_CLASS = 100  # of Tiny-ImageNet's larger archive

@@ -50,13 +50,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME", help=methods)
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    add(
-        "--table",
-        action="append",
-        required=True,
-        choices=("1", "2", "3"),
-        help="of the SPA paper; may be repeated",
-    )
+    add("--table", action="append", required=True, choices=("1", "2", "3"), help="of the SPA paper; may be repeated")
     add("--backbone", default="mobilenet_v2")
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
     add("--resize", type=int, help="stretch images to this many pixels a side (default: as the backbone has it)")

@@ -36,13 +36,7 @@ from training.confidence.confidences import (
 from training.data.label_noise import add_label_noise, read_hierarchy
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
-from training.options.config import (
-    ConfidenceConfig,
-    DataConfig,
-    EmbeddingConfig,
-    LabelNoise,
-    TrainConfig,
-)
+from training.options.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
 from training.options.losses import NEEDS_CONFIDENCES, RIVALS, WCCN
 from training.options.machine import resolve_device
 from training.options.resolve import resolve

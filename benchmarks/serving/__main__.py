@@ -29,12 +29,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = make_parser(__doc__, PARTS, default=tuple(PARTS))
     add = parser.add_argument
     add("--seconds", type=float, default=6.0, help="of each measurement (default: %(default)s)")
-    add(
-        "--warm-up",
-        type=float,
-        default=2.0,
-        help="seconds before each that are not counted (default: %(default)s)",
-    )
+    add("--warm-up", type=float, default=2.0, help="seconds before each that are not counted (default: %(default)s)")
     add("--clients", action="append", type=int, help="may be repeated; default 1, 8, 32, 128")
     without = "leave a peer out, or our model in int8; may be repeated"
     add("--without", action="append", choices=[*VARIANTS, "int8"], default=[], help=without)

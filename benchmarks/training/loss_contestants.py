@@ -144,12 +144,7 @@ def _measure(run: Callable[[], float], repeats: int) -> dict[str, Any]:
             value = run()
             seconds.append(time.perf_counter() - started)
             cpu_seconds.append(time.process_time() - cpu_started)
-    return {
-        "seconds": seconds[1:],
-        "cpu_seconds": cpu_seconds[1:],
-        "peak_bytes": max(peaks) - before,
-        "value": value,
-    }
+    return {"seconds": seconds[1:], "cpu_seconds": cpu_seconds[1:], "peak_bytes": max(peaks) - before, "value": value}
 
 
 def main() -> None:

@@ -139,12 +139,7 @@ class Catalog:
         self._places: Places | None = None
 
     def rows(
-        self,
-        *,
-        status: str | None = None,
-        where: Condition | None = None,
-        after: int = -1,
-        limit: int | None = None,
+        self, *, status: str | None = None, where: Condition | None = None, after: int = -1, limit: int | None = None
     ) -> Iterator[CatalogRow]:
         """Rows in id order, by status and filter, from the first id above `after`, at most `limit`.
 

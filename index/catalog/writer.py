@@ -201,12 +201,7 @@ class CatalogWriter(Catalog):
         return bool(self._connection.execute(query, {"source": source, "path": os.fsencode(path)}).fetchone()[0])
 
     def record_scan(
-        self,
-        found: Iterable[tuple[int, FoundItem]],
-        *,
-        scanned: Sequence[int],
-        restore: bool,
-        thorough: bool = False,
+        self, found: Iterable[tuple[int, FoundItem]], *, scanned: Sequence[int], restore: bool, thorough: bool = False
     ) -> None:
         """Update the rows by a scan of some sources, given as (source, item).
 
@@ -450,11 +445,7 @@ class CatalogWriter(Catalog):
         """Whether a finished catalogue has the same items, sources and settings, but for `PLACES_SETTING`."""
         self._connection.execute("ATTACH ? AS other", (f"{other.absolute().as_uri()}?mode=ro&immutable=1",))
         try:
-            tables = (
-                ("sources", "id", "kind, location"),
-                ("settings", "name", "value"),
-                ("images", "id", _IDENTITY),
-            )
+            tables = (("sources", "id", "kind, location"), ("settings", "name", "value"), ("images", "id", _IDENTITY))
             return all(self._is_same(table, key, columns.split(", ")) for table, key, columns in tables)
         finally:
             self._connection.execute("DETACH other")

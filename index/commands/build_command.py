@@ -127,14 +127,7 @@ def strict_option(command: Any) -> Any:
 
 def writing_options(command: Any) -> Any:
     """Add the options of commands that embed images, with `--json` and `--debug`."""
-    shared = (
-        output_options,
-        backend_option,
-        config_options(BuildConfig),
-        cache_option,
-        wait_option,
-        strict_option,
-    )
+    shared = (output_options, backend_option, config_options(BuildConfig), cache_option, wait_option, strict_option)
     for add_option in shared:
         command = add_option(command)
     return command
@@ -259,8 +252,7 @@ def build(
     chosen = {name: value for name, value in options.items() if is_given(context, name)}
     if is_shared and any(field.name in chosen for field in fields(StoreConfig)):
         raise click.UsageError(
-            "--store goes without --shard and --engine ray: use `retrieval index copy` afterwards",
-            ctx=context,
+            "--store goes without --shard and --engine ray: use `retrieval index copy` afterwards", ctx=context
         )
     for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called

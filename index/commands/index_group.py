@@ -335,10 +335,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
 @click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
 @click.option("--label", "labels", multiple=True, help="Images of this label.")
 @click.option(
-    "--metadata",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Images with this metadata. Can be repeated; all must hold.",
+    "--metadata", multiple=True, metavar="NAME=VALUE", help="Images with this metadata. Can be repeated; all must hold."
 )
 @where_option("Images that match this.")
 @click.option("--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it.")

@@ -128,9 +128,7 @@ def list_items(
     help="Random images to embed again and compare with the stored vectors.",
 )
 @click.option(
-    "--read-images",
-    is_flag=True,
-    help="Read every image again, and compare its bytes with the indexed ones.",
+    "--read-images", is_flag=True, help="Read every image again, and compare its bytes with the indexed ones."
 )
 @backend_option
 @output_options

@@ -224,10 +224,7 @@ def _answer(
 )
 @by_option("Find similar content, or copies of the image: cropped, turned, recoloured, saved again.")
 @click.option(
-    "--out",
-    type=PATH,
-    metavar="FILE",
-    help="Write the results to this .csv, .parquet or .jsonl file, one row each.",
+    "--out", type=PATH, metavar="FILE", help="Write the results to this .csv, .parquet or .jsonl file, one row each."
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 if any query could not be used, not only if none could.")
 @backend_option

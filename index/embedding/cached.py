@@ -205,8 +205,7 @@ class VectorCache:
                 [used] = self._database.execute(_USED_BYTES).fetchone()
                 if used >= self._max_bytes:  # SQLite reuses the pages
                     self._database.execute(
-                        "DELETE FROM vectors WHERE id IN (SELECT id FROM vectors ORDER BY id LIMIT ?)",
-                        (2 * len(rows),),
+                        "DELETE FROM vectors WHERE id IN (SELECT id FROM vectors ORDER BY id LIMIT ?)", (2 * len(rows),)
                     )
                 self._database.executemany(
                     "INSERT OR REPLACE INTO vectors (key, sha256, entry, crc) VALUES (?, ?, ?, ?)", rows
@@ -328,12 +327,7 @@ class CachedEngine:
 
 @contextmanager
 def open_cached_engine(
-    embedder: Embedder,
-    *,
-    cache: Path | None,
-    workers: int = 0,
-    batch_size: int = 0,
-    max_pixels: int = MAX_PIXELS,
+    embedder: Embedder, *, cache: Path | None, workers: int = 0, batch_size: int = 0, max_pixels: int = MAX_PIXELS
 ) -> Iterator[CachedEngine]:
     """A `CachedEngine`; arguments as of `ThreadedEngine`, and the folder of the cache, if any."""
     engine = ThreadedEngine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)

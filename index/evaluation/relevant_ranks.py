@@ -118,11 +118,7 @@ class _Ranking:
         uncertain = order[np.append(close, False) | np.insert(close, 0, False)]
         if len(uncertain):
             scores[uncertain] = multiply_pairs(
-                queries.vectors,
-                gallery.vectors,
-                rows[lines[uncertain]],
-                columns[uncertain],
-                scale=self._product_scale,
+                queries.vectors, gallery.vectors, rows[lines[uncertain]], columns[uncertain], scale=self._product_scale
             )
             order = np.argsort(_make_keys(lines, scores), kind="stable")  # columns rise, and with them ids
         ranks = np.arange(1, len(hits) + 1) - np.searchsorted(lines, lines)

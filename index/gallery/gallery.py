@@ -20,13 +20,7 @@ from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
-from index.errors import (
-    GalleryDamagedError,
-    GalleryError,
-    InputError,
-    ModelFileError,
-    UnknownImageError,
-)
+from index.errors import GalleryDamagedError, GalleryError, InputError, ModelFileError, UnknownImageError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
@@ -42,14 +36,7 @@ from index.sources.items import Place
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
 from index.vectors.stores import Among, VectorStore, open_store
-from index.versions.manifest import (
-    CATALOG_NAME,
-    INDEX_NAME,
-    MODEL_NAME,
-    Manifest,
-    Version,
-    check_file,
-)
+from index.versions.manifest import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import find_version, hold_current
 
 logger = logging.getLogger(__name__)
@@ -172,12 +159,7 @@ class Gallery:
 
     @classmethod
     def open(
-        cls,
-        path: Path,
-        *,
-        threads: int = 1,
-        embedder: Embedder | None = None,
-        filter_s: float | None = None,
+        cls, path: Path, *, threads: int = 1, embedder: Embedder | None = None, filter_s: float | None = None
     ) -> Gallery:
         """Open the current version of a gallery, with its label decisions.
 

@@ -110,9 +110,7 @@ class GaussianClasses:
     def _without(self, fold: int) -> _Sums:
         one = self._add_up(np.flatnonzero(self._fold_of == fold))
         return _Sums(
-            (self._sums.weights - one.weights).clip(min=0),
-            self._sums.rows - one.rows,
-            self._sums.scatter - one.scatter,
+            (self._sums.weights - one.weights).clip(min=0), self._sums.rows - one.rows, self._sums.scatter - one.scatter
         )
 
     def _score(self, classes: _Classes, rows: Ids) -> Doubles:

@@ -141,13 +141,7 @@ def list_label_issues(
         )
 
     errors = find_label_errors(
-        vectors,
-        labels,
-        count=len(names),
-        groups=groups,
-        decided=decided,
-        before=before,
-        progress=tell(0, _DETECTING),
+        vectors, labels, count=len(names), groups=groups, decided=decided, before=before, progress=tell(0, _DETECTING)
     )
     is_open = np.ones(len(labels), dtype=bool) if decided is None else ~decided
     p_error = np.where(can_be_checked & is_open, errors.p_error, 0.0)
@@ -181,11 +175,7 @@ def list_label_issues(
 
 
 def collect_issues(
-    items: Sequence[LabelIssue],
-    *,
-    checked: int,
-    errors: float,
-    confused_classes: Sequence[tuple[str, str, float]] = (),
+    items: Sequence[LabelIssue], *, checked: int, errors: float, confused_classes: Sequence[tuple[str, str, float]] = ()
 ) -> LabelIssues:
     """Label issues of `checked` labels, of which `errors` are estimated to be wrong."""
     counts = Counter((d.label, d.suggested) for d in items if d.p_error >= LIKELY_ERROR and d.suggested is not None)

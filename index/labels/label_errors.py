@@ -245,14 +245,7 @@ def errors_from_confidences(
 
 
 def errors_from_top(
-    found: ScoreCalibration,
-    labels: Labels,
-    *,
-    own: Floats,
-    highest: Floats,
-    best: Ids,
-    confidences: Floats,
-    count: int,
+    found: ScoreCalibration, labels: Labels, *, own: Floats, highest: Floats, best: Ids, confidences: Floats, count: int
 ) -> LabelErrors:
     """Label errors where N x C confidences are too many to hold: the class of a wrong label is the best other one.
 

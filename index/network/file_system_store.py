@@ -8,15 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from index.errors import InputError, MissingDependencyError
-from index.network.remote_store import (
-    NO_RIGHTS,
-    NOT_FOUND,
-    UNREACHABLE,
-    Content,
-    FetchError,
-    RemoteFile,
-    make_stamp,
-)
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, UNREACHABLE, Content, FetchError, RemoteFile, make_stamp
 from index.text import printable_path
 
 _PART_BYTES = 1 << 20

@@ -37,13 +37,7 @@ from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.stores import Publication, open_store, store_of
 from index.versions.annotations import added_folder
-from index.versions.gallery_identity import (
-    Standing,
-    claim_gallery,
-    lock_gallery,
-    require_own_folder,
-    restore_identity,
-)
+from index.versions.gallery_identity import Standing, claim_gallery, lock_gallery, require_own_folder, restore_identity
 from index.versions.gallery_parts import BUILDING, find_announced, read_plan, remove_part
 from index.versions.manifest import (
     CATALOG_NAME,
@@ -123,12 +117,7 @@ def list_own_versions(gallery: Path, *, identity: str) -> list[Path]:
 
 
 def check_version(
-    folder: Path,
-    *,
-    identity: str,
-    current: Version | None,
-    uri: str | None = None,
-    progress: Progress = no_progress,
+    folder: Path, *, identity: str, current: Version | None, uri: str | None = None, progress: Progress = no_progress
 ) -> CheckedVersion:
     """Compare every file of a version with its manifest.
 
@@ -138,10 +127,7 @@ def check_version(
         uri: the new address of the Milvus server; None: the recorded one.
     """
     part, path = read_part(folder) or {}, folder / MANIFEST_NAME
-    recorded = {
-        part.get("manifest_sha256"),
-        current.manifest_sha256 if current and current.folder == folder else None,
-    }
+    recorded = {part.get("manifest_sha256"), current.manifest_sha256 if current and current.folder == folder else None}
     copy = part.get("manifest")
     texts = [path.read_bytes() if path.is_file() else b""]
     texts += [copy.encode("utf-8", "surrogatepass")] if isinstance(copy, str) else []

@@ -17,14 +17,7 @@ from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is
 from index.sources.folder_walk import check_folder, find_file, walk_folder
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
-from index.sources.table_rows import (
-    TableRow,
-    find_table,
-    folder_label,
-    label_conflict,
-    make_address,
-    read_table_rows,
-)
+from index.sources.table_rows import TableRow, find_table, folder_label, label_conflict, make_address, read_table_rows
 from index.text import printable_path
 
 _WILDCARD = re.compile(r"[*?[]")

@@ -5,14 +5,7 @@ from __future__ import annotations
 import os
 
 from index.errors import InputError
-from index.sources.local_source import (
-    ArchiveSource,
-    FileSource,
-    FolderSource,
-    GlobSource,
-    ListSource,
-    TableSource,
-)
+from index.sources.local_source import ArchiveSource, FileSource, FolderSource, GlobSource, ListSource, TableSource
 from index.sources.remote import RemoteArchiveSource, RemoteFileSource, RemoteGlobSource, RemoteSource
 from index.sources.source import ImageSource
 from index.sources.url_list import UrlListSource

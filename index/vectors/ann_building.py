@@ -43,12 +43,7 @@ _SCANNED = 100  # vectors that measure a scan
 
 
 def choose_ann(
-    *,
-    count: int,
-    width: int,
-    config: AnnConfig,
-    reduced_width: int | None = None,
-    machine_bytes: int | None = None,
+    *, count: int, width: int, config: AnnConfig, reduced_width: int | None = None, machine_bytes: int | None = None
 ) -> AnnPlan:
     """The ANN index for `count` vectors of `width` dimensions.
 

@@ -32,15 +32,7 @@ from index.vectors.shards import (
 )
 from index.vectors.stored_rows import RowSet
 from index.vectors.stores import Published, WriterTask
-from index.versions.manifest import (
-    DELETED_NAME,
-    HELD_OUT_NAME,
-    INDEX_NAME,
-    Manifest,
-    Version,
-    check_file,
-    part_folder,
-)
+from index.versions.manifest import DELETED_NAME, HELD_OUT_NAME, INDEX_NAME, Manifest, Version, check_file, part_folder
 
 _ROWS_AT_ONCE = 4096
 # Limits of what lies beside the ANN index, which every search scans; above them a version is written anew.

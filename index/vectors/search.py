@@ -144,12 +144,7 @@ class VectorSearch:
 
     @classmethod
     def open(
-        cls,
-        shards: Sequence[VectorRows],
-        *,
-        folder: Path,
-        described: Mapping[str, Any],
-        deleted: Ids | None = None,
+        cls, shards: Sequence[VectorRows], *, folder: Path, described: Mapping[str, Any], deleted: Ids | None = None
     ) -> VectorSearch:
         """Open an index that `ann_building.build_ann_index` wrote, whose checksum was verified before."""
         stored = StoredRows.of(shards)

@@ -40,13 +40,7 @@ class VectorStore(Protocol):
         """(N,) int64 of the members, rising."""
 
     def search(
-        self,
-        queries: Vectors,
-        *,
-        k: int,
-        among: Any = None,
-        exclude_ids: Ids | None = None,
-        threads: int = 1,
+        self, queries: Vectors, *, k: int, among: Any = None, exclude_ids: Ids | None = None, threads: int = 1
     ) -> tuple[Floats, Ids]:
         """The k members nearest to each of (Q, D) float32 unit queries, best first.
 

@@ -127,19 +127,10 @@ def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries:
 
 
 def _describe_choice(
-    stored: StoredRows,
-    index: AnnIndex,
-    trial: Trial,
-    *,
-    curve: list[dict[str, Any]],
-    target: float,
-    filtered_rows: Ids,
+    stored: StoredRows, index: AnnIndex, trial: Trial, *, curve: list[dict[str, Any]], target: float, filtered_rows: Ids
 ) -> dict[str, Any]:
     chosen, is_met = choose_setting(curve, target=target)
-    tuned = {
-        "parameters": chosen["parameters"],
-        "costs": _compare_costs(stored, index, trial, chosen["parameters"]),
-    }
+    tuned = {"parameters": chosen["parameters"], "costs": _compare_costs(stored, index, trial, chosen["parameters"])}
     search = VectorSearch(stored, index=index, described=tuned, beside=_NOTHING)
     return {
         **tuned,

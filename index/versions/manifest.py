@@ -102,11 +102,7 @@ class Manifest:
         return replace(self, embedding_dim=width, index=index, counts=counts, files=files, copy=None, untrained=None)
 
     def to_json(self) -> str:
-        values = {
-            **asdict(self),
-            "preprocessing": self.preprocessing.to_json(),
-            "format_version": FORMAT_VERSION,
-        }
+        values = {**asdict(self), "preprocessing": self.preprocessing.to_json(), "format_version": FORMAT_VERSION}
         return json.dumps(values, indent=2) + "\n"
 
     @classmethod

@@ -128,11 +128,7 @@ def build_gallery(
             raise
 
 
-def add_to_gallery(
-    gallery: Path,
-    sources: Sequence[str | Path],
-    **run: Unpack[RunOptions],
-) -> BuildReport:
+def add_to_gallery(gallery: Path, sources: Sequence[str | Path], **run: Unpack[RunOptions]) -> BuildReport:
     """Add the images of some sources, without scanning the others.
 
     A source inside a folder of the gallery stays part of that folder. Removed items that are named here come back.
@@ -199,11 +195,7 @@ def update_gallery(
 
 
 def remove_from_gallery(
-    gallery: Path,
-    *,
-    selection: Selection | None = None,
-    sources: Sequence[str] = (),
-    **run: Unpack[RunOptions],
+    gallery: Path, *, selection: Selection | None = None, sources: Sequence[str] = (), **run: Unpack[RunOptions]
 ) -> BuildReport:
     """Remove items or whole sources from a gallery; the files are not touched.
 

@@ -27,14 +27,7 @@ from index.versions.manifest import MODEL_NAME
 from index.writing.build_config import BuildConfig, RunOptions
 from index.writing.publish_change import BuildReport, naming_trouble
 from index.writing.shard_plan import Shard, ShardPlan, list_counts, share_plan
-from index.writing.sharding import (
-    ShardReport,
-    SharedWork,
-    describe_work,
-    embed_listed,
-    merge_shards,
-    open_listing,
-)
+from index.writing.sharding import ShardReport, SharedWork, describe_work, embed_listed, merge_shards, open_listing
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +40,7 @@ _MOST_DEATHS = 3  # of workers on one shard
 
 
 def build_on_cluster(
-    work: SharedWork,
-    *,
-    address: str | None = None,
-    shards: Path | None = None,
-    **run: Unpack[RunOptions],
+    work: SharedWork, *, address: str | None = None, shards: Path | None = None, **run: Unpack[RunOptions]
 ) -> BuildReport:
     """Embed missing shards on a cluster, and merge all.
 

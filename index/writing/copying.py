@@ -111,11 +111,7 @@ def compact_gallery(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
 
 
 def tune_gallery(
-    gallery: Path,
-    *,
-    changes: Mapping[str, Any] | None = None,
-    queries: Sequence[str] = (),
-    **run: Unpack[RunOptions],
+    gallery: Path, *, changes: Mapping[str, Any] | None = None, queries: Sequence[str] = (), **run: Unpack[RunOptions]
 ) -> BuildReport:
     """Measure a gallery's index again, and rebuild it where the changed options need another one.
 

@@ -110,11 +110,7 @@ def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_
 
 
 def _describe_group(
-    gallery: Gallery,
-    name: str,
-    group: DuplicateGroup,
-    decision: DuplicateDecision | None,
-    issues: LabelIssues | None,
+    gallery: Gallery, name: str, group: DuplicateGroup, decision: DuplicateDecision | None, issues: LabelIssues | None
 ) -> dict[str, Any]:
     labels_differ = _labels_differ(gallery, group)
 

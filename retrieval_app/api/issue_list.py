@@ -184,11 +184,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
         "pairs": [
             {"label": label, "suggested": other, "count": count} for label, other, count in issues.pairs[:MAX_PAIRS]
         ],
-        "left": {
-            "errors": max(left, 0.0),
-            "in_next": sum(open_errors[:NEXT]),
-            "next": min(NEXT, len(open_errors)),
-        },
+        "left": {"errors": max(left, 0.0), "in_next": sum(open_errors[:NEXT]), "next": min(NEXT, len(open_errors))},
         "kinds": issues.count_kinds(),
         "confused_classes": [
             {"labels": [one, two], "images": images} for one, two, images in issues.confused_classes[:MAX_PAIRS]
@@ -258,11 +254,7 @@ def apply_verdicts(
 
 
 def is_spared(
-    label: str | None,
-    group: DuplicateGroup,
-    *,
-    dropping: Container[int],
-    decisions: Mapping[LabelKey, LabelDecision],
+    label: str | None, group: DuplicateGroup, *, dropping: Container[int], decisions: Mapping[LabelKey, LabelDecision]
 ) -> bool:
     """Whether an image is not dropped: none of its near-duplicates stays, or one that stays has its label.
 

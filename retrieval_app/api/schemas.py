@@ -220,8 +220,7 @@ class PhotoAddress(Body):
     """Where a photo lies."""
 
     address: str = Field(
-        max_length=MAX_ADDRESS_CHARACTERS,
-        description="of the image itself, http or https, on the public internet",
+        max_length=MAX_ADDRESS_CHARACTERS, description="of the image itself, http or https, on the public internet"
     )
 
 
@@ -346,10 +345,7 @@ class Undo(Body):
     """Which step is taken back: without its number the last one, whoever made it."""
 
     step: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_ID,
-        description="of the response to a decision; refused if it is not the last",
+        default=None, ge=1, le=MAX_ID, description="of the response to a decision; refused if it is not the last"
     )
 
 

@@ -221,10 +221,7 @@ def _describe_photo(photo: Photo) -> dict[str, Any]:
 
 
 @router.post(
-    "/photos/address",
-    status_code=201,
-    dependencies=[Depends(require_fetching)],
-    **responses(PhotoAnswer, *BODY_ERRORS),
+    "/photos/address", status_code=201, dependencies=[Depends(require_fetching)], **responses(PhotoAnswer, *BODY_ERRORS)
 )
 async def fetch_photo(context: BareContext, body: PhotoAddress) -> dict[str, Any]:
     """Fetch a photo from its address, and keep it for a while to search with it.

@@ -20,11 +20,7 @@ from index.commands.console import emit, output_options
     "--serve/--no-serve", default=True, show_default=True, help="Serve the search page at the end, until Ctrl-C."
 )
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=7860,
-    show_default=True,
-    help="Port of the page, on 127.0.0.1.",
+    "--port", type=click.IntRange(0, 65535), default=7860, show_default=True, help="Port of the page, on 127.0.0.1."
 )
 @output_options
 def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import click
 
-from index.commands.console import (
-    PATH,
-    by_option,
-    emit,
-    output_options,
-    progress_bars,
-    refuse_unused,
-)
+from index.commands.console import PATH, by_option, emit, output_options, progress_bars, refuse_unused
 from index.commands.index_group import index_group as base
 
 TABLE, PROJECTOR, ATLAS = "table", "projector", "atlas"

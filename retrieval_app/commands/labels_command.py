@@ -43,12 +43,7 @@ def labels() -> None:
 @labels.command(short_help="List the labels that are probably wrong.")
 @_PLACE
 @click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Issues to list at most.",
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Issues to list at most."
 )
 @output_options
 def issues(place: Path, limit: int, as_json: bool) -> None:

@@ -156,10 +156,7 @@ class GalleryApp(gr.Blocks):
 
     def _add_endpoints(self) -> None:
         """The endpoints for clients; hidden components declare their inputs and outputs."""
-        photo, image_id = (
-            take_sent_only(gr.Image(type="pil", visible=False)),
-            gr.Number(precision=0, visible=False),
-        )
+        photo, image_id = (take_sent_only(gr.Image(type="pil", visible=False)), gr.Number(precision=0, visible=False))
         count, where = gr.Number(_RESULTS, precision=0, visible=False), gr.Textbox("", visible=False)
         by = gr.Radio(list(self._answers.outputs), value=SEMANTIC, visible=False)
         given, hidden = gr.JSON(visible=False), gr.Button(visible=False)

@@ -113,9 +113,7 @@ class Insights:
         self._calibration: ScoreCalibration | None = None  # of label errors, from before any decision
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
             "calibration": _Task(
-                lambda _, gallery, progress: calibration.calibrate(gallery, progress),
-                of_decisions=True,
-                goes_on=True,
+                lambda _, gallery, progress: calibration.calibrate(gallery, progress), of_decisions=True, goes_on=True
             ),
             "duplicates": _Task(
                 lambda _, gallery, progress: duplicates_report.find_duplicate_groups(gallery.as_given, progress),

@@ -56,10 +56,7 @@ class Calibration:
     def _precisions(self) -> list[PrecisionAtScore]:
         return [
             PrecisionAtScore(
-                value=share,
-                low=low,
-                high=high,
-                name=next((n for n, least in _NAMES if share >= least), _LOWEST_NAME),
+                value=share, low=low, high=high, name=next((n for n, least in _NAMES if share >= least), _LOWEST_NAME)
             )
             for _, share, low, high in self.points
         ]

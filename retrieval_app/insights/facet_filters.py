@@ -11,19 +11,7 @@ from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from index.catalog.reader import Kind, count_values, list_plain_columns
-from index.filters.condition import (
-    LABEL,
-    PATH,
-    SOURCE,
-    And,
-    Column,
-    Compare,
-    Condition,
-    Constant,
-    IsNull,
-    Like,
-    Not,
-)
+from index.filters.condition import LABEL, PATH, SOURCE, And, Column, Compare, Condition, Constant, IsNull, Like, Not
 from index.filters.parser import write_column, write_condition
 from index.gallery.gallery import Gallery
 from index.text import valid_text

@@ -96,9 +96,7 @@ def _embed(vectors: Vectors, *, progress: Progress) -> Doubles:
         found = search(vectors, vectors, k=int(3 * perplexity), own=np.arange(len(vectors)))
     distances = np.sqrt((2 - 2 * found.cosines.astype(np.float64)).clip(min=0))
     affinities = library.affinity.PerplexityBasedNN(
-        perplexity=perplexity,
-        knn_index=library.nearest_neighbors.PrecomputedNeighbors(found.rows, distances),
-        n_jobs=1,
+        perplexity=perplexity, knn_index=library.nearest_neighbors.PrecomputedNeighbors(found.rows, distances), n_jobs=1
     )
     start = _fit_axes(vectors)
     start *= _START_SPREAD / max(float(start[:, 0].std()), 1e-12)

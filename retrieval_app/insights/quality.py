@@ -217,8 +217,7 @@ def assess_quality(
         ],
         grouped=None if groups is None else _score_grouped(nearest, groups, recall=scores.recall[1]),
         map_at_r=MeanPrecision(
-            value=scores.average_precision.mean(),
-            interval=bootstrap_interval(scores.average_precision, seed=_SEED),
+            value=scores.average_precision.mean(), interval=bootstrap_interval(scores.average_precision, seed=_SEED)
         ),
         classes=_describe_classes(scores.hits[1], scores.labels, names),
         worst=_find_worst(scores.hits, nearest, queries, ids=ids, labels=texts),

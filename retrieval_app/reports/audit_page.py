@@ -133,8 +133,7 @@ def _draw_panels(report: AuditReport, items: list[dict[str, Any]]) -> tuple[list
     estimated = {(pair.label, pair.suggested): pair for pair in report.pairs}
     here = Counter((item["label"], item["suggested"]) for item in items if item["suggested"] is not None)
     confusions = sorted(
-        {**estimated, **here},
-        key=lambda pair: (-(estimated[pair].images if pair in estimated else 0), -here[pair]),
+        {**estimated, **here}, key=lambda pair: (-(estimated[pair].images if pair in estimated else 0), -here[pair])
     )
     pairs = [(noise.label, "") for noise in report.classes] + confusions
     classes = [(number, noise.label, f"{100 * noise.noise_rate:.0f} %") for number, noise in enumerate(report.classes)]

@@ -244,12 +244,7 @@ def _word(value: bool) -> str:
 
 
 def write_duplicates_page(
-    report: DuplicateReport,
-    out: Path,
-    *,
-    limit: int,
-    places: Mapping[int, Place],
-    progress: Progress = no_progress,
+    report: DuplicateReport, out: Path, *, limit: int, places: Mapping[int, Place], progress: Progress = no_progress
 ) -> None:
     """Write the page of at most `limit` groups as one HTML file, atomically.
 

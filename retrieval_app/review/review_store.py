@@ -202,11 +202,7 @@ class ReviewStore:
         self._database.close()
 
     def _keep(
-        self,
-        decisions: tuple[Decision, ...],
-        *,
-        by: str | None,
-        seen: Mapping[LabelKey, LabelDecision] | None = None,
+        self, decisions: tuple[Decision, ...], *, by: str | None, seen: Mapping[LabelKey, LabelDecision] | None = None
     ) -> Step:
         if not 1 <= len(decisions) <= MAX_STEP_DECISIONS:
             raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {len(decisions)}")

@@ -9,13 +9,7 @@ from typing import Any
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.text import printable_path
-from retrieval_app.api.security.addresses import (
-    check_host,
-    check_origins,
-    check_proxies,
-    check_root_path,
-    is_loopback,
-)
+from retrieval_app.api.security.addresses import check_host, check_origins, check_proxies, check_root_path, is_loopback
 from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.rights import check_gallery_name
 from retrieval_app.api.security.tokens import check_token

@@ -76,11 +76,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
             return
         with open_server_app(options) as served_app, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
-                served_app.app,
-                listener=listener,
-                on_ready=report,
-                on_end=served_app.end,
-                limits=options.connections,
+                served_app.app, listener=listener, on_ready=report, on_end=served_app.end, limits=options.connections
             )
 
 

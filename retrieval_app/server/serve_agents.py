@@ -23,11 +23,7 @@ from retrieval_app.agents.mcp_server import make_server
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.security.access import choose_access
-from retrieval_app.api.security.addresses import (
-    LOCAL_PROXIES,
-    HostNames,
-    comes_from_another_site,
-)
+from retrieval_app.api.security.addresses import LOCAL_PROXIES, HostNames, comes_from_another_site
 from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.gallery_answers import GalleryAnswers

@@ -90,8 +90,7 @@ def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
     (begun / str(os.getpid())).touch()
     if len([*begun.iterdir()]) > options.workers:
         logger.warning(
-            "process %d of the server takes the place of one that ended or is replaced, or is one more",
-            os.getpid(),
+            "process %d of the server takes the place of one that ended or is replaced, or is one more", os.getpid()
         )
     opened = ExitStack()
     try:

@@ -37,15 +37,7 @@ from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, NotReadyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.photos import (
-    Crop,
-    KeptPhotos,
-    Photo,
-    Upload,
-    check_upload,
-    encode_kept,
-    read_pixels,
-)
+from retrieval_app.serving.photos import Crop, KeptPhotos, Photo, Upload, check_upload, encode_kept, read_pixels
 from retrieval_app.serving.searching import (
     QueryPart,
     Ranking,

@@ -19,9 +19,7 @@ class ServingConfig:
     """
 
     threads: int = option(
-        0,
-        "Threads that decode, embed and search; 0 for one more than cores, as one of them often waits.",
-        at_least=0,
+        0, "Threads that decode, embed and search; 0 for one more than cores, as one of them often waits.", at_least=0
     )
     photos_waiting: int = option(256, "Photos from outside that wait to be embedded; one more is refused.", at_least=1)
     searches_waiting: int = option(1024, "Searches that wait; one more is refused.", at_least=1)

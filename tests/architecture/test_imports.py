@@ -22,19 +22,7 @@ HEAVY = (
     "timm",
     "open_clip",
 )
-COMMANDS = (
-    "",
-    "search",
-    "index",
-    "index build",
-    "evaluate",
-    "serve",
-    "train",
-    "export",
-    "demo",
-    "backup",
-    "restore",
-)
+COMMANDS = ("", "search", "index", "index build", "evaluate", "serve", "train", "export", "demo", "backup", "restore")
 
 
 def _loaded_by(*steps: str) -> dict[str, set[str]]:

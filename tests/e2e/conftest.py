@@ -17,17 +17,7 @@ from tests.page_browser import browser, decisions, open_visit, page_gallery, pag
 from tests.serving_load import images  # noqa: E402
 from tests.serving_server import gallery, server  # noqa: E402
 
-__all__ = [
-    "browser",
-    "decisions",
-    "gallery",
-    "images",
-    "open_visit",
-    "page_gallery",
-    "page_server",
-    "server",
-    "visit",
-]
+__all__ = ["browser", "decisions", "gallery", "images", "open_visit", "page_gallery", "page_server", "server", "visit"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -78,12 +78,7 @@ def test_a_client_cannot_name_a_file_of_the_machine_or_an_address_and_none_is_co
     pictures = [photo, {"path": photo}, {"path": photo, "meta": named["meta"]}]
     pictures.append({"url": f"{open_server.url}/page/icon.svg"})
     calls = [[picture, None, 3, "", "semantic"] for picture in pictures]
-    for data in (
-        *calls,
-        [None, 1, 3, named, "semantic"],
-        [None, 1, 3, "", named],
-        [None, named, 3, "", "semantic"],
-    ):
+    for data in (*calls, [None, 1, 3, named, "semantic"], [None, 1, 3, "", named], [None, named, 3, "", "semantic"]):
         begun = open_server.post("/gradio/gradio_api/call/search", {"data": data}).json()["event_id"]
         answer = open_server.get(f"/gradio/gradio_api/call/search/{begun}").body.decode()
         assert "event: error" in answer

@@ -127,14 +127,7 @@ def test_what_a_request_says_of_its_way_is_not_repeated(server: Server) -> None:
 
 
 def test_another_name_for_this_machine_opens_nothing(server: Server) -> None:
-    hosts = [
-        "evil.example",
-        "127.0.0.1.evil.example",
-        "localhost.evil.example:80",
-        "[::1]evil",
-        "127.0.0.1:x",
-        "0",
-    ]
+    hosts = ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "[::1]evil", "127.0.0.1:x", "0"]
     for host in hosts:
         for path in ("/", "/gradio/", "/gradio/config", "/v1/gallery", "/v1/health", "/page/core/dom.js"):
             check_refused(server.get(path, Host=host), 400)

@@ -104,10 +104,7 @@ def test_forms_of_ten_thousand_fields_are_refused_on_every_route(server: Server)
     parts = b"".join(b'--b\r\nContent-Disposition: form-data; name="f%d"\r\n\r\nx\r\n' % n for n in range(10_000))
     paths = server.get("/v1/openapi.json").json()["paths"]
     for path in (path for path, item in paths.items() if "post" in item):
-        for kind, body in (
-            ("application/x-www-form-urlencoded", pairs),
-            ("multipart/form-data; boundary=b", parts),
-        ):
+        for kind, body in (("application/x-www-form-urlencoded", pairs), ("multipart/form-data; boundary=b", parts)):
             answer = server.ask("POST", path, body=body, headers={"Content-Type": kind})
             # An image's content type is not looked at, but for forms of files: what is no image is none.
             check_refused(answer, 415, *([422] if path in IMAGE_ROUTES else []))

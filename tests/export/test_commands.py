@@ -70,10 +70,7 @@ def test_wrong_usage_exits_with_two_and_says_what_goes_together(arguments, messa
         (("--backbone", "resnet5", "--weights", "none"), "similar names: resnet50"),
         ((*RAW, "--crop", "64"), "--crop (64) must not exceed --resize (40)"),
         ((*RAW, "--view", "whole"), "--view whole stretches the whole image to --crop (32)"),
-        (
-            ("--backbone", "vit_b_32", "--weights", "none", "--pooling", "gem"),
-            "--pooling gem reads the feature maps",
-        ),
+        (("--backbone", "vit_b_32", "--weights", "none", "--pooling", "gem"), "--pooling gem reads the feature maps"),
         ((*RAW, "--whiten", "nowhere"), "nowhere: no such folder"),
     ],
 )

@@ -61,10 +61,7 @@ def check_features(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "view", "pooling", "width"),
-    [
-        (BACKBONE, "whole", "gem", 512),
-        ("resnet18", "crop", "layers", 512 + 512 + 256),
-    ],
+    [(BACKBONE, "whole", "gem", 512), ("resnet18", "crop", "layers", 512 + 512 + 256)],
 )
 def test_every_view_and_pooling_gives_the_features_that_training_sees(
     backbone: str, view: str, pooling: str, width: int, pictures: Path, tmp_path: Path
@@ -81,8 +78,7 @@ def test_every_view_and_pooling_gives_the_features_that_training_sees(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    ["mobilenet_v3_small", f"open_clip:{TIMM}", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m"],
+    "name", ["mobilenet_v3_small", f"open_clip:{TIMM}", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m"]
 )
 def test_every_family_gives_the_features_that_training_sees(
     name: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -104,11 +100,7 @@ def test_every_family_gives_the_features_that_training_sees(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "view", "pooling"),
-    [
-        (f"open_clip:{VIT}", "whole", "own"),
-        ("timm:test_convnext", "both", "layers"),
-    ],
+    ("name", "view", "pooling"), [(f"open_clip:{VIT}", "whole", "own"), ("timm:test_convnext", "both", "layers")]
 )
 def test_a_run_trains_resumes_audits_exports_and_is_searched(
     name: str, view: str, pooling: str, pictures: Path, tmp_path: Path, cache: Path,

@@ -78,10 +78,7 @@ def test_what_is_written_says_what_it_costs_and_gives_nearly_the_same(
     assert found is not None
     held = images.pixels[40:]
     one, two = full.embed_batch(held[:32]), lower.embed_batch(held[:32])
-    one, two = (
-        np.concatenate([one, full.embed_batch(held[32:])]),
-        np.concatenate([two, lower.embed_batch(held[32:])]),
-    )
+    one, two = (np.concatenate([one, full.embed_batch(held[32:])]), np.concatenate([two, lower.embed_batch(held[32:])]))
     assert found.images == 40
     assert found.recall_at_1 == pytest.approx(recall_at_1(two, images.labels[40:]), abs=1e-6)
     assert found.recall_at_1_float32 == pytest.approx(recall_at_1(one, images.labels[40:]), abs=1e-6)
@@ -105,13 +102,7 @@ def test_what_a_layer_does_not_bear_stays_in_float32(tmp_path: Path) -> None:
 
 def test_nothing_is_written_where_it_costs_too_much(tiny_model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"int8 costs -?[\d.]+ of Recall@1 on 40 images.*Nothing was written"):
-        lower_precision(
-            as_report(tiny_model),
-            tmp_path / "int8.onnx",
-            "int8",
-            images=draw_pixels(),
-            max_recall_drop=-1,
-        )
+        lower_precision(as_report(tiny_model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=-1)
     assert list(tmp_path.iterdir()) == []
 
 

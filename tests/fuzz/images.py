@@ -42,18 +42,8 @@ def image_seeds() -> list[bytes]:
     made += [encode(small.convert(mode), "PNG") for mode in ("1", "L", "LA", "P", "RGBA", "I;16")]
     made += [encode(small.convert("1"), "TIFF", compression=kind) for kind in ("group3", "group4")]
     made.append(encode(Image.new("RGB", (2000, 2000), "red"), "PNG"))
-    made += [
-        tiff_of_one_tile(26_000),
-        tiff_of_one_tile(200),
-        tiff_of_many_strips(3000),
-        tiff_of_many_tags(50, 1000),
-    ]
-    made += [
-        jpeg_of_scans(500, 300),
-        jpeg_of_scans(32, 20),
-        gif_of_a_comment(20_000),
-        gif_of_empty_extensions(2000),
-    ]
+    made += [tiff_of_one_tile(26_000), tiff_of_one_tile(200), tiff_of_many_strips(3000), tiff_of_many_tags(50, 1000)]
+    made += [jpeg_of_scans(500, 300), jpeg_of_scans(32, 20), gif_of_a_comment(20_000), gif_of_empty_extensions(2000)]
     made += [png_of_chunks(200, name=b"tEXt", body=b"a\0b"), png_of_prefixes(100), png_of_exif_tags(50, 500)]
     return [*made, *(content for content, _ in contents().values() if 0 < len(content) < 200_000)]
 

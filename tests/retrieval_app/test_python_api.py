@@ -48,10 +48,7 @@ def test_importing_the_api_loads_nothing_heavy() -> None:
 def test_training_without_options_is_the_default_recipe_of_the_command(work: Path) -> None:
     stored = RunFolder.open(work / "run").read_json("config.json")["config"]
     default = resolve(weights="none")
-    assert (stored["loss"]["method"], stored["selection"]["select"]) == (
-        default.loss.method,
-        default.selection.select,
-    )
+    assert (stored["loss"]["method"], stored["selection"]["select"]) == (default.loss.method, default.selection.select)
 
 
 @pytest.mark.slow

@@ -131,11 +131,7 @@ RUN = ("--out", "run", "--cache", "cache", *EVERY_METHOD)
         (2, (*RUN, "--unknown"), "No such option"),
         (2, (*RUN, "--lambda", "2"), "--lambda must be greater than 0 and less than 1, got 2.0"),
         (2, (*RUN, "--crop", "99"), "--crop (99) must not exceed --resize (40)"),
-        (
-            2,
-            (*RUN, "--method", "pca", "--min-confidence", "0.1"),
-            "--min-confidence goes with a method that trains",
-        ),
+        (2, (*RUN, "--method", "pca", "--min-confidence", "0.1"), "--min-confidence goes with a method that trains"),
         (1, (*RUN, "--backbone", "resnet5"), "similar names: resnet50"),
         (1, (*RUN, "--val", "nowhere"), "nowhere: no such folder, CSV or Parquet file"),
         (1, (*RUN, "--resume"), "no training run here"),

@@ -23,8 +23,7 @@ RUNS: dict[str, tuple[TrainConfig, str]] = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a head on fixed views", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])],
+    "name", ["a head on fixed views", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])]
 )
 def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, other_pictures, name) -> None:
     config, phase = RUNS[name]

@@ -247,8 +247,7 @@ def _find_file(name: str) -> Path:
     try:
         with hushed_library():
             found = snapshot_download(
-                name.removeprefix(HUB),
-                allow_patterns=[*wanted, *(f"{file}_data" for file in wanted), PREPROCESSOR],
+                name.removeprefix(HUB), allow_patterns=[*wanted, *(f"{file}_data" for file in wanted), PREPROCESSOR]
             )
     except RepositoryNotFoundError as error:
         raise InputError(f"--backbone {name}: the Hugging Face Hub has no such repository, or it is private") from error
@@ -542,9 +541,7 @@ def _unfix_batch(proto: onnx.ModelProto) -> onnx.ModelProto:
         for node in own.graph.node if node.op_type == "Constant"
         for attribute in node.attribute if attribute.name == "value"
     }  # fmt: skip
-    nodes = [
-        helper.make_node("Shape", [image.name], ["batch/shape"], start=0, end=1),
-    ]
+    nodes = [helper.make_node("Shape", [image.name], ["batch/shape"], start=0, end=1)]
     for number, node in enumerate(own.graph.node):
         if node.op_type in ("Reshape", "Expand") and node.input[1] in constants:
             shape = numpy_helper.to_array(constants[node.input[1]]).copy()

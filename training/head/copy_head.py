@@ -112,13 +112,7 @@ def spread_images(embeddings: Tensor, images: Tensor) -> Tensor:
 
 
 def fit_copy_head(
-    views: Floats,
-    groups: Ids,
-    *,
-    copy_dim: int,
-    seed: int,
-    steps: int = STEPS,
-    progress: Progress = no_progress,
+    views: Floats, groups: Ids, *, copy_dim: int, seed: int, steps: int = STEPS, progress: Progress = no_progress
 ) -> CopyHead:
     """Train a head on two views of every image against other images; returned in eval mode, on the CPU.
 
@@ -143,10 +137,7 @@ def fit_copy_head(
         rows, order = order[:_IMAGES], order[_IMAGES:]
         first = torch.randint(kept, (len(rows),), generator=generator)
         second = (first + torch.randint(1, kept, (len(rows),), generator=generator)) % kept  # another view
-        embedded, shown = (
-            head(torch.cat([features[rows, first], features[rows, second]])),
-            images[rows].repeat(2),
-        )
+        embedded, shown = (head(torch.cat([features[rows, first], features[rows, second]])), images[rows].repeat(2))
         loss = contrast_copies(embedded, shown, temperature=_TEMPERATURE)
         loss = loss + _SPREAD * spread_images(embedded, shown)
         optimizer.zero_grad()

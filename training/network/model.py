@@ -184,10 +184,7 @@ class NetworkModel(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         is_kept = inputs.dtype == torch.float16
         is_half = self.precision != torch.float32
-        with (
-            torch.autocast(inputs.device.type, dtype=self.precision, enabled=is_half),
-            standing_in(self.convolutions),
-        ):
+        with torch.autocast(inputs.device.type, dtype=self.precision, enabled=is_half), standing_in(self.convolutions):
             if is_kept:
                 assert self.tail is not None
                 features = self.tail.run_kept(inputs)

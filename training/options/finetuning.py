@@ -65,9 +65,7 @@ class FinetuneConfig:
         "where the loss reads those of leave-one-out.", metavar="N", at_least=1,
     )  # fmt: skip
     patience: int = option(
-        5,
-        "Stop after this many epochs without improvement on the held-out images, in the second half.",
-        at_least=1,
+        5, "Stop after this many epochs without improvement on the held-out images, in the second half.", at_least=1
     )
     batch_norm: str = option(
         "frozen", "Batch norm statistics: the initial ones (frozen), or those of the batches (train).",

@@ -70,9 +70,7 @@ class AdaptiveOptions(PositiveWeights):
 
     margins: str = option("single", "Learn one margin, or one per class.", choices=("single", "per-class"))
     margin_of: str = option(
-        "proxy",
-        "Margin of a negative pair: that of the proxy's or of the sample's class.",
-        choices=("proxy", "sample"),
+        "proxy", "Margin of a negative pair: that of the proxy's or of the sample's class.", choices=("proxy", "sample")
     )
     kappa: float = option(1.0, "Weight of 1 / mean(margin), which keeps margins from 0.", at_least=0)
 
@@ -137,19 +135,14 @@ class ProcSimOptions(NcaScale, PairMining):
         "otsu", "Threshold between clean and noisy losses.", choices=("otsu", "global-average")
     )
     procsim_lambda: float = option(
-        0.1,
-        "Regularisation of the confidence: larger values let it fall more slowly above the threshold.",
-        above=0,
+        0.1, "Regularisation of the confidence: larger values let it fall more slowly above the threshold.", above=0
     )
     procsim_scale: float = option(
         1.0, "Scale of the squared distances in the Proxy-NCA loss that finds the noisy samples.", above=0
     )
     procsim_proxy_lr: float = option(1e-3, "Learning rate of the proxies that find the noisy samples.", above=0)
     guidance: str | None = option(
-        None,
-        "Similarities of classes or images for the language-guidance term (.npz).",
-        metavar="FILE",
-        words=(),
+        None, "Similarities of classes or images for the language-guidance term (.npz).", metavar="FILE", words=()
     )
     omega: float = option(0.0, "Weight of the language-guidance term.", at_least=0)
 

@@ -42,13 +42,7 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
 SELECTED_FEATURES = ("view", "pooling")  # by feature selection on a sample
 _TRIED = ("select", *SELECTED_FEATURES)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
-_OF_MODULE = (
-    "confidence_epochs",
-    "confidence_hidden",
-    "confidence_lr",
-    "confidence_val_share",
-    "confidence_patience",
-)
+_OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "confidence_val_share", "confidence_patience")
 _OF_TRAINING = (  # without effect for a method without training
     "min_confidence", "head_eval_every", "features", "confidences", *_OF_MODULE,
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),

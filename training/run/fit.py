@@ -33,14 +33,7 @@ from training.options.config import ConfidenceConfig, EmbeddingConfig, TrainConf
 from training.options.losses import LossConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import current_team
-from training.run.phases import (
-    EpochReport,
-    PhaseContext,
-    count_batches,
-    draw_batches,
-    phase_generator,
-    require_finite,
-)
+from training.run.phases import EpochReport, PhaseContext, count_batches, draw_batches, phase_generator, require_finite
 
 TrainedHead = EmbeddingHead | WhitenedHead
 CHECKPOINTS = 10  # of phase 2, where it is counted in steps
@@ -326,11 +319,7 @@ def start_embedding(
     )
     if own is not None and isinstance(loss_module, ProxyLoss):
         means = mean_embeddings(
-            lambda part: head(centre[part].cpu()),
-            labels.cpu(),
-            rows,
-            weights=own.cpu(),
-            shape=(class_count, width),
+            lambda part: head(centre[part].cpu()), labels.cpu(), rows, weights=own.cpu(), shape=(class_count, width)
         )
         loss_module.start_at(means)
     head, loss_module = head.to(context.device), loss_module.to(context.device)

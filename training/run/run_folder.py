@@ -192,9 +192,7 @@ class RunFolder:
     def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
         """skipped.csv: path, reason and detail of every image that could not be used."""
         write_csv(
-            self.path / "skipped.csv",
-            ["path", "reason", "detail"],
-            ([s.path, s.reason, s.detail] for s in skipped),
+            self.path / "skipped.csv", ["path", "reason", "detail"], ([s.path, s.reason, s.detail] for s in skipped)
         )
 
     def count_skipped(self) -> int:

@@ -126,12 +126,7 @@ def measure_lead(
 
 
 def compare(
-    hits: Mapping[str, Scores],
-    labels: Labels,
-    *,
-    seed: int,
-    parts: int = 1,
-    by_size: Sequence[dict[str, Any]] = (),
+    hits: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, by_size: Sequence[dict[str, Any]] = ()
 ) -> Comparison:
     """Compare the (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,)."""
     recall = {name: float(found.mean()) for name, found in hits.items()}

@@ -416,8 +416,7 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
     if is_exact:
         queries = gather_rows(members[:100], tables, embedding_dim=task.width)
         described |= describe_flat(
-            queries,
-            lambda some: collection.search(some, limit=_DEPTH, expression="id >= 0", parameters={}),
+            queries, lambda some: collection.search(some, limit=_DEPTH, expression="id >= 0", parameters={})
         )
     else:
         collection.await_index(task.begin_step("Building index"))

@@ -98,9 +98,7 @@ def test_an_item_whose_time_but_not_whose_bytes_changed_keeps_its_id(catalog: Ca
     assert [(row.id, row.status, row.mtime_ns) for row in catalog.rows()] == [(1, "indexed", 2), (2, "indexed", 1)]
 
 
-def test_a_moved_item_keeps_its_id_and_takes_the_label_of_the_new_place(
-    catalog: CatalogWriter,
-) -> None:
+def test_a_moved_item_keeps_its_id_and_takes_the_label_of_the_new_place(catalog: CatalogWriter) -> None:
     scan(catalog, ["a/1", "a/2"])
     settle(catalog, {1: "x", 2: "y"})
     new = found("b/3", mtime=9)

@@ -139,13 +139,7 @@ def test_nothing_is_written_where_no_query_could_be_used(gallery: Path, photos: 
 
 
 def test_what_makes_no_sense_is_a_usage_error(gallery: Path, photos: Path) -> None:
-    for words in (
-        (),
-        ("photos/a.png", "-k", 0),
-        ("photos/a.png", "--min-score", 2),
-        ("--id", "1,x"),
-        ("--id", ""),
-    ):
+    for words in ((), ("photos/a.png", "-k", 0), ("photos/a.png", "--min-score", 2), ("--id", "1,x"), ("--id", "")):
         assert invoke(gallery, *words).exit_code == 2, words
     assert isinstance(invoke(gallery, "photos/a.png", "--min-score", "nan").exception, InputError)
 

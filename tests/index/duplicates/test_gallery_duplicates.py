@@ -25,10 +25,7 @@ ALIKE, OTHER = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
 def test_a_gallery_is_grouped_around_its_first_images() -> None:
     """1 and 4 are one file, 3 looks like them; 5 and 6 were left out for 3 and 2, 7 for 2 with the bytes of 6."""
     images = [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0), Fingerprint(3, "c", 3), Fingerprint(4, "a", 0)]
-    images += [
-        Fingerprint(5, "d", 1, kept_id=3),
-        *(Fingerprint(number, "e", None, kept_id=2) for number in (6, 7)),
-    ]
+    images += [Fingerprint(5, "d", 1, kept_id=3), *(Fingerprint(number, "e", None, kept_id=2) for number in (6, 7))]
     read = reader([1, 2, 3, 4], [ALIKE, OTHER, [0.96, 0.28, 0.0], ALIKE])
     found = find_gallery_duplicates(images, read, config=DuplicateConfig())
     assert found == [

@@ -81,16 +81,11 @@ def reader(ids: Ids, vectors: Vectors, *, read_ids: list[int] | None = None) -> 
 @pytest.mark.deep
 @settings(max_examples=tries(50, deep=200), deadline=None)
 @given(streams())
-def test_kept_images_are_those_of_a_loop(
-    case: tuple[list[Image], int, list[int], DuplicateConfig],
-) -> None:
+def test_kept_images_are_those_of_a_loop(case: tuple[list[Image], int, list[int], DuplicateConfig]) -> None:
     images, held, cuts, config = case
     expected = assign_one_by_one(images[:held], images[held:], config)
     vectors = np.array([vector for _, vector, _ in images], dtype=np.float32).reshape(-1, DIM)
-    for sizes in (
-        {},
-        {"_BLOCK_ROWS": 3, "_TILE_ROWS": 2, "_TILE_PLACES": 3, "PAIRS_AT_ONCE": 2},
-    ):
+    for sizes in ({}, {"_BLOCK_ROWS": 3, "_TILE_ROWS": 2, "_TILE_PLACES": 3, "PAIRS_AT_ONCE": 2}):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in sizes.items():
                 patch.setattr(near_duplicates, name, value)

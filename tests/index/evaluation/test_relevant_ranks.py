@@ -21,10 +21,7 @@ Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
 Groups = tuple[np.ndarray, np.ndarray] | None  # of queries and gallery
 KS = [1, 3, 10, 100]
 PLAIN: dict[str, float] = {}
-SMALL: dict[str, float] = {
-    "_PRODUCTS_AT_ONCE": 5,
-    "_PAIRS_AT_ONCE": 2,
-}  # so that a few rows go through several blocks
+SMALL: dict[str, float] = {"_PRODUCTS_AT_ONCE": 5, "_PAIRS_AT_ONCE": 2}  # so that a few rows go through several blocks
 FINE: dict[str, float] = {**SMALL, "_MOST_ROUNDS": 3, "_HEAPS": 1}
 
 

@@ -30,11 +30,7 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connection.execute("INSERT INTO sources (kind, location) VALUES ('folder', ?)", (b"/" + b"a" * 4000,))
         for number in range(60):
             letter = "aä"[number % 2]
-            values = {
-                "caption": letter * CAPTION_CHARACTERS,
-                f"{letter * 2000}{number}": [1],
-                "list": [[[]]] * 10_000,
-            }
+            values = {"caption": letter * CAPTION_CHARACTERS, f"{letter * 2000}{number}": [1], "list": [[[]]] * 10_000}
             connection.execute(
                 "INSERT INTO images (source, path, size_bytes, mtime_ns, status, label, metadata) "
                 "VALUES (1, ?, 1, 1, 'indexed', ?, ?)",

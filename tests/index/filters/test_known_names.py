@@ -22,10 +22,7 @@ def keep(rows: Sequence[Flat], text: str) -> list[int]:
 
 
 def test_a_misspelt_column_is_named_with_those_that_there_are() -> None:
-    rows: list[Flat] = [
-        {"price": 1, "shop": 2, "exif": {"iso": 1, "focal length": 3}},
-        {"title": "a", "label": "b"},
-    ]
+    rows: list[Flat] = [{"price": 1, "shop": 2, "exif": {"iso": 1, "focal length": 3}}, {"title": "a", "label": "b"}]
     for text, message in (
         ("shop = 1 OR pirce < 20", "metadata pirce; there are exif, .*, price, .*; did you mean price\\?$"),
         ("exif.izo = 1", 'metadata exif.izo; there are exif."focal length", exif.iso; did you mean exif.iso\\?$'),

@@ -124,11 +124,7 @@ def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[s
 def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "file").write_bytes(b"")
-    for name, told in (
-        ("none", "no such gallery"),
-        ("file", "a file, and no gallery"),
-        ("photos", "an empty folder"),
-    ):
+    for name, told in (("none", "no such gallery"), ("file", "a file, and no gallery"), ("photos", "an empty folder")):
         assert told in describe_no_gallery(tmp_path / name)
     (tmp_path / "photos-gallery").mkdir()
     (tmp_path / "photos-gallery" / "CURRENT").touch()

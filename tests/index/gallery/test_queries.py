@@ -129,10 +129,7 @@ def test_a_file_that_holds_no_vectors_of_this_width_is_one_problem(gallery: Gall
         (np.array([{"a": 1}] * EMBEDDING_DIM, dtype=object), "expected a .npy file"),
         (b"<html>", "expected a .npy file"),
         (header + b"\xff\x20" + b"-" * 8446 + b"\n", "expected a .npy file"),
-        (
-            header + b"\x4f\x00{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 4), }\n" % 10**22,
-            "expected a",
-        ),
+        (header + b"\x4f\x00{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 4), }\n" % 10**22, "expected a"),
     ):
         if isinstance(content, bytes):
             path.write_bytes(content)

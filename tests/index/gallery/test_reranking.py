@@ -92,9 +92,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Galle
     return Gallery.open(folder / "gallery")
 
 
-def test_a_gallery_reranks_its_results_and_a_short_list_begins_as_a_long_one(
-    gallery: Gallery,
-) -> None:
+def test_a_gallery_reranks_its_results_and_a_short_list_begins_as_a_long_one(gallery: Gallery) -> None:
     own = int(gallery.ids[5])
     plain = gallery.search(gallery.vector(own), k=gallery.count, exclude_id=own)
     again = gallery.search(gallery.vector(own), k=gallery.count, exclude_id=own, rerank=True)

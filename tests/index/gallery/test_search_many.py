@@ -41,14 +41,7 @@ def queries(gallery: Gallery) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("k", "min_score", "excluding"),
-    [
-        (1, None, False),
-        (39, None, True),
-        (500, None, True),
-        (12, 0.9, False),
-        (None, 0.9, True),
-        (None, -1, False),
-    ],
+    [(1, None, False), (39, None, True), (500, None, True), (12, 0.9, False), (None, 0.9, True), (None, -1, False)],
 )
 def test_a_block_is_its_rows(gallery: Gallery, k: int | None, min_score: float | None, excluding: bool) -> None:
     vectors, ids = queries(gallery), np.full(95, NO_ID, dtype=np.int64)

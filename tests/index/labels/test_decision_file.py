@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from index.labels.decisions import (
-    CHANGE,
-    DROP,
-    KEEP,
-    LabelDecision,
-    check_label,
-    check_label_decision,
-    read_decisions,
-)
+from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, check_label, check_label_decision, read_decisions
 
 KNOWN = {("x", "cat"), ("y", "dog")}
 HEADER = "path,sha256,label,decision,new_label\n"

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from index.labels.kinds import (
-    RARE,
-    IssueKinds,
-    find_confused_classes,
-    has_conflicting_duplicate,
-    has_rare_class,
-)
+from index.labels.kinds import RARE, IssueKinds, find_confused_classes, has_conflicting_duplicate, has_rare_class
 from index.labels.label_errors import LabelErrors
 
 

@@ -54,13 +54,7 @@ def collect(judge: LeaveOneOut) -> np.ndarray:
 
 
 def fit_without(
-    vectors: np.ndarray,
-    labels: np.ndarray,
-    left: Any,
-    *,
-    count: int,
-    ridge: float,
-    weights: np.ndarray | None = None,
+    vectors: np.ndarray, labels: np.ndarray, left: Any, *, count: int, ridge: float, weights: np.ndarray | None = None
 ) -> npt.NDArray[np.float64]:
     """(g, C) float64 predictions for rows by a weighted regression of the others, by default with balanced labels."""
     kept = np.setdiff1d(np.arange(len(labels)), left)

@@ -131,8 +131,7 @@ def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Pa
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [(b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")],
+    ("old", "new"), [(b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")]
 )
 def test_nonsense_with_a_right_checksum_is_refused(tiny_model: Path, tmp_path: Path, old: bytes, new: bytes) -> None:
     path = with_bytes_replaced(tiny_model, tmp_path / "forged.onnx", old=old, new=new)

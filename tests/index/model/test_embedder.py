@@ -54,11 +54,7 @@ def test_a_short_batch_is_run_at_the_full_size_and_gives_only_its_own_rows(tmp_p
 def test_bytes_that_are_no_image_and_of_too_many_pixels_are_named(tiny_model: Path) -> None:
     embedder, buffer = Embedder(tiny_model, threads=1), io.BytesIO()
     Image.new("RGB", (40, 40)).save(buffer, "PNG")
-    for content, reason in (
-        (b"", "empty-file"),
-        (b"no image", "not-an-image"),
-        (buffer.getvalue(), "too-many-pixels"),
-    ):
+    for content, reason in ((b"", "empty-file"), (b"no image", "not-an-image"), (buffer.getvalue(), "too-many-pixels")):
         with pytest.raises(ImageError, match=r"upload: ") as caught:
             embedder.preprocess(content, name="upload", max_pixels=40 * 40 - 1)
         assert caught.value.reason == reason

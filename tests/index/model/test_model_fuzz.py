@@ -20,10 +20,7 @@ CASES_PER_DAMAGE = tries(25, deep=250)
 @pytest.mark.deep
 @pytest.mark.parametrize("damage", MUTATORS, ids=lambda damage: damage.__name__)
 def test_a_damaged_model_is_refused_by_name_before_it_is_run(
-    damage: Mutator,
-    tiny_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    damage: Mutator, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, chance, path = (
         tiny_model.read_bytes(),

@@ -148,12 +148,7 @@ def test_many_threads_read_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["tar", "zip"])
 def test_sidecars_describe_the_image_of_their_name(tmp_path: Path, kind: str) -> None:
     sample = {"key": "7", "width": 300, "caption": "a lamp", "nsfw": None, "exif": {"Make": "x"}}
-    members = [
-        ("7.jpg", PNG),
-        ("7.json", json.dumps(sample).encode()),
-        ("7.txt", b"another"),
-        ("d/8.cls", b" 3\n"),
-    ]
+    members = [("7.jpg", PNG), ("7.json", json.dumps(sample).encode()), ("7.txt", b"another"), ("d/8.cls", b" 3\n")]
     members += [("d/8.png", PNG), ("d/8.txt", b" ein Stuhl \n"), ("9.npy", b"\x93NUMPY"), ("9.webp", PNG)]
     seven, eight, nine = scan(write(tmp_path / f"00000.{kind}", members))
     assert (seven.path, seven.label) == (f"00000.{kind}/7.jpg", None)
@@ -246,10 +241,7 @@ def test_the_first_folder_is_the_label(tmp_path: Path, archive: str, member: str
 
 ODD = {"../../up.jpg": "up.jpg", "/etc/passwd": "etc/passwd", "./a/./b.jpg": "a/b.jpg", "a//c.jpg": "a/c.jpg",
        "..": "unnamed", "x/../../..": "x", "a/..jpg": "a/..jpg"}  # fmt: skip
-AGAIN = (
-    ["1.jpg", "1.jpg#2", "./1.jpg", "1.jpg", "1.jpg#2"],
-    ["1.jpg", "1.jpg#2", "1.jpg#3", "1.jpg#4", "1.jpg#2#2"],
-)
+AGAIN = (["1.jpg", "1.jpg#2", "./1.jpg", "1.jpg", "1.jpg#2"], ["1.jpg", "1.jpg#2", "1.jpg#3", "1.jpg#4", "1.jpg#2#2"])
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -434,10 +426,7 @@ def test_damaged_bytes_anywhere_end_as_items_or_known_reasons(tmp_path: Path, ki
 
 
 def test_encrypted_members_and_unknown_methods_are_known_without_reading(tmp_path: Path) -> None:
-    for name, local, central, value, reason in (
-        ("flag", 6, 8, 1, "encrypted"),
-        ("method", 8, 10, 9, "unreadable"),
-    ):
+    for name, local, central, value, reason in (("flag", 6, 8, 1, "encrypted"), ("method", 8, 10, 9, "unreadable")):
         file = write_zip(tmp_path / f"{name}.zip", [("1.jpg", PNG)])
         (sound,) = scan(file)
         data = bytearray(file.read_bytes())

@@ -131,9 +131,7 @@ def test_tables_come_back_unchanged(tmp_path_factory: pytest.TempPathFactory, ta
         csv.writer(file).writerows([("path", "label"), *table.items()])
     texts = pyarrow.string()
     write_parquet(
-        folder / "labels.parquet",
-        path=pyarrow.array(table.keys(), texts),
-        label=pyarrow.array(table.values(), texts),
+        folder / "labels.parquet", path=pyarrow.array(table.keys(), texts), label=pyarrow.array(table.values(), texts)
     )
     expected = {os.path.join(folder, path): label.strip() for path, label in table.items() if label.strip()}
     # a path that is absolute, or leads out of the folder, is normalised once more

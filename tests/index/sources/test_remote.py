@@ -44,11 +44,7 @@ def test_all_below_a_prefix_is_found_whatever_it_is_called_and_nothing_beside_it
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("s3://bucket/*/1.png", ["a/1.png", "b/1.png"]),
-        ("s3://bucket/[b-z]*", ["b/1.png"]),
-    ],
+    ("pattern", "found"), [("s3://bucket/*/1.png", ["a/1.png", "b/1.png"]), ("s3://bucket/[b-z]*", ["b/1.png"])]
 )
 def test_a_pattern_finds_what_it_does_in_folders(buckets: FileServer, pattern: str, found: list[str]) -> None:
     buckets.files |= {f"/bucket/{name}": b"x" for name in ("a/1.png", "a/c/2.png", "b/1.png")}

@@ -90,10 +90,7 @@ UTC2 = timezone(timedelta(hours=2))
         (pyarrow.array([math.inf, math.nan]), [None, None]),
         (pyarrow.array([Decimal("19.99"), None]), [19.99, None]),
         (pyarrow.array([b"caf\xe9", b"x"]), ["caf\\xe9", "x"]),
-        (
-            pyarrow.array([1_577_934_245_000_000_001, None], pyarrow.timestamp("ns")),
-            ["2020-01-02T03:04:05", None],
-        ),
+        (pyarrow.array([1_577_934_245_000_000_001, None], pyarrow.timestamp("ns")), ["2020-01-02T03:04:05", None]),
         (
             pyarrow.array([datetime(2020, 1, 2, tzinfo=UTC2), None], pyarrow.timestamp("ms", "+02:00")),
             ["2020-01-02T00:00:00+02:00", None],
@@ -102,10 +99,7 @@ UTC2 = timezone(timedelta(hours=2))
         (pyarrow.array([3_723_000_000_001, None], pyarrow.time64("ns")), ["01:02:03", None]),
         (pyarrow.array([1_500_000_001, None], pyarrow.duration("ns")), [1.5, None]),
         (pyarrow.array([{"a": [b"\xff"], "b": None}, None]), [{"a": ["\\xff"], "b": None}, None]),
-        (
-            pyarrow.array([[("k", 1.5)], None], pyarrow.map_(pyarrow.string(), pyarrow.float64())),
-            [[["k", 1.5]], None],
-        ),
+        (pyarrow.array([[("k", 1.5)], None], pyarrow.map_(pyarrow.string(), pyarrow.float64())), [[["k", 1.5]], None]),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pyarrow.Array) else "",
 )

@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from index.errors import InputError
-from index.vectors.ann_building import (
-    build_ann_index,
-    choose_held_out,
-    find_reduced_axes,
-    retune_ann_index,
-)
+from index.vectors.ann_building import build_ann_index, choose_held_out, find_reduced_axes, retune_ann_index
 from index.vectors.ann_config import AnnConfig
 from index.vectors.ann_index import AnnIndex
 from index.vectors.kinds import KINDS

@@ -21,14 +21,7 @@ from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import StoredRows
 from tests.deep import mostly_slow, tries
-from tests.index.vector_sources import (
-    VectorSource,
-    exact_scores,
-    measure_recall,
-    search_by_id,
-    split_rows,
-    spread_ids,
-)
+from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, search_by_id, split_rows, spread_ids
 
 INDEXED, LATER, QUERIES = 5000, 240, 300
 TARGET = 0.95
@@ -286,12 +279,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, list[VectorRows], np.ndarray,
 @pytest.mark.deep
 @settings(max_examples=tries(37, deep=150), deadline=None)
 @given(
-    problems(),
-    st.integers(1, 70),
-    st.integers(1, 3),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([1, 50, 1 << 22]),
+    problems(), st.integers(1, 70), st.integers(1, 3), st.booleans(), st.booleans(), st.sampled_from([1, 50, 1 << 22])
 )
 def test_a_flat_search_is_the_exact_one(
     problem: Any, k: int, threads: int, is_filtered: bool, excludes: bool, ranked_at_once: int

@@ -224,10 +224,7 @@ def test_damaged_checkpoints(tmp_path: Path, image_folder: Path, tiny_model: Pat
 
 def test_of_two_builds_at_once_one_waits(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (tmp_path / "g").mkdir()
-    with (
-        lock_gallery(tmp_path / "g"),
-        pytest.raises(GalleryError, match=r"another process is writing.*0\.2 seconds"),
-    ):
+    with lock_gallery(tmp_path / "g"), pytest.raises(GalleryError, match=r"another process is writing.*0\.2 seconds"):
         build(image_folder, tmp_path / "g", tiny_model, wait_s=0.2)
     assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
 
@@ -290,8 +287,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize(
-    "moment",
-    mostly_slow(MOMENTS, fast=("after the second checkpoint", "before CURRENT is replaced")),
+    "moment", mostly_slow(MOMENTS, fast=("after the second checkpoint", "before CURRENT is replaced"))
 )
 def test_a_killed_build_ends_as_the_same_gallery(tmp_path: Path, tiny_model: Path, moment: str) -> None:
     folder = mixed_folder(tmp_path / "images")

@@ -108,14 +108,7 @@ def test_damaged_vectors_go_no_further(tmp_path: Path, tiny_model: Path, image_f
 def test_a_damaged_gallery_is_never_called_up_to_date(tmp_path: Path, tiny_model: Path) -> None:
     folder = draw_folder(tmp_path / "images", per_class=7)
     build_ann(folder, tmp_path / "whole", tiny_model)
-    for name in (
-        "model.onnx",
-        "index.faiss",
-        "held_out.npy",
-        "vectors/00000.npy",
-        "manifest.json",
-        "catalog.sqlite",
-    ):
+    for name in ("model.onnx", "index.faiss", "held_out.npy", "vectors/00000.npy", "manifest.json", "catalog.sqlite"):
         shutil.rmtree(tmp_path / "g", ignore_errors=True)
         shutil.copytree(tmp_path / "whole", tmp_path / "g")
         (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")

@@ -105,10 +105,7 @@ def test_a_full_disk_is_told_and_work_goes_on_after(small_disk: Path, tmp_path: 
         ids = [image["id"] for image in client.get("/v1/images").json()["images"]]
         decide = {"decisions": [{"image_id": ids[0], "decision": "keep"}]}
         filler = fill(small_disk)
-        for answer in (
-            client.post("/v1/images", content=PNG),
-            client.post("/v1/labels/decisions", json=decide),
-        ):
+        for answer in (client.post("/v1/images", content=PNG), client.post("/v1/labels/decisions", json=decide)):
             assert (answer.status_code, answer.json()["error"]["code"]) == (507, "storage_full"), answer.text
         draw_image((1, 2, 3), seed=3).save(images / "red" / "new.png")
         failed = finish(client, client.post("/v1/update").json())

@@ -100,10 +100,7 @@ def test_a_replaced_file_is_never_served(client: TestClient, image_ids: dict[str
     path = served.parent / "images" / "green" / "3.png"
     before = path.read_bytes()
     try:
-        for content in (
-            b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
-            b"<script>alert(1)</script>",
-        ):
+        for content in (b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", b"<script>alert(1)</script>"):
             path.write_bytes(content)
             response = client.get(f"/v1/images/{image_ids['green/3.png']}/preview")
             assert (response.status_code, response.json()["error"]["code"]) == (404, "bad_image")

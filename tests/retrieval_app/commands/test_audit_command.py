@@ -110,10 +110,7 @@ def test_unusable_files_are_told_before_any_work(
     (tmp_path / "bad.csv").write_text("path,label\na.png,cat\n")
     assert (
         _audit(
-            messy,
-            tmp_path / "audit",
-            flags[0],
-            flags[1].format(tmp_path if "bad" in flags[1] else messy.data.parent),
+            messy, tmp_path / "audit", flags[0], flags[1].format(tmp_path if "bad" in flags[1] else messy.data.parent)
         )
         == 1
     )

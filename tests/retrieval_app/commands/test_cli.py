@@ -42,10 +42,7 @@ def test_wrong_usage_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (
-            ["train", "photos", "--weights", "none", "--out", "run"],
-            "is kept: run the same command again with --resume",
-        ),
+        (["train", "photos", "--weights", "none", "--out", "run"], "is kept: run the same command again with --resume"),
         (["index", "build", "m.onnx", "photos", "--out", "g"], "is kept: run the same command again to go on."),
     ],
 )

@@ -186,10 +186,7 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
     source = Path(gallery.sources[1].root)
     names = ["red/wrong_0.png", "blue/3.png", "blue/5.png", "red/1.png", "green/3.png"]
     contents = [(source / name, (source / name).read_bytes(), name.partition("/")[0]) for name in names]
-    contents += [
-        (Path("/gone.png"), b"gone", "red"),
-        (source / "red/3.png", (source / "red/3.png").read_bytes(), "x"),
-    ]
+    contents += [(Path("/gone.png"), b"gone", "red"), (source / "red/3.png", (source / "red/3.png").read_bytes(), "x")]
     images = [
         AuditedImage(
             path=path,

@@ -233,10 +233,7 @@ def test_steps_are_read_as_they_were_decided_and_come_back(tmp_path: Path) -> No
 
 def test_of_two_decisions_the_later_holds_and_can_be_undone(tmp_path: Path) -> None:
     store = store_with(tmp_path / "here.sqlite", Step(LATE, (label(A), label(B, "drop"))))
-    brought = [
-        Step(EARLY, (label(A, "drop"), label(C, "drop"))),
-        Step(LATER, (label(B, "change", "boot"),)),
-    ]
+    brought = [Step(EARLY, (label(A, "drop"), label(C, "drop"))), Step(LATER, (label(B, "change", "boot"),))]
     assert store.merge(brought) == {"restored": 2, "present": 0, "older": 1}
     assert held(store) == {A: "keep", B: "boot", C: "drop"}
     assert store.undo() is not None
@@ -250,10 +247,7 @@ def test_what_was_taken_back_later_stays_taken_back(tmp_path: Path) -> None:
 
 
 def test_merging_again_changes_nothing(tmp_path: Path) -> None:
-    steps = [
-        Step(EARLY, (label(A), label(B))),
-        Step(LATE, (DuplicateDecision(GROUP, "different"),)),
-    ]
+    steps = [Step(EARLY, (label(A), label(B))), Step(LATE, (DuplicateDecision(GROUP, "different"),))]
     store = store_with(tmp_path / "here.sqlite", *steps)
     before = store.steps()
     assert store.merge(steps) == {"restored": 0, "present": 3, "older": 0}

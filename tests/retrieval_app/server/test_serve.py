@@ -23,14 +23,7 @@ from retrieval_app.commands import serve_arguments
 from retrieval_app.commands.serve_arguments import choose_token
 from retrieval_app.commands.serve_command import serve
 from retrieval_app.server.options import ServeOptions
-from retrieval_app.server.serve import (
-    choose_shown,
-    import_gradio,
-    listen,
-    name_listened,
-    serve_gallery,
-    write_url,
-)
+from retrieval_app.server.serve import choose_shown, import_gradio, listen, name_listened, serve_gallery, write_url
 
 SERVE = """
 import sys
@@ -56,10 +49,7 @@ def test_a_taken_port_and_a_host_of_another_machine_are_named(small_gallery: Pat
         ({"port": -1}, "--port -1: a port is"),
         ({"token": "fifteen-letters"}, "a token has 16 to 512 characters"),
         ({"allowed_hosts": ("http://photos.example.org",)}, "--allowed-host http://photos"),
-        (
-            {"writable": True},
-            "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN",
-        ),
+        ({"writable": True}, "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_opened(options: dict[str, Any], message: str) -> None:

@@ -311,10 +311,7 @@ def test_what_it_does_not_have_is_refused() -> None:
 
 def test_missing_weights_and_those_of_another_network_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = {**builtin_models._read_trunk(), "features.99.weight": torch.zeros(1)}
-    for found, said in (
-        (stored, r"another network: features\.99\.weight"),
-        ({}, "it lacks weights of its network"),
-    ):
+    for found, said in ((stored, r"another network: features\.99\.weight"), ({}, "it lacks weights of its network")):
         monkeypatch.setattr(builtin_models, "_read_trunk", lambda found=found: found)
         with pytest.raises(ModelFileError, match=said):
             load_backbone("builtin", "pretrained")

@@ -123,11 +123,7 @@ def make_tower(path: Path) -> Path:
         numpy_helper.from_array(np.array([0, WIDTH, -1], dtype=np.int64), "shape"),
         _weight("kernel", WIDTH, 3, PATCH, PATCH), _weight("projection", WIDTH, 4),
     ]  # fmt: skip
-    outputs = [
-        ("last_hidden_state", ("n", "t", WIDTH)),
-        ("pooler_output", ("n", WIDTH)),
-        ("image_embeds", ("n", 4)),
-    ]
+    outputs = [("last_hidden_state", ("n", "t", WIDTH)), ("pooler_output", ("n", WIDTH)), ("image_embeds", ("n", 4))]
     return _save(
         path, nodes, weights,
         inputs=[("pixel_values", TensorProto.FLOAT, ("n", 3, "h", "w"))],
@@ -426,10 +422,7 @@ def test_what_cannot_be_used_is_refused_by_its_name(tmp_path: Path, make: Any, m
     ("options", "message"),
     [
         ({}, r"nothing says how its images are normalised: put its preprocessor_config\.json beside it"),
-        (
-            {"mean": "0.5,0.5", "std": "1,1,1"},
-            r"--mean must be three numbers such as 0\.5,0\.5,0\.5, got '0\.5,0\.5'",
-        ),
+        ({"mean": "0.5,0.5", "std": "1,1,1"}, r"--mean must be three numbers such as 0\.5,0\.5,0\.5, got '0\.5,0\.5'"),
         ({**GIVEN, "output": "logits"}, r"no output logits of floats; there is features \(N, 6, \d+, \d+\)"),
         ({**GIVEN, "weights": "none"}, "an ONNX file has its weights inside"),
         ({**GIVEN, "pooling": "gem"}, "--pooling gem reads the feature maps"),
@@ -443,8 +436,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[]", "{", '{"tokenizer_class": "BertTokenizer"}', '{"size": "large", "image_mean": 1, "image_std": 2}'],
+    "text", ["[]", "{", '{"tokenizer_class": "BertTokenizer"}', '{"size": "large", "image_mean": 1, "image_std": 2}']
 )
 def test_a_preprocessor_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "preprocessor_config.json").write_text(text)

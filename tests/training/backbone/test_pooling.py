@@ -39,8 +39,7 @@ def pooled(backbone: Backbone, pooling: str, images: torch.Tensor) -> torch.Tens
 
 
 @pytest.mark.parametrize(
-    ("name", "channels"),
-    [*ZOO.items(), *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE.items())],
+    ("name", "channels"), [*ZOO.items(), *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE.items())]
 )
 def test_maps_are_found_in_networks_of_many_kinds(name: str, channels: tuple[int, ...]) -> None:
     _, maps = choose_maps(load_backbone(name, "none").module, side=SIDE)
@@ -172,9 +171,7 @@ def test_an_image_no_larger_than_the_views_is_one_view_as_a_network_trains_on(re
 def test_features_of_both_views_have_a_key_of_their_own_with_the_size_of_the_views(resnet: Backbone) -> None:
     whole, both = (
         Extractor(
-            with_features(resnet, view=view, side=SIDE),
-            PreprocessConfig(RESIZE, RESIZE),
-            device=torch.device("cpu"),
+            with_features(resnet, view=view, side=SIDE), PreprocessConfig(RESIZE, RESIZE), device=torch.device("cpu")
         ).describe(views=1)
         for view in ("whole", "both")
     )

@@ -14,14 +14,7 @@ from pyarrow import parquet
 from index.errors import InputError
 from index.sources.table_rows import TableColumns
 from training.data import transforms
-from training.data.datasets import (
-    Record,
-    cap_classes,
-    check_trainable,
-    keep_usable_classes,
-    list_dataset,
-    list_splits,
-)
+from training.data.datasets import Record, cap_classes, check_trainable, keep_usable_classes, list_dataset, list_splits
 from training.data.transforms import EDITS, draw_copy
 
 

@@ -362,10 +362,7 @@ def test_in_shop_queries_are_no_gallery_members(top: str, lists: str, images: st
     [
         (["image_name item_id evaluation_status", *IN_SHOP_ROWS], "line 2: expected the header"),
         ([6, *IN_SHOP_ROWS], "line 2: expected the header"),
-        (
-            [1, "image_name item_id evaluation_status", "img/a.jpg id_1 val"],
-            "line 3: expected `image_name",
-        ),
+        ([1, "image_name item_id evaluation_status", "img/a.jpg id_1 val"], "line 3: expected `image_name"),
         ([7, "image_name item_id evaluation_status", *IN_SHOP_ROWS], "announces 7 images and 6 follow"),
     ],
 )

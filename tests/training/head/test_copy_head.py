@@ -13,13 +13,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from training.head.copy_head import (
-    CopyHead,
-    contrast_copies,
-    fit_copy_head,
-    order_alike,
-    spread_images,
-)
+from training.head.copy_head import CopyHead, contrast_copies, fit_copy_head, order_alike, spread_images
 from training.run.copy_stage import choose_threshold
 
 PICTURES = torch.tensor([0, 1, 2, 0, 1, 3])

@@ -216,10 +216,7 @@ def test_what_exp_cannot_hold_neither_overflows_nor_vanishes(dtype: torch.dtype)
         (value_and_gradients(proxy_nca_loss, (near, two), torch.tensor([1, 0]), scale=2000.0), 4000),
         (value_and_gradients(multi_similarity_loss, [opposite], labels, **sharp), 1.5 + 0.5),
         # every proxy has a positive at cosine -1 (32 * 1.1) or 0 and a negative at +1 (32 * 1.1) or 0
-        (
-            value_and_gradients(smooth_proxy_anchor_loss, (torch.cat([two, -two]), two), confidences, beta=1e4),
-            70.4,
-        ),
+        (value_and_gradients(smooth_proxy_anchor_loss, (torch.cat([two, -two]), two), confidences, beta=1e4), 70.4),
     ):
         assert float(value) == pytest.approx(expected, rel=0.02)
         assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients)
@@ -234,10 +231,7 @@ def test_smooth_proxy_anchor_at_the_edges_of_its_confidences(normalisation: str)
     plain = value_and_gradients(proxy_anchor_loss, inputs, drawn.labels, **options)
     for got, wanted in zip(smooth, plain, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
-    none, usual = (
-        torch.zeros_like(one_hot),
-        {"alpha": 32.0, "delta": 0.1, "lambda_": 0.1, "beta": 100.0, **options},
-    )
+    none, usual = (torch.zeros_like(one_hot), {"alpha": 32.0, "delta": 0.1, "lambda_": 0.1, "beta": 100.0, **options})
     value = smooth_proxy_anchor_loss(*inputs, none, **options)
     told = (tensor.tolist() for tensor in inputs)
     assert float(value) == pytest.approx(oracle.smooth_proxy_anchor(*told, none.tolist(), **usual), rel=1e-12)

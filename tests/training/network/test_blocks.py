@@ -31,8 +31,7 @@ LARGE = [
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "kind", "modules"),
-    [*FAMILIES, *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE)],
+    ("name", "count", "kind", "modules"), [*FAMILIES, *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE)]
 )
 def test_every_parameter_is_in_one_block_and_the_last_is_the_last_to_run(name, count, kind, modules) -> None:
     backbone = load_backbone(name, "none", side=64)

@@ -52,10 +52,7 @@ def test_files_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
     [
         ("weights = ", "mine.toml: expected TOML such as embedding-dim = 128: "),
         ("weights = 'none'\nweights = 'none'", "mine.toml: expected TOML"),
-        (
-            "batch-size = 9\nbatch_size = 9",
-            "mine.toml: batch_size stands there twice, once with - and once with _",
-        ),
+        ("batch-size = 9\nbatch_size = 9", "mine.toml: batch_size stands there twice, once with - and once with _"),
         (
             "device = 'cuda'",
             "mine.toml: device: it belongs to the run, not to its training: give --device on the command",

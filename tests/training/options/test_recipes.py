@@ -94,11 +94,7 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
     config = resolve(weights="none")
     assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
-    assert (config.embedding.init, config.embedding.head_steps, config.embedding.head_epochs) == (
-        "wccn",
-        300,
-        40,
-    )
+    assert (config.embedding.init, config.embedding.head_steps, config.embedding.head_epochs) == ("wccn", 300, 40)
     assert config.selection.select == "auto"
     named = {"select": "auto", "view": "auto", "pooling": "auto", "method": "proxy-nca"}
     assert config == resolve("default", weights="none", **named)
@@ -144,13 +140,7 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("method", "multi-similarity"),
-        ("confidences", "module"),
-        ("l2_sp", 0.0),
-        ("head_lr", 1e-4),
-        ("nca_scale", 8.0),
-    ],
+    [("method", "multi-similarity"), ("confidences", "module"), ("l2_sp", 0.0), ("head_lr", 1e-4), ("nca_scale", 8.0)],
 )
 def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: str, value: Any) -> None:
     config = flatten(dataclasses.asdict(resolve(weights="none", holdout=False, **{name: value})))
@@ -235,11 +225,7 @@ def test_data_too_small_for_a_holdout_trains_and_says_so(pictures, cache, tmp_pa
     assert "no holdout evaluation: too few images" in capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["method"] == "proxy-nca"
-    assert (report["holdout"]["unseen"], report["holdout"]["seen"], report["holdout"]["deciding"]) == (
-        None,
-        None,
-        None,
-    )
+    assert (report["holdout"]["unseen"], report["holdout"]["seen"], report["holdout"]["deciding"]) == (None, None, None)
 
 
 @pytest.fixture(scope="module")

@@ -191,10 +191,7 @@ def test_all_that_is_trained_and_nothing_else_is_in_the_optimizer() -> None:
     head, loss, optimizer, _ = _start()
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     assert [id(parameter) for parameter in trained] == [id(head.mix), id(loss.proxies)]
-    assert [group["lr"] for group in optimizer.param_groups] == [
-        EmbeddingConfig().head_lr,
-        EmbeddingConfig().proxy_lr,
-    ]
+    assert [group["lr"] for group in optimizer.param_groups] == [EmbeddingConfig().head_lr, EmbeddingConfig().proxy_lr]
 
 
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=90).map(torch.tensor)

@@ -20,16 +20,7 @@ from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
 from training.options.losses import RIVALS
 from training.run import holdout as holdout_module
 from training.run.holdout import HoldoutResult, evaluate_holdout, split_for_holdout
-from training.run.verdict import (
-    BANDS,
-    HOLDOUT,
-    QUESTIONS,
-    TRAINED,
-    Comparison,
-    band_by_size,
-    compare,
-    reach_verdict,
-)
+from training.run.verdict import BANDS, HOLDOUT, QUESTIONS, TRAINED, Comparison, band_by_size, compare, reach_verdict
 
 CPU = torch.device("cpu")
 
@@ -275,8 +266,7 @@ def test_a_firm_l2_sp_weight_is_selected_where_no_other_finds_clearly_more() -> 
 
 
 @pytest.mark.parametrize(
-    ("loose", "classes", "taken"),
-    [(0.75, 20, 0.02), (0.52, 20, FIRM_L2_SP), (0.75, 5, 0.02), (0.95, 4, FIRM_L2_SP)],
+    ("loose", "classes", "taken"), [(0.75, 20, 0.02), (0.52, 20, FIRM_L2_SP), (0.75, 5, 0.02), (0.95, 4, FIRM_L2_SP)]
 )
 def test_another_l2_sp_weight_has_to_lead_the_firm_one_by_more_than_chance(loose, classes, taken) -> None:
     """Hits of 400 queries, half of them found with the firm weight, a share `loose` with the loosest."""

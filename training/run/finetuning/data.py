@@ -12,12 +12,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from training.backbone.extract import CachedSource
-from training.confidence.confidences import (
-    LabelConfidences,
-    TopConfidences,
-    fit_in_memory,
-    leave_one_out_confidences,
-)
+from training.confidence.confidences import LabelConfidences, TopConfidences, fit_in_memory, leave_one_out_confidences
 from training.head.untrained import LabelledFeatures
 from training.losses.interface import Batch
 from training.options.losses import LossConfig

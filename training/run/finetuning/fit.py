@@ -268,11 +268,7 @@ class FinetuneLoop:
         self._shared: nn.Module = model
         self._steps = count_batches(size=self._batch_size(), **self._together)
         self._optimizer = make_optimizer(
-            model,
-            loss,
-            self._options,
-            proxy_lr=config.embedding.proxy_lr,
-            weight_decay=config.embedding.weight_decay,
+            model, loss, self._options, proxy_lr=config.embedding.proxy_lr, weight_decay=config.embedding.weight_decay
         )
 
     def run(self) -> FittedWeights:

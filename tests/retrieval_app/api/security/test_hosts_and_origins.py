@@ -203,11 +203,7 @@ def test_a_named_site_asks_with_the_token_and_reads(letting: TestClient) -> None
 
 
 def test_the_browser_is_told_what_may_be_sent(letting: TestClient) -> None:
-    asked = {
-        **FROM_APP,
-        "Access-Control-Request-Method": "POST",
-        "Access-Control-Request-Headers": "authorization",
-    }
+    asked = {**FROM_APP, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     answer = letting.options("/v1/search", headers=asked)
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, APP)
     assert "POST" in answer.headers["access-control-allow-methods"]

@@ -260,17 +260,7 @@ def test_a_value_is_of_its_kind_key_and_time(values: SignedValues, tmp_path: Pat
     assert values.read("session", value) is None
     for key in (b"another", None):
         assert SignedValues([tmp_path], key=lambda key=key: key, clock=clock).read("code", value) is None  # type: ignore[misc]
-    for other in (
-        "",
-        "x",
-        ".",
-        "é" * 40,
-        "\udcff",
-        value[:-1],
-        value.replace("anna", "ben"),
-        f"{value}.",
-        f"x{value}",
-    ):
+    for other in ("", "x", ".", "é" * 40, "\udcff", value[:-1], value.replace("anna", "ben"), f"{value}.", f"x{value}"):
         assert values.read("code", other) is None
     clock.now += 61
     assert values.read("code", value) is None

@@ -77,15 +77,9 @@ def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(finishe
     (tmp_path / "file").write_text("")
     for place, said in (
         (finished_run.data / "events", "--log tensorboard: .* lies inside the images"),
-        (
-            tmp_path / "file" / "events",
-            "it cannot be opened: .*Not a directory.* a folder that can be written",
-        ),
+        (tmp_path / "file" / "events", "it cannot be opened: .*Not a directory.* a folder that can be written"),
     ):
-        with (
-            pytest.raises(InputError, match=said),
-            open_loggers([LogTarget("tensorboard", str(place))]) as loggers,
-        ):
+        with pytest.raises(InputError, match=said), open_loggers([LogTarget("tensorboard", str(place))]) as loggers:
             train(finished_run.data, tmp_path / "run", config=make_config(), watcher=loggers,
                   machine=make_machine(tmp_path / "unused"))  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
