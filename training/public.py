@@ -37,8 +37,7 @@ def train(
         rank_timeout: under torchrun, seconds that a step waits for other processes.
         log: experiment trackers: `tensorboard:DIR`, `mlflow[:URI]`, `wandb[:PROJECT]`, one or more.
         **options: as in `retrieval train`, with `_` for `-` (and `lambda_`): the fields of `Machine` (`device`,
-        `workers`,
-            `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, `embedding_dim`, ...).
+            `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, ...).
 
     Returns:
         The report, as in the run folder's report.json.

@@ -45,7 +45,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--image-size", type=int, help="default: as `retrieval train`")
     add("--cached-views", type=int, help="default: as `retrieval train`")
     add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")
-    add("--view", help="of what ships (default: as `retrieval train`)")
+    add("--view", help="of the exported model (default: as `retrieval train`)")
     add("--pooling", help="default: as `retrieval train`")
     add("--time-budget", help="in place of --epochs")
     add("--width", type=int, default=512)

@@ -106,7 +106,7 @@ def write_records(records: Sequence[Record], path: Path) -> Path:
 
 
 def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalScores:
-    """Of the test images, by the model as it ships."""
+    """Of the test images, by the exported model."""
     run = RunFolder.open(run_path)
     backbone, head, _ = run.load_trained()
     machine = Machine(cache, precision="float32")
