@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         "Without RUN": (
             "backbone", "weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache",
         ),
+        "An ONNX backbone": ("preprocessor", "mean", "std", "output", "tokens"),
     },
 )  # fmt: skip
 @click.argument("run", required=False, type=PATH)
@@ -43,7 +44,7 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
 
     RUN is a folder of `retrieval train`; with --precision int8 it may be a model file, or `builtin`. The file takes
     uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written only if ONNX
-    Runtime agrees with torch on real images.
+    Runtime agrees with torch, or with the ONNX file that it was made of, on images.
 
     A --precision below fp32 is compared with fp32 on other images: Recall@1 by their labels, and the cosine of centred
     embeddings. int8 is the fastest on a CPU and a quarter of the size; layers that lose too much stay in fp32. fp16 and
@@ -54,9 +55,12 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
       retrieval export run --out model.onnx
       retrieval export run --out model-int8.onnx --precision int8
       retrieval export --backbone resnet50 --weights pretrained --out raw.onnx
+      retrieval export --backbone dinov2.onnx --preprocessor preprocessor_config.json --out model.onnx
     """
     if (run is None) == (options["backbone"] is None):
-        raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
+        raise click.UsageError(
+            "give either a RUN folder, or --backbone NAME, with --weights where the name alone has none"
+        )
     config = build_config(ExportConfig, options)
     with progress_bars() as begin:
         progress = begin("features" if config.precision == "fp32" else "images")

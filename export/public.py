@@ -26,7 +26,9 @@ class ExportConfig:
     """Backbone to export without a run, and the precision"""
 
     backbone: str | None = option(
-        None, "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, FILE.onnx or builtin."
+        None,
+        "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME, "
+        "or builtin.",
     )
     weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|none|FILE")
     whiten: Path | None = option(None, "Without RUN: PCA-whiten on these images.", metavar="FOLDER")

@@ -94,7 +94,6 @@ def _explain_missing(data: bytes) -> str:
         )
     return (
         "not a usable ONNX model: it has no contract (preprocessing, outputs, checksum), which `retrieval export` "
-        "adds. ONNX files of other programs are not taken; export their PyTorch weights: "
-        "retrieval export --backbone NAME --weights FILE --out model.onnx. Where `retrieval export` wrote this file, "
-        "it is damaged: export it again"
+        "adds. Wrap an ONNX file of another program: retrieval export --backbone FILE.onnx --out model.onnx. Where "
+        "`retrieval export` wrote this file, it is damaged: export it again"
     )

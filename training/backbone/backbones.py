@@ -50,7 +50,7 @@ class Backbone:
 
     def hash_weights(self) -> str:
         """SHA-256 over the names and bytes of all weights."""
-        digest = hashlib.sha256(self.name.encode())
+        digest = hashlib.sha256(self.short_name.encode())
         for name, tensor in sorted(self.network.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

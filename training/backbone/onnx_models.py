@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,8 +31,11 @@ from index.arrays import Floats
 from index.errors import InputError, MissingDependencyError
 from index.images.preprocess import IMAGENET_MEAN, PreprocessConfig
 from index.model.backends.onnxruntime import import_onnxruntime, list_errors
+from index.model.checksum import MAX_MODEL_BYTES
 from index.model.contract import find_contract
+from index.model.graph import UnsafeModelError, check_graph
 from index.text import printable_path
+from index.user_cache import user_cache
 from training.backbone.weights_files import hushed_library
 from training.options.backbone_libraries import HUB
 
@@ -40,11 +44,10 @@ DOMAIN, OPERATOR = "retrieval", "OnnxFeatures"
 OPSET = 20  # of the graphs that torch writes
 PREPROCESSOR = "preprocessor_config.json"
 _HUB_FILES = ("vision_model.onnx", "model.onnx")  # the image tower of a model of images and text goes first
-TOKENS = ("class", "mean")
 _RAW_MEAN, _RAW_STD = (0.0, 0.0, 0.0), (1 / 255,) * 3  # leave values in 0..255
-_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _NUMBERS = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.UINT8: np.uint8}
 _KNOWN_OUTPUTS = ("image_embeds", "pooler_output", "embeddings", "embedding", "image_features", "features")
+_CLASS_SCORES = re.compile("logit|prob|score|softmax|class", re.IGNORECASE)
 _USUAL_SIDE = 224
 _MIN_COSINE = 0.9999
 _PARITY_IMAGES = 3
@@ -88,7 +91,8 @@ def describe_input(name: str, settings: OnnxSettings = OnnxSettings()) -> Prepro
         InputError: no such model, or nothing says how its images are normalised.
     """
     path = _find_file(name)
-    if settings == OnnxSettings() and (contract := find_contract(path)) is not None:
+    stated = settings.preprocessor, settings.mean, settings.std
+    if stated == (None, None, None) and (contract := find_contract(path)) is not None:
         sizes = contract.preprocess
         return PreprocessConfig(sizes.resize, sizes.crop, sizes.interpolation, _RAW_MEAN, _RAW_STD)
     image = _find_input(_read(path), path)
@@ -230,6 +234,7 @@ def _copy_nodes(nodes: Iterable[onnx.NodeProto], rename: Callable[[str], str]) -
     return copies
 
 
+@cache
 def _find_file(name: str) -> Path:
     """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`.
 
@@ -239,29 +244,34 @@ def _find_file(name: str) -> Path:
     if not name.startswith(HUB):
         return Path(name)
     try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+        from huggingface_hub import list_repo_files, snapshot_download
+        from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
     except ImportError as error:
         raise MissingDependencyError(package="huggingface-hub", extra="hub", purpose=f"--backbone {name}") from error
+    repository = name.removeprefix(HUB)
     wanted = [f"{folder}{file}" for file in _HUB_FILES for folder in ("onnx/", "")]
+    # The Hub's own cache holds links, through which ONNX reads no weights beside a model.
+    folder = user_cache() / "hub" / repository.replace("/", "--")
     try:
         with hushed_library():
-            found = snapshot_download(
-                name.removeprefix(HUB), allow_patterns=[*wanted, *(f"{file}_data" for file in wanted), PREPROCESSOR]
-            )
+            files = list_repo_files(repository)
+            chosen = next((file for file in wanted if file in files), None)
+            if chosen is not None:
+                snapshot_download(
+                    repository, allow_patterns=[chosen, f"{chosen}_data*", PREPROCESSOR], local_dir=folder
+                )
     except RepositoryNotFoundError as error:
         raise InputError(f"--backbone {name}: the Hugging Face Hub has no such repository, or it is private") from error
-    except (HfHubHTTPError, HFValidationError, OSError, RuntimeError, ValueError) as error:
+    except (HTTPError, HFValidationError, OSError, RuntimeError, ValueError) as error:
         raise InputError(
             f"--backbone {name}: it could not be downloaded ({_first_line(error)}); download its ONNX file on a "
             f"connected machine, with its {PREPROCESSOR} beside it, and name the file"
         ) from error
-    path = next((Path(found, file) for file in wanted if Path(found, file).is_file()), None)
-    if path is None:
+    if chosen is None:
         raise InputError(
             f"--backbone {name}: the repository has no ONNX image model; expected one of {', '.join(wanted)}"
         )
-    return path
+    return folder / chosen
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -279,12 +289,15 @@ def _read(path: Path) -> onnx.ModelProto:
         raise InputError(f"{shown}: not an ONNX file, or a damaged one: {_first_line(error)}") from error
     if not proto.graph.node or not proto.opset_import:
         raise InputError(f"{shown}: not an ONNX file: it has no graph")
-    foreign = sorted({opset.domain for opset in proto.opset_import} - set(_DOMAINS))
-    if foreign and any(node.domain in foreign for node in proto.graph.node):
+    if proto.ByteSize() > MAX_MODEL_BYTES:
+        raise InputError(f"{shown}: with its weights larger than the 2 GB that one ONNX file may have")
+    try:
+        check_graph(proto.SerializeToString())
+    except UnsafeModelError as error:
         raise InputError(
-            f"{shown}: it has operators of its own ({', '.join(foreign)}), which no runtime here knows; export it "
-            "with standard operators"
-        )
+            f"{shown}: {error}; export it with standard operators, without control flow and without the optimisations "
+            "of a runtime"
+        ) from error
     return proto
 
 
@@ -347,10 +360,10 @@ def _read_preprocessor(path: Path | None) -> dict[str, Any]:
         if "pretrained_cfg" in values or "input_size" in values:
             return _read_timm(values.get("pretrained_cfg", values))
         if not any(name in values for name in ("image_mean", "do_normalize", "crop_size", "size")):
-            raise InputError(f"{shown}: it says nothing of images (no image_mean, size or crop_size): another file?")
+            raise InputError("it says nothing of images (no image_mean, size or crop_size)")
         return _read_transformers(values)
-    except InputError:
-        raise
+    except InputError as error:
+        raise InputError(f"{shown}: {error}") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{shown}: not the preprocessor file of an image model: {_first_line(error)}") from error
 
@@ -364,22 +377,30 @@ def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As transformers' image processors read it: ConvNeXT crops below 384 pixels only, ALIGN shifts to -1..1."""
+    if values.get("do_flip_channel_order"):
+        raise InputError("it takes BGR images (do_flip_channel_order); export a model that takes RGB")
+    kind = str(values.get("image_processor_type") or values.get("feature_extractor_type") or "")
     size, crop = _side(values.get("size")), _side(values.get("crop_size"))
-    if values.get("crop_pct") and size:  # ConvNeXT's
-        size, crop = int(size / values["crop_pct"]), size
+    if "ConvNext" in kind or "crop_pct" in values:
+        crop = size
+        if size and size < 384:
+            size = int(size / (values.get("crop_pct") or 224 / 256))
     elif not values.get("do_center_crop", crop is not None):
         crop = size
     crop = crop or size
     factor = values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0
+    found: dict[str, Any] = {"interpolation": _RESAMPLING.get(values.get("resample", 2), "bilinear")}
     normalises = values.get("do_normalize", True)
-    mean = tuple(values["image_mean"]) if normalises else (0.0, 0.0, 0.0)
-    std = tuple(values["image_std"]) if normalises else (1.0, 1.0, 1.0)
-    scale = 1 / (255 * factor)  # of ours, which divide by 255, to the file's
-    found: dict[str, Any] = {
-        "mean": tuple(value * scale for value in mean),
-        "std": tuple(value * scale for value in std),
-        "interpolation": _RESAMPLING.get(values.get("resample", 2), "bilinear"),
-    }
+    if not normalises or {"image_mean", "image_std"} <= set(values):
+        mean = np.array(values["image_mean"], dtype=np.float64) if normalises else np.zeros(3)
+        std = np.array(values["image_std"], dtype=np.float64) if normalises else np.ones(3)
+        if values.get("include_top"):  # EfficientNet's divides by the deviation again
+            std = std * std
+        # The file's (x factor - offset - mean) / std, where ours divides by 255 first.
+        offset = 1.0 if values.get("rescale_offset") else 0.0
+        scale = 1 / (255 * factor)
+        found |= {"mean": tuple((mean + offset) * scale), "std": tuple(std * scale)}
     return found | ({"crop": crop, "resize": max(size or crop, crop)} if crop else {})
 
 
@@ -401,10 +422,12 @@ def _bring_into_form(
     shown = printable_path(str(path))
     image = _find_input(proto, path)
     size = image.side or side or _USUAL_SIDE
-    pixels = _draw_images(image, size)
+    pixels = _draw_images(image, size, describe_input(str(path), settings))
     original = _start(proto.SerializeToString(), shown)
     outputs = _run_original(original, image, pixels, shown)
     name = _choose_output(outputs, settings.output, shown)
+    if outputs[name].ndim == 3:
+        _check_tokens(outputs[name].shape[1], settings.tokens, shown)
     expected = _pool(outputs[name], settings.tokens)
     if not np.isfinite(expected).all():
         raise InputError(f"{shown}: its output {name} is not finite for ordinary images")
@@ -412,7 +435,13 @@ def _bring_into_form(
         raise InputError(f"{shown}: its output {name} is the same for all images")
     converted = _convert_opset(proto, shown)
     inputs = {IMAGES: pixels}
-    for given in (converted, _unfix_batch(converted)):
+    problem = ""
+    for change in (None, _unfix_batch):
+        try:
+            given = converted if change is None else change(converted)
+        except (InputError, *_ERRORS) as error:
+            problem = _first_line(error)
+            break
         made = _wrap(given, image, outputs[name].shape, output=name, side=size, tokens=settings.tokens)
         try:
             [found] = _start(made.SerializeToString(), shown).run(None, inputs)
@@ -425,18 +454,20 @@ def _bring_into_form(
     raise InputError(f"{shown}: wrapped, it does not give what it gave ({problem}); export it with a dynamic batch")
 
 
-def _draw_images(image: _ImageInput, side: int) -> Floats:
-    """(N, 3, side, side) smooth random images, as numbers that the model may be given."""
+def _draw_images(image: _ImageInput, side: int, preprocess: PreprocessConfig) -> Floats:
+    """(N, 3, side, side) float32: smooth random images, normalised as the model expects them."""
     generator = np.random.default_rng(0)
-    coarse = generator.uniform(0, 1, size=(_PARITY_IMAGES, 3, 8, 8))
+    coarse = generator.integers(0, 256, size=(_PARITY_IMAGES, 3, 8, 8))
     repeat = -(-side // 8)
-    pixels = coarse.repeat(repeat, axis=2).repeat(repeat, axis=3)[:, :, :side, :side].astype(np.float32)
-    return np.round(255 * pixels) if image.number == TensorProto.UINT8 else 4 * pixels - 2
+    pixels = coarse.repeat(repeat, axis=2).repeat(repeat, axis=3)[:, :, :side, :side].astype(np.float64)
+    mean, std = (np.array(values).reshape(3, 1, 1) for values in (preprocess.mean, preprocess.std))
+    return ((pixels / 255 - mean) / std).astype(np.float32)
 
 
 def _run_original(session: Any, image: _ImageInput, pixels: Floats, shown: str) -> dict[str, npt.NDArray[Any]]:
     """All float outputs of a foreign model for (N, 3, H, W) images, as many at a time as its batch."""
-    given = (pixels.transpose(0, 2, 3, 1) if image.channels_last else pixels).astype(_NUMBERS[image.number])
+    given = pixels.transpose(0, 2, 3, 1) if image.channels_last else pixels
+    given = (np.round(given) if image.number == TensorProto.UINT8 else given).astype(_NUMBERS[image.number])
     names = [value.name for value in session.get_outputs() if "float" in value.type]
     size = image.batch or len(given)
     batches = [np.resize(given[start : start + size], (size, *given.shape[1:])) for start in range(0, len(given), size)]
@@ -461,20 +492,37 @@ def _choose_output(outputs: Mapping[str, npt.NDArray[Any]], wanted: str | None, 
             raise InputError(f"{shown}: no output {wanted} of floats; there is {told or 'none'}")
         return wanted
     for rank in (2, 3, 4):
-        found = [name for name, values in outputs.items() if values.ndim == rank]
+        found = [name for name, values in outputs.items() if values.ndim == rank and not _CLASS_SCORES.search(name)]
         usual = [name for name in _KNOWN_OUTPUTS if name in found]
         if usual or len(found) == 1:
             return (usual or found)[0]
         if found:
-            raise InputError(f"{shown}: it has several outputs ({told}): say which by --output NAME")
+            raise InputError(f"{shown}: it has several outputs ({told}): say which by `retrieval export --output NAME`")
     raise InputError(
-        f"{shown}: it has no output of features, expected (N, F), (N, T, F) or (N, F, H, W); it has {told or 'none'}"
+        f"{shown}: it has no output of features, expected (N, F), (N, T, F) or (N, F, H, W) that are no scores of "
+        f"classes; it has {told or 'none'}. To take one all the same: `retrieval export --output NAME`"
     )
 
 
+def _count_prefix(tokens: int) -> int | None:
+    """Tokens before those of a square of patches: a class token and registers; None where that cannot be told."""
+    return next((extra for extra in (0, 1, 2, 5) if math.isqrt(tokens - extra) ** 2 == tokens - extra), None)
+
+
+def _check_tokens(tokens: int, wanted: str | None, shown: str) -> None:
+    prefix = _count_prefix(tokens)
+    if prefix is None and wanted is None:
+        raise InputError(
+            f"{shown}: it gives {tokens} tokens, of which it cannot be told which are of the class and which of parts "
+            "of the image; wrap it by `retrieval export` with --tokens class or mean"
+        )
+    if wanted == "class" and prefix == 0:
+        raise InputError(f"{shown}: --tokens class: its {tokens} tokens are a square of patches without a class token")
+
+
 def _takes_class_token(tokens: int, wanted: str | None) -> bool:
-    """Whether to take the first of (N, T, D) tokens: as wanted, else unless T is a square, as patches alone are."""
-    return wanted == "class" if wanted is not None else math.isqrt(tokens) ** 2 != tokens
+    """Whether (N, T, D) tokens are pooled by taking the first; `mean` averages the patches behind the prefix."""
+    return wanted == "class" or (wanted is None and bool(_count_prefix(tokens)))
 
 
 def _is_channels_last(shape: Sequence[int]) -> bool:
@@ -485,13 +533,18 @@ def _pool(found: npt.NDArray[Any], tokens: str | None) -> Floats:
     """(N, F) float32 of an output (N, F), (N, T, F), (N, F, H, W) or (N, H, W, F)."""
     values: Floats = found.astype(np.float32)
     if values.ndim == 3:
-        return values[:, 0] if _takes_class_token(values.shape[1], tokens) else values.mean(axis=1)
+        if _takes_class_token(values.shape[1], tokens):
+            return values[:, 0]
+        return values[:, _count_prefix(values.shape[1]) or 0 :].mean(axis=1)
     if values.ndim == 4:
         return values.mean(axis=(1, 2) if _is_channels_last(values.shape) else (2, 3))
     return values.reshape(len(values), -1)
 
 
 def _lowest_cosine(one: Floats, other: Floats) -> float:
+    """The lowest cosine of rows less the mean row of `other`: features of all images may be nearly the same."""
+    centre = other.mean(axis=0)
+    one, other = one - centre, other - centre
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(((one * other).sum(axis=1) / np.maximum(norms, 1e-12)).min())
 
@@ -505,7 +558,7 @@ def _convert_opset(proto: onnx.ModelProto, shown: str) -> onnx.ModelProto:
         raise InputError(f"{shown}: of ONNX opset {version}, expected at most {OPSET}: export it with that opset")
     try:
         return onnx.version_converter.convert_version(proto, OPSET)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as error:
         raise InputError(
             f"{shown}: its opset {version} cannot be brought to {OPSET}: {_first_line(error)}; export it with opset "
             f"{OPSET}"
@@ -645,6 +698,14 @@ def _give_features(given: str, wanted: str, shape: Sequence[int], *, tokens: str
             helper.make_node("Gather", [value, "out/first"], [wanted], axis=1),
         ]
         return nodes
+    if len(shape) == 3 and (prefix := _count_prefix(shape[1])):
+        starts, ends, axes = (
+            numpy_helper.from_array(np.array([number], dtype=np.int64)) for number in (prefix, shape[1], 1)
+        )
+        for name, bound in (("starts", starts), ("ends", ends), ("axes", axes)):
+            nodes.append(helper.make_node("Constant", [], [f"out/{name}"], value=bound))
+        nodes.append(helper.make_node("Slice", [value, "out/starts", "out/ends", "out/axes"], ["out/patches"]))
+        value = "out/patches"
     if len(shape) == 3 or (len(shape) == 4 and _is_channels_last(shape)):
         perm = [0, 2, 1] if len(shape) == 3 else [0, 3, 1, 2]
         nodes.append(helper.make_node("Transpose", [value], ["out/channels"], perm=perm))

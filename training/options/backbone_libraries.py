@@ -81,7 +81,8 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
     if library not in LIBRARIES or library in (BUILTIN, ONNX):
         raise InputError(
-            f"--backbone {name!r}: unknown library; expected one of {', '.join(LIBRARIES)} (FILE.onnx for onnx)"
+            f"--backbone {name!r}: unknown library; expected one of {', '.join(LIBRARIES)} (for onnx FILE.onnx or "
+            "hf:ORG/NAME)"
         )
     package = LIBRARIES[library].package
     if package is not None and find_spec(package[0]) is None:

@@ -319,8 +319,8 @@ class TrainConfig:
         "state-dict file.", metavar="pretrained|none|FILE", words=WEIGHTS,
     )  # fmt: skip
     backbone: str = option(
-        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, or builtin: the built-in model, the "
-        "default without --weights.",
+        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME, or builtin: the "
+        "built-in model, the default without --weights.",
     )  # fmt: skip
     seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
     head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)

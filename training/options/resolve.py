@@ -78,6 +78,8 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     # The paper's width is 64; else it depends on images and backbone.
     width = {} if recipe == "spa-paper" else {"embedding_dim": None}
     values = {**width, **_recipe_values_beside(recipe, given), **_own_sizes(given), **given}
+    if str(values.get("backbone", "")).endswith(".onnx"):
+        values["backbone"] = absolute_file(values["backbone"])
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method

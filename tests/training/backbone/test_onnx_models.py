@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime import InferenceSession
 
 from export.public import export
 from index.errors import InputError
+from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.embedder import Embedder
 from training.backbone.onnx_models import OnnxSettings, build_module, describe_input
 from training.public import train
@@ -147,9 +147,28 @@ def make_bytes(path: Path) -> Path:
     )  # fmt: skip
 
 
+def make_keras(path: Path) -> Path:
+    """float32 (N, H, W, 3) images of values in 0..255, which the model normalises, to maps (N, H, W, F)."""
+    nodes = [
+        helper.make_node("Div", ["image", "scale"], ["small"]),
+        helper.make_node("Transpose", ["small"], ["first"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["first", "kernel"], ["maps"], strides=[PATCH] * 2, kernel_shape=[PATCH] * 2),
+        helper.make_node("Transpose", ["maps"], ["features"], perm=[0, 2, 3, 1]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.array([127.5], dtype=np.float32), "scale"),
+        _weight("kernel", 5, 3, PATCH, PATCH),
+    ]
+    return _save(
+        path, nodes, weights,
+        inputs=[("image", TensorProto.FLOAT, ("n", SIDE, SIDE, 3))],
+        outputs=[("features", TensorProto.FLOAT, ("n", 4, 4, 5))],
+    )  # fmt: skip
+
+
 def _expected(path: Path, output: str, pool: Callable[[Any], Any] = lambda values: values) -> Any:
     """Unit features by the original, one image at a time."""
-    session = InferenceSession(path)
+    session = import_onnxruntime().InferenceSession(path)
     [given] = session.get_inputs()
     rows = []
     for image in CHECKED:
@@ -171,16 +190,26 @@ def _mean_map(maps: Any) -> Any:
 
 
 FORMS: list[Any] = [
-    pytest.param(make_cnn, "features", _mean_map, {}, id="feature maps of any size"),
+    pytest.param(make_cnn, "features", _mean_map, {}, id="feature maps of any size", marks=pytest.mark.slow),
     pytest.param(lambda path: make_cnn(path, side=SIDE, batch=1), "features", _mean_map, {}, id="one image at a time"),
-    pytest.param(lambda path: make_cnn(path, kind=TensorProto.FLOAT16), "features", _mean_map, {}, id="float16"),
-    pytest.param(lambda path: make_vit(path, batch="n"), "last_hidden_state", _first, {}, id="class token"),
+    pytest.param(
+        lambda path: make_cnn(path, kind=TensorProto.FLOAT16), "features", _mean_map, {}, id="float16",
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        lambda path: make_vit(path, batch="n"), "last_hidden_state", _first, {}, id="class token",
+        marks=pytest.mark.slow,
+    ),
     pytest.param(make_vit, "last_hidden_state", _first, {}, id="class token, a batch of one"),
     pytest.param(
-        make_vit, "last_hidden_state", lambda tokens: tokens.mean(axis=1), {"tokens": "mean"}, id="mean of tokens"
+        make_vit, "last_hidden_state", lambda tokens: tokens[:, 1:].mean(axis=1), {"tokens": "mean"},
+        id="mean of patches",
     ),
     pytest.param(make_tower, "image_embeds", lambda found: found, {}, id="the embedding of three outputs"),
-    pytest.param(make_tower, "pooler_output", lambda found: found, {"output": "pooler_output"}, id="a named output"),
+    pytest.param(
+        make_tower, "pooler_output", lambda found: found, {"output": "pooler_output"}, id="a named output",
+        marks=pytest.mark.slow,
+    ),
 ]  # fmt: skip
 
 
@@ -202,6 +231,16 @@ def test_a_model_of_bytes_normalises_itself(tmp_path: Path) -> None:
     export(out=out, backbone=str(path))
     found = Embedder(out).embed_batch(CHECKED)
     assert (found * _expected(path, "features")).sum(axis=1).min() > 0.99999
+
+
+def test_a_model_of_values_up_to_255_is_given_these(tmp_path: Path) -> None:
+    path, out = make_keras(tmp_path / "keras.onnx"), tmp_path / "model.onnx"
+    scale = str(1 / 255)
+    export(out=out, backbone=str(path), mean="0,0,0", std=f"{scale},{scale},{scale}")
+    session = import_onnxruntime().InferenceSession(path)
+    expected = session.run(None, {"image": CHECKED.astype(np.float32)})[0].mean(axis=(1, 2))
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert (Embedder(out).embed_batch(CHECKED) * expected).sum(axis=1).min() > 0.99999
 
 
 def test_both_views_pass_one_graph_whose_weights_are_stored_once(tmp_path: Path) -> None:
@@ -232,6 +271,17 @@ PREPROCESSORS = {
         (24, 16, "bicubic", (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)),
     ),
     "convnext": (STATED | {"size": {"shortest_edge": 16}, "crop_pct": 0.5}, (32, 16, "bilinear", HALF, HALF)),
+    "large convnext": (
+        STATED | {"size": {"shortest_edge": 384}, "crop_pct": 0.875}, (384, 384, "bilinear", HALF, HALF)
+    ),
+    "align": (
+        STATED | {"size": 16, "rescale_factor": 1 / 127.5, "rescale_offset": True, "do_normalize": False},
+        (16, 16, "bilinear", HALF, HALF),
+    ),
+    "efficientnet": (
+        {"size": 16, "include_top": True, "image_mean": HALF, "image_std": HALF},
+        (16, 16, "bilinear", HALF, (0.25, 0.25, 0.25)),
+    ),
     "old": ({"size": 16, "do_normalize": False}, (16, 16, "bilinear", (0, 0, 0), (1, 1, 1))),
     "no rescaling": (
         {"size": 16, "do_rescale": False, "image_mean": [127.5] * 3, "image_std": [127.5] * 3},
@@ -301,13 +351,17 @@ def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
     template = address + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(_Hub, "files", {"README.md": b"a model"})
     with pytest.raises(InputError, match="the repository has no ONNX image model"):
         describe_input("hf:org/name")
-    model = make_cnn(tmp_path / "model.onnx").read_bytes()
+    onnx.save(
+        onnx.load(make_cnn(tmp_path / "whole.onnx")), tmp_path / "model.onnx", save_as_external_data=True,
+        location="model.onnx_data", size_threshold=0,
+    )  # fmt: skip
+    files = {f"onnx/{name}": (tmp_path / name).read_bytes() for name in ("model.onnx", "model.onnx_data")}
     stated = json.dumps(STATED | {"size": 32}).encode()
-    monkeypatch.setattr(_Hub, "files", {"onnx/model.onnx": model, "preprocessor_config.json": stated})
+    monkeypatch.setattr(_Hub, "files", {**files, "preprocessor_config.json": stated})
     monkeypatch.setattr(_Hub, "sha", 40 * "b")
     assert describe_input("hf:org/name").crop == 32
     assert build_module("hf:org/name", "pretrained", seed=0)[1] == WIDTH
@@ -397,17 +451,58 @@ def _two_outputs(path: Path) -> Path:
     return _make(path, nodes=nodes, outputs=[(name, TensorProto.FLOAT, shape) for name in ("one", "two")])
 
 
+def _logits(path: Path) -> Path:
+    nodes = [helper.make_node("GlobalAveragePool", ["pixels"], ["logits"])]
+    return _make(path, nodes=nodes, outputs=[("logits", TensorProto.FLOAT, ("n", 3, 1, 1))])
+
+
+def _queries(path: Path) -> Path:
+    """32 tokens, neither a square of patches nor one with a class token and registers."""
+    nodes = [
+        helper.make_node("Resize", ["pixels", "", "", "sizes"], ["small"]),
+        helper.make_node("Reshape", ["small", "shape"], ["features"]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.array([3, 3, 4, 8], dtype=np.int64), "sizes"),
+        numpy_helper.from_array(np.array([-1, 32, 3], dtype=np.int64), "shape"),
+    ]
+    return _save(
+        path, nodes, weights,
+        inputs=[("pixels", TensorProto.FLOAT, (3, 3, SIDE, SIDE))],
+        outputs=[("features", TensorProto.FLOAT, (3, 32, 3))],
+    )  # fmt: skip
+
+
+def _branch(path: Path) -> Path:
+    shape = ("n", 3, 1, 1)
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, ["pixels"], [kind])], kind, [],
+            [helper.make_tensor_value_info(kind, TensorProto.FLOAT, shape)],
+        )
+        for kind in ("GlobalAveragePool", "GlobalMaxPool")
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("Constant", [], ["true"], value=numpy_helper.from_array(np.array(True), "true")),
+        helper.make_node("If", ["true"], ["features"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    return _make(path, nodes=nodes)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (_two_images, r"it has 2 inputs \(pixels .*, other .*\), expected one for images"),
         (_text, r"its input input_ids \('n', 't'\) of int64 takes no images"),
         (_channels, "does not say where its three channels are"),
-        (_custom, r"operators of its own \(my\.company\)"),
+        (_custom, r"an operation that is none of ONNX's own: my\.company\.Magic"),
         (_not_finite, "its output features is not finite"),
         (_constant, "its output features is the same for all images"),
         (_words, "not an ONNX file"),
-        (_two_outputs, r"it has several outputs .*: say which by --output NAME"),
+        (_logits, r"no output of features, .* --output NAME"),
+        (_queries, "it gives 32 tokens, of which it cannot be told"),
+        (_branch, "control flow: .*; export it"),
+        (_two_outputs, r"it has several outputs .*: say which by `retrieval export --output NAME`"),
         (lambda path: path, "no such ONNX file"),
     ],
 )
