@@ -86,7 +86,7 @@ class GalleryAnswers:
     async def search(
         self, photo: bytes | None, image_id: int | None, *, k: int, where: str, by: str
     ) -> list[dict[str, Any]]:
-        """The k images most like a photo, by the bytes of its file, or an image of the gallery.
+        """The k images most similar to a photo, by the bytes of its file, or an image of the gallery.
 
         Of each: rank, id, score, label, name, precision_at_score; by `copy` also `is_copy`.
         """

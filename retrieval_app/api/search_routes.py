@@ -170,7 +170,7 @@ def _describe_ranking(
 async def search(context: BareContext, body: SearchRequest) -> Response | dict[str, Any]:
     """Search by images of the gallery, photos and vectors, alone or weighted together.
 
-    The members most like what the queries ask for; ids and scores, and what `include` names.
+    The members most similar to the queries; ids and scores, and what `include` names.
     """
     return await _send(context, await _search(context, body))
 
@@ -195,7 +195,7 @@ async def search_batch(context: BareContext, body: BatchRequest) -> Response | d
 async def search_by_image(context: Context, parameters: Annotated[ImageSearch, Query()]) -> Response | dict[str, Any]:
     """Search by a photo, which is the body.
 
-    The members most like the photo, which is not kept.
+    The members most similar to the photo, which is not kept.
     """
     query = _read_query(parameters, folders=context.folders)  # before the photo is read
     include = read_includes(parameters.include)

@@ -213,7 +213,7 @@ def test_a_visitor_signs_in_searches_reads_of_the_api_and_uses_the_gradio_app_be
         results = page.locator(".grid-container button").locator("visible=true")
         expect(results.first).to_be_visible(timeout=READY_MS)
         results.first.click()
-        expect(page.get_by_text("most like image")).to_be_visible(timeout=READY_MS)
+        expect(page.get_by_text("most similar to image")).to_be_visible(timeout=READY_MS)
     assert [url for url in asked if url != below and not url.startswith((f"{below}/", "data:", "blob:"))] == []
     # one image has no file any more, and browsers look for an icon unasked
     forgiven = ("401", "WebGL", "GL Driver", "/thumbnail", f"{site.origin}/favicon.ico")

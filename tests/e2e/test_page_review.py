@@ -273,7 +273,7 @@ def test_where_nobody_may_decide_the_page_says_so(
             visit.page.keyboard.press("a")
             visit.page.keyboard.press("x")
             expect(panel.get_by_text(re.compile("^0 of"))).to_be_visible()
-        image = page_gallery.ids[next(iter(page_gallery.p_error))]
+        image = page_gallery.ids[next(iter(page_gallery.wrong))]
         visit.open(f"?details={image}")
         details = visit.page.get_by_role("complementary", name="Details")
         expect(details).to_contain_text("File and metadata")

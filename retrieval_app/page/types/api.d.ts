@@ -15,7 +15,7 @@ export interface paths {
         put?: never;
         /**
          * Search by images of the gallery, photos and vectors, alone or weighted together
-         * @description The members most like what the queries ask for; ids and scores, and what `include` names.
+         * @description The members most similar to the queries; ids and scores, and what `include` names.
          */
         post: operations["search"];
         delete?: never;
@@ -55,7 +55,7 @@ export interface paths {
         put?: never;
         /**
          * Search by a photo, which is the body
-         * @description The members most like the photo, which is not kept.
+         * @description The members most similar to the photo, which is not kept.
          */
         post: operations["search_by_image"];
         delete?: never;
