@@ -216,7 +216,8 @@ def _attach(name: str) -> dict[str, str]:
 def _write_all(blocks: Iterable[bytes]) -> tuple[SpooledTemporaryFile[bytes], int]:
     with ExitStack() as stack:
         file = stack.enter_context(SpooledTemporaryFile(max_size=_BYTES_IN_MEMORY))
-        file.writelines(blocks)
+        for block in blocks:  # `writelines` would hold all of them in memory
+            file.write(block)
         size = file.tell()
         file.seek(0)
         stack.pop_all()  # `_read_all` closes it

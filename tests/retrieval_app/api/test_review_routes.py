@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import tracemalloc
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,16 @@ def review(client: TestClient) -> Iterator[TestClient]:
     for kind in ("labels", "duplicates"):
         while client.post(f"/v1/{kind}/undo").json()["can_undo"]:
             pass
+
+
+def test_a_large_file_is_not_held_in_memory() -> None:
+    tracemalloc.start()
+    file, size = review_routes._write_all(bytes(1 << 20) for _ in range(40))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    with file:
+        assert (size, len(file.read())) == (40 << 20, 40 << 20)
+    assert peak < 16 << 20
 
 
 def test_label_issues_are_listed_with_kinds_and_can_be_filtered(review: TestClient) -> None:
