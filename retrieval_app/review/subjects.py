@@ -70,10 +70,15 @@ def find_images(images: Iterable[Subject], here: Sequence[Subject]) -> list[Subj
     A counterpart has the same bytes. Of several it is the one of the same path, then the one whose path ends most
     alike, then the one of the same id: paths and ids differ in a gallery that was built anew.
     """
+    left: dict[str, dict[int, Subject]] = {}
+    for now in here:
+        left.setdefault(now.sha256, {})[now.image_id] = now
     found: list[Subject] = []
     for image in images:
-        same = [now for now in here if now.sha256 == image.sha256 and now not in found]
-        found += sorted(same, key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))[-1:]
+        if same := left.get(image.sha256):
+            alike = [now for now in same.values() if now.path == image.path] or same.values()
+            best = max(alike, key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))
+            found.append(same.pop(best.image_id))
     return found
 
 
