@@ -10,7 +10,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -25,12 +25,13 @@ from retrieval_app.review.database import Database, ReviewError
 
 logger = logging.getLogger(__name__)
 
-CHANGES, EXPORTS, VISITS = ("changes", "exports", "visits")
+CHANGES, EXPORTS, VISITS = SERIES = ("changes", "exports", "visits")
 EXPORT, SIGN_IN, SIGN_OUT, REFUSED = "export", "sign-in", "sign-out", "sign-in-refused"
 _SERIES = {EXPORT: EXPORTS, SIGN_IN: VISITS, SIGN_OUT: VISITS, REFUSED: VISITS}
 MOST_BYTES = 128 << 20
 """Of the lines of a series; the oldest go."""
 TRIM_EVERY = 1000  # lines
+MOST_WAITING = 2000  # lines of a series that could not be written; the oldest go
 MOST_WAIT_S = 0.5  # that a request waits for its line; the line is written all the same
 _NEEDED = ("at", "who", "from", "what", "request")
 _SCHEMA = """
@@ -67,31 +68,34 @@ class Client:
 class ActivityLog:
     """The log of a gallery, for any number of threads and processes.
 
-    A line that cannot be written, as on a full disk, fails no request: it goes to the server's own log instead.
+    Lines that cannot be written, as on a full disk, fail no request: they wait for the next write. Of too many the
+    oldest are lost, and a line `lines-lost` has their number.
     """
 
     def __init__(self, gallery: Path) -> None:
         self._database = _open(gallery)
         self._rows: deque[tuple[str, str, str]] = deque()
         self._writer = ThreadPoolExecutor(1, "activity-log")
-        self._untrimmed = TRIM_EVERY
+        self._written: Future[None] | None = None
+        self._untrimmed, self._failed, self._lost = TRIM_EVERY, 0, 0
 
     def record(self, what: str, client: Client, *, wait: bool = True, **details: Any) -> None:
         """Write a line; return once it is on the disk, or after a moment. An event loop does not wait."""
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"at": at, "who": client.name, "from": client.address, "what": what, "request": client.request}
-        self._rows.append(_pack({**line, **details}))
-        try:
-            written = self._writer.submit(self._write)
-        except RuntimeError:  # closed: the thread of a request that nobody waits for any more
-            self._write()
-            return
+        self._rows.append(_make_row(what, client, **details))
+        written = self._written
+        if written is None or written.running() or written.done():  # else the write that is to come has the line
+            try:
+                self._written = written = self._writer.submit(self._write)
+            except RuntimeError:  # closed: the thread of a request that nobody waits for any more
+                self._write()
+                return
         if wait:
             wait_for([written], timeout=MOST_WAIT_S)
 
     def close(self) -> None:
         """Write the lines that wait; may be called twice."""
         self._writer.shutdown()
+        self._write()
         self._database.close()
 
     def _write(self) -> None:
@@ -102,15 +106,30 @@ class ActivityLog:
                 rows.append(self._rows.popleft())
         if not rows:  # an earlier call wrote them
             return
+        gap = [_make_row("lines-lost", Client(), lines=self._lost)] if self._lost else []
         try:
             with self._database.writing() as connection:
-                connection.executemany(_INSERT, rows)
+                connection.executemany(_INSERT, rows + gap)
                 self._untrimmed += len(rows)
                 if self._untrimmed >= TRIM_EVERY:
                     connection.execute(_TRIM, (MOST_BYTES,))
                     self._untrimmed = 0
-        except ReviewError as error:
-            logger.error("%s; lost lines of the activity log: %s", error, " ".join(line for _, _, line in rows))
+            self._failed = self._lost = 0
+        except Exception as error:  # whatever it is, the lines are kept
+            new = [json.loads(line) for _, _, line in rows[self._failed :]]
+            names = [[line["what"], line["who"], line["request"]] for line in new]  # nothing that people typed
+            kept = [row for one in SERIES for row in [row for row in rows if row[0] == one][-MOST_WAITING:]]
+            self._rows.extendleft(reversed(kept))
+            self._failed, self._lost = len(kept), self._lost + len(rows) - len(kept)
+            message = "%s; %d lines of the activity log wait and %d are lost; the new ones: %s"
+            is_new = not isinstance(error, ReviewError)
+            logger.error(message, error, len(kept), self._lost, names, exc_info=is_new)
+
+
+def _make_row(what: str, client: Client, **details: Any) -> tuple[str, str, str]:
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"at": at, "who": client.name, "from": client.address, "what": what, "request": client.request}
+    return _pack({**line, **details})
 
 
 def _pack(line: Line) -> tuple[str, str, str]:

@@ -84,7 +84,7 @@ def test_the_oldest_lines_go_and_neither_exports_nor_visits_push_changes_out(
     assert kept == list(range(60 - len(kept), 60))
 
 
-def test_a_full_disk_fails_no_request_and_the_log_goes_on_after_it(
+def test_a_full_disk_fails_no_request_and_loses_no_line(
     log: ActivityLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _record(log, number=0)
@@ -98,11 +98,11 @@ def test_a_full_disk_fails_no_request_and_the_log_goes_on_after_it(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     _record(log, number=200)
-    kept = [line["number"] for line in read_log(tmp_path)]
-    assert (kept[0], kept[-1]) == (0, 200)
-    lost = " ".join(message for message in caplog.messages if "lost lines of the activity log" in message)
-    assert all(number in kept or f'"number": {number},' in lost for number in range(200))
-    assert '"number": 199,' in lost
+    assert [line["number"] for line in read_log(tmp_path)] == list(range(201))
+    assert "lines of the activity log wait" in caplog.messages[0]
+    assert "['update', 'anna', 'r1']" in caplog.messages[0]
+    assert sum(message.count("'anna'") for message in caplog.messages) < 200  # each line once
+    assert "xxx" not in caplog.text
 
 
 def test_a_folder_that_is_none_for_a_moment_ends_no_log(
@@ -116,7 +116,37 @@ def test_a_folder_that_is_none_for_a_moment_ends_no_log(
     (tmp_path / "annotations").unlink()
     (tmp_path / "away").rename(tmp_path / "annotations")
     _record(log, number=2)
-    assert [line["number"] for line in read_log(tmp_path)] == [0, 2]
+    assert [line["number"] for line in read_log(tmp_path)] == [0, 1, 2]
+
+
+def test_beyond_the_room_of_a_series_the_oldest_lines_are_lost_and_counted(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity_log, "MOST_WAITING", 10)
+    (tmp_path / "annotations").write_text("in the way")
+    for number in range(4):
+        _record(log, "remove", number=number)
+    for number in range(50):
+        _record(log, REFUSED, number=number)
+    (tmp_path / "annotations").unlink()
+    _record(log, "remove", number=4)
+    log.close()
+    *lines, last = read_log(tmp_path)
+    assert [line["number"] for line in lines if line["what"] == "remove"] == [0, 1, 2, 3, 4]
+    assert [line["number"] for line in lines if line["what"] == REFUSED] == list(range(40, 50))
+    assert (last["what"], last["who"], last["lines"]) == ("lines-lost", "the server", 40)
+
+
+def test_lines_that_wait_are_written_at_the_end_whatever_kept_them(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(activity_log, "_INSERT", None)
+        _record(log, number=0)
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert read_log(tmp_path) == []
+    log.close()
+    assert [line["number"] for line in read_log(tmp_path)] == [0]
 
 
 def test_a_line_after_the_end_is_written(log: ActivityLog, tmp_path: Path) -> None:
