@@ -13,7 +13,7 @@ import numpy as np
 from index.arrays import Floats, Ids, Vectors
 from index.catalog.rows import CatalogRow
 from index.errors import InputError, RetrievalError
-from index.filters.condition import Condition, list_columns
+from index.filters.condition import Among, And, Compare, Condition, HasWord, IsNull, Like, Not, Or
 from index.gallery.gallery import Gallery
 from index.gallery.reranking import POOL
 from index.outputs import SEMANTIC
@@ -26,7 +26,7 @@ MAX_K = 1000
 MAX_OFFSET = 9000
 MAX_DUPLICATES = 100  # named under one result
 _LEAST_NORM = 1e-6
-_MOST_FILTER_CHARACTERS = 300  # of the names of columns
+_MOST_FILTER_CHARACTERS = 300  # in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +266,27 @@ def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception
         ranking.rows.update((hit.id, rows[hit.id]) for hit in ranking.hits)
 
 
+def describe_shape(condition: Condition) -> str:
+    """Columns and comparisons of a filter without its values."""
+    match condition:
+        case And(parts) | Or(parts):
+            inner = (f"({describe_shape(p)})" if isinstance(p, And | Or) else describe_shape(p) for p in parts)
+            return (" AND " if isinstance(condition, And) else " OR ").join(inner)
+        case Not(part):
+            return f"NOT ({describe_shape(part)})"
+        case HasWord():
+            return "WORD ?"
+        case Compare(column, sign, _):
+            rest = f"{sign} ?"
+        case Among(column, constants):
+            rest = f"IN ({len(constants)})"
+        case Like(column, _):
+            rest = "LIKE ?"
+        case IsNull(column):
+            rest = "IS NULL"
+    return f"{'.'.join(column.names)} {rest}"
+
+
 class SearchTimes:
     """Seconds of the steps of one search.
 
@@ -305,8 +326,8 @@ class SearchTimes:
             "candidates": query.candidates, "rerank": query.rerank, "collapse_duplicates": query.collapse_duplicates,
         }  # fmt: skip
         if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
-            columns = ", ".join(".".join(column.names) for column in list_columns(where))
-            told["filter"] = columns[:_MOST_FILTER_CHARACTERS] if self._is_filter_known else "unknown"
+            shape = describe_shape(where) if self._is_filter_known else "unknown"
+            told["filter"] = shape if len(shape) <= _MOST_FILTER_CHARACTERS else f"{shape[:_MOST_FILTER_CHARACTERS]}…"
             if self._gallery.remembers(where):
                 told["filter_keeps"] = len(self._gallery.keep(where).ids)
         told["answered_with"] = self.company

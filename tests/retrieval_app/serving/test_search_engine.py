@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from index.errors import ImageError, InputError, UnknownImageError
+from index.filters.condition import And, HasWord, join
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.sources.reading import read_place
@@ -23,7 +24,15 @@ from retrieval_app.serving.batching import Lane
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop, Upload
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery, SearchWatch, watching
+from retrieval_app.serving.searching import (
+    QueryPart,
+    Ranking,
+    SearchQuery,
+    SearchTimes,
+    SearchWatch,
+    describe_shape,
+    watching,
+)
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_image
 
@@ -261,14 +270,28 @@ def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
     assert _run(ask()) == "a.tif"
 
 
-def test_the_filter_of_a_slow_search_is_logged_by_its_columns_without_values(engine: Engine, ids: Any) -> None:
+def test_the_filter_of_a_slow_search_is_logged_by_its_shape_without_values(engine: Engine, ids: Any) -> None:
     watch = SearchWatch()
     watching.set(watch)
     where = parse_filter("(path = 'secret' OR path LIKE 'secret%') AND NOT label IS NULL")
     _search(engine, QueryPart(image_id=ids["red/0.jpg"]), where=where)
     [times] = watch.searches
-    assert (times.to_json()["filter"], times.to_json()["filter_keeps"]) == ("path, label", 0)
+    assert (times.to_json()["filter"], times.to_json()["filter_keeps"]) == (
+        "(path = ? OR path LIKE ?) AND NOT (label IS NULL)", 0,
+    )  # fmt: skip
     assert "secret" not in str(times.to_json())
+
+
+def test_the_shape_of_a_filter_has_words_and_operators_and_is_cut(engine: Engine) -> None:
+    words = join([HasWord("secret"), HasWord("words")])
+    assert describe_shape(words) == "WORD ? AND WORD ?"
+    assert describe_shape(And((words, parse_filter("label IN ('a', 'secret')")))) == (
+        "(WORD ? AND WORD ?) AND label IN (2)"
+    )
+    times = SearchTimes(SearchQuery((QueryPart(1),), where=And((words,) * 50)), engine.snapshot().gallery)
+    times.mark("condition")
+    cut = times.to_json()["filter"]
+    assert (len(cut), cut[-1]) == (301, "…")
 
 
 def test_the_write_lock_of_another_process_freezes_no_other_request(small_gallery: Path, tmp_path: Path) -> None:
