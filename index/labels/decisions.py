@@ -23,6 +23,7 @@ _ROWS_AT_ONCE = 1000
 logger = logging.getLogger(__name__)
 _COLUMNS = ("path", "sha256", "label", "decision", "new_label")
 VERSION = 1
+FOREIGN_TABLES = "it was made by a pre-release; keep the file, which only that program can read"
 HELD_DECISIONS = (
     "SELECT details, decided_at FROM decisions AS d JOIN steps AS s ON s.number = d.step "
     "WHERE kind = ? AND d.step = (SELECT max(step) FROM decisions WHERE subject = d.subject) ORDER BY d.number"
@@ -98,9 +99,6 @@ def read_decisions(path: Path, *, known: Collection[LabelKey]) -> dict[LabelKey,
 
     Decisions about others than the known ones are left out with a warning: a file that was used for an earlier run may
     be used again. A new label that no image has is taken, with a warning: it may be a new class, or a slip.
-
-    Raises:
-        InputError: no such file, other columns, or a line that says nothing clear.
     """
     shown = printable_path(str(path))
     classes = {label for _, label in known}
@@ -185,9 +183,6 @@ def read_held_labels(path: Path, *, wait_s: float) -> tuple[Mapping[LabelKey, La
 
     Args:
         wait_s: seconds to wait while somebody else writes.
-
-    Raises:
-        GalleryError: the file is missing, damaged, locked for longer, or no file of decisions.
     """
     connection = None
     try:
@@ -205,6 +200,8 @@ def read_held_labels(path: Path, *, wait_s: float) -> tuple[Mapping[LabelKey, La
         advice = "put a sound copy of the file back, or move it away to go on without the decisions in it"
         if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
             advice = "another program is writing it; try again when that is done, and leave the file where it is"
+        elif getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
+            advice = FOREIGN_TABLES
         raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
     return {one.key: one for one in held if one.decision != OPEN}, connection, version
 

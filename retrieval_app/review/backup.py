@@ -162,7 +162,7 @@ def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Prog
         try:
             steps = list(map(check_step, store.steps()))
         except (InputError, TypeError, ValueError) as error:
-            advice = "move the file away to begin anew, or put a copy of it back"
+            advice = "damaged, or made by a pre-release: keep the file, and put a sound copy of it back"
             raise ReviewError(store.path, f"{error}; {advice}") from error
     notes, log = list[str](), list[Line]()
     added: Mapping[str, CatalogRow] = {}
@@ -193,6 +193,8 @@ def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Prog
                 sent=sent, removed=removals,
             )  # fmt: skip
             _add(archive, _MANIFEST, json.dumps(manifest.model_dump(), indent=1).encode())
+    except FileExistsError as error:
+        raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite") from error
     except OSError as error:
         advice = "nothing was left there, mend the cause and run it again"
         raise InputError(f"{shown}: the backup cannot be written: {error}; {advice}") from error
@@ -307,11 +309,11 @@ def _open_backup(path: Path, progress: Progress) -> Iterator[Backup]:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             member = _MANIFEST if error.title == _Manifest.__name__ else _DECISIONS
-            problem = f"no sound backup: {member}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise BackupError(path, printable_path(problem)) from error
+            problem = f"{member}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise BackupError(path, printable_path(f"no sound backup, or made by a pre-release: {problem}")) from error
         except (zipfile.BadZipFile, EOFError, RuntimeError, TypeError, ValueError, InputError) as error:
-            problem = f"no backup, or no sound backup: {error}; give a whole file that `retrieval backup` wrote"
-            raise BackupError(path, problem) from error
+            problem = f"no backup, no sound backup, or made by a pre-release: {error}"
+            raise BackupError(path, f"{problem}; give a whole file that `retrieval backup` wrote") from error
         yield backup
 
 

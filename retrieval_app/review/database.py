@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
-from index.labels.decisions import VERSION, check_version, data_version
+from index.labels.decisions import FOREIGN_TABLES, VERSION, check_version, data_version
 from index.text import printable_path
 
 _WAIT_SECONDS = 10.0
@@ -146,7 +146,9 @@ class Database:
             advice = "mend the cause and do it again"
             if _code(error).startswith(_CANNOT_WRITE):
                 advice = _NO_RIGHT
-            elif _code(error).startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
+            elif _code(error) == "SQLITE_ERROR":
+                advice = FOREIGN_TABLES
+            elif _code(error).startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
                 advice = "move the file away to begin anew, or put a copy of it back"
             raise ReviewError(self.path, f"{problem}: {error}; {advice}") from error
 
@@ -161,4 +163,4 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 
 def _code(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
+    return getattr(error, "sqlite_errorname", None) or "SQLITE_UNKNOWN"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from index.errors import InputError
 from index.labels.decisions import LabelDecision
 from retrieval_app.review.backup import BackupError, back_up, restore
 from retrieval_app.review.review_store import ReviewStore
@@ -203,6 +204,26 @@ def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Pa
         members, manifest = read_parts(made)
         change(members, manifest)
         check_refused(write_parts(tmp_path / f"hostile {number}.zip", members, manifest), gallery)
+
+
+def test_a_backup_of_a_pre_release_is_called_so(made: Path, gallery: Path, tmp_path: Path) -> None:
+    for number, change in enumerate((
+        spoil_groups({**make_group(), "decision": "copies"}),
+        lambda members, manifest: manifest.update(sent_images=manifest.pop("sent")),
+    )):  # fmt: skip
+        members, manifest = read_parts(made)
+        change(members, manifest)
+        old = write_parts(tmp_path / f"old {number}.zip", members, manifest)
+        check_refused(old, gallery, match="made by a pre-release")
+
+
+def test_a_backup_never_replaces_a_file_that_appeared_meanwhile(made: Path, tmp_path: Path) -> None:
+    def write_first(done: int, total: int) -> None:
+        (tmp_path / "new.zip").write_bytes(b"another's")
+
+    with pytest.raises(InputError, match="there is such a file already; name another, or give --overwrite"):
+        back_up(made.parent / "shop", tmp_path / "new.zip", progress=write_first)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("new.zip", b"another's")]
 
 
 def test_a_manifest_of_another_format_is_refused_in_one_line(made: Path, gallery: Path, tmp_path: Path) -> None:

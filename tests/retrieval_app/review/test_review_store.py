@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from index.errors import InputError
-from index.labels.decisions import LabelDecision, LabelKey
+from index.errors import GalleryError, InputError
+from index.labels.decisions import LabelDecision, LabelKey, read_held_labels
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.review_store import ReviewStore, Step
@@ -189,6 +189,20 @@ def test_a_file_that_is_no_database_or_of_a_newer_program_is_named_and_left_alon
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(ReviewError, match="version 99"):
         newer.decide([LabelDecision(A, "x", "keep")])
+
+
+def test_a_file_of_a_pre_release_is_named_and_nobody_is_told_to_discard_it(store: ReviewStore) -> None:
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("CREATE TABLE steps (number INTEGER PRIMARY KEY, kind, decided_at, decided_by)")
+        connection.execute("CREATE TABLE label_decisions (step INTEGER, decision TEXT)")
+        connection.execute("PRAGMA user_version = 1")
+    for ask in (store.label_decisions, store.steps, lambda: store.decide([LabelDecision(A, "x", "keep")])):
+        with pytest.raises(ReviewError, match="made by a pre-release; keep the file") as caught:
+            ask()
+        assert "move" not in str(caught.value)
+    with pytest.raises(GalleryError, match="made by a pre-release; keep the file") as refused:
+        read_held_labels(store.path, wait_s=0)
+    assert "move" not in str(refused.value)
 
 
 def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewStore) -> None:
