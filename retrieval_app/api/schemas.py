@@ -352,7 +352,7 @@ class Undo(Body):
 GroupName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[0-9a-f]+$")]
 
 
-class CopiesDecision(Body):
+class DuplicatesDecision(Body):
     """The images of a group are duplicates, of which those in `keep` stay."""
 
     group: GroupName
@@ -369,7 +369,7 @@ class GroupChoice(Body):
 
 
 GROUP_CHOICES = ("duplicates", "different", "open")
-GroupDecision = Annotated[CopiesDecision | GroupChoice, Discriminator("decision")]
+GroupDecision = Annotated[DuplicatesDecision | GroupChoice, Discriminator("decision")]
 
 
 class ExportRequest(Body):

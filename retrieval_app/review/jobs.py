@@ -532,7 +532,7 @@ class Jobs:
             rows = added_images.read_added_rows(self._path)
         except (RetrievalError, OSError) as error:  # it is done all the same
             logger.error("the added images cannot be looked up", exc_info=error)
-            result = {"image_id": None, "label": None, "copy_of": None, "version": report.version}
+            result = {"image_id": None, "label": None, "duplicate_of": None, "version": report.version}
             return [(f"added, but its id cannot be looked up: {error}", result)] * len(images)
         return [_describe_added(image, rows.get(image), version=report.version) for image in images]
 
@@ -568,7 +568,7 @@ def _describe_added(image: str, row: CatalogRow | None, *, version: str) -> Outc
     if label is not None and row.label != label:
         return f"image {row.id} was added, but its label is {row.label!r}, not {label!r}", None
     copy = "" if row.kept_id is None else f", left out as a near-duplicate of image {row.kept_id}"
-    result = {"image_id": row.id, "label": row.label, "copy_of": row.kept_id, "version": version}
+    result = {"image_id": row.id, "label": row.label, "duplicate_of": row.kept_id, "version": version}
     return f"added as image {row.id}{copy}", result
 
 

@@ -879,21 +879,6 @@ export interface components {
             ids: number[];
         };
         /**
-         * CopiesDecision
-         * @description The images of a group are duplicates, of which those in `keep` stay.
-         */
-        CopiesDecision: {
-            /** Group */
-            group: string;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            decision: "duplicates";
-            /** Keep */
-            keep: number[];
-        };
-        /**
          * Crop
          * @description A region of an image, in shares of its width and height, from its upper left corner.
          */
@@ -980,6 +965,21 @@ export interface components {
             id: number;
             /** Score */
             score: number;
+        };
+        /**
+         * DuplicatesDecision
+         * @description The images of a group are duplicates, of which those in `keep` stay.
+         */
+        DuplicatesDecision: {
+            /** Group */
+            group: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            decision: "duplicates";
+            /** Keep */
+            keep: number[];
         };
         /**
          * EmbedAnswer
@@ -2166,13 +2166,13 @@ export type ClassEntry = components['schemas']['ClassEntry'];
 export type Computing = components['schemas']['Computing'];
 export type ConfusedClasses = components['schemas']['ConfusedClasses'];
 export type Confusion = components['schemas']['Confusion'];
-export type CopiesDecision = components['schemas']['CopiesDecision'];
 export type Crop = components['schemas']['Crop'];
 export type Decided = components['schemas']['Decided'];
 export type DecidedLabel = components['schemas']['DecidedLabel'];
 export type DecidedLabels = components['schemas']['DecidedLabels'];
 export type DuplicateEntry = components['schemas']['DuplicateEntry'];
 export type DuplicateHit = components['schemas']['DuplicateHit'];
+export type DuplicatesDecision = components['schemas']['DuplicatesDecision'];
 export type EmbedAnswer = components['schemas']['EmbedAnswer'];
 export type ErrorAnswer = components['schemas']['ErrorAnswer'];
 export type ErrorDetail = components['schemas']['ErrorDetail'];
@@ -3002,7 +3002,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CopiesDecision"] | components["schemas"]["GroupChoice"];
+                "application/json": components["schemas"]["DuplicatesDecision"] | components["schemas"]["GroupChoice"];
             };
         };
         responses: {

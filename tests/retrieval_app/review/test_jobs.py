@@ -127,7 +127,7 @@ def label_of(gallery: Gallery, job: Job) -> str | None:
 def test_an_added_image_is_found_by_a_search_when_its_job_is_done(shop: Shop) -> None:
     [job] = shop.wait(shop.jobs.add(picture(1), name="one.png", label="hats"))
     assert (job.kind, job.state, job.message) == ("add", "done", "added as image 7")
-    assert job.result == {"image_id": 7, "label": "hats", "copy_of": None, "version": "000002"}
+    assert job.result == {"image_id": 7, "label": "hats", "duplicate_of": None, "version": "000002"}
     gallery = shop.open()
     assert shop.announced == [gallery.version] == ["000002"]
     assert gallery.search(gallery.vector(7), k=1)[0].id == 7
@@ -286,7 +286,7 @@ def test_a_label_file_allows_no_other_labels_and_copies_are_aside(tmp_path: Path
     shop.jobs.close()
     assert label_of(shop.open(), job) is None
     assert copy.result is not None
-    assert copy.result["copy_of"] == copied
+    assert copy.result["duplicate_of"] == copied
 
 
 def test_a_job_that_waits_for_another_process_says_so_and_can_be_cancelled(shop: Shop) -> None:
