@@ -214,6 +214,7 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     expect(panel.get_by_text("3 of 3 decided")).to_be_visible()
     page.keyboard.press("u")
     expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
+    visit.wait_until(lambda: visit.ask("duplicates")["decided"] == 2)
 
     page.reload()
     expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
