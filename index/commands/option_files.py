@@ -76,11 +76,7 @@ def suggest(name: str, known: list[str]) -> str:
 
 
 def _read_settings(ctx: click.Context, path: Path, *, command: OptionFileCommand, example: str) -> dict[str, Any]:
-    """The values in a file by the names of their parameters; files that it names lie beside it.
-
-    Raises:
-        InputError: it cannot be read, or has a name or a value that no option takes.
-    """
+    """The values in a file by the names of their parameters; files that it names lie beside it."""
     options = {name_setting(option): option for option in command.settings() if option.name != FILE}
     shown, not_in_file = printable_path(str(path)), command.not_in_file
     found: dict[str, Any] = {}

@@ -26,13 +26,7 @@ AnyQuery: TypeAlias = "str | os.PathLike[str] | bytes | Image.Image | npt.NDArra
 
 
 def make_vector(query: AnyQuery, *, dim: int, open_embedder: Callable[[], Embedder]) -> Vectors:
-    """The (D,) float32 unit vector of a query; only an image opens the model. EXIF orientation is applied.
-
-    Raises:
-        InputError: it is no kind of query.
-        ImageError: the image cannot be used.
-        ModelFileError: the model fails on it.
-    """
+    """The (D,) float32 unit vector of a query; only an image opens the model. EXIF orientation is applied."""
     if isinstance(query, np.ndarray) and query.ndim == 1:
         if query.dtype.kind != "f" or len(query) != dim or not np.isfinite(query).all():
             raise InputError(f"a query must be {dim} finite numbers, got {len(query)} of {query.dtype}")

@@ -86,12 +86,7 @@ def require_decoder(name: str) -> None:
 
 
 def open_heif(data: bytes, *, name: str) -> ImageFile.ImageFile:
-    """A HEIC file's main image, not yet decoded; the decoder turns it upright.
-
-    Raises:
-        ImageError: pillow-heif is not installed.
-        SyntaxError: the file is damaged.
-    """
+    """A HEIC file's main image, not yet decoded; the decoder turns it upright."""
     require_decoder(name)
     from pillow_heif import HeifImageFile, options
 
@@ -171,12 +166,7 @@ def _register_formats() -> None:
 
 
 def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool = False) -> Image.Image:
-    """As `index.images.image_files.decode_image`, in this process; `turbo` uses simplejpeg where it is installed.
-
-    Raises:
-        ImageError: the file cannot be used.
-        MemoryError: there is none left.
-    """
+    """As `index.images.image_files.decode_image`, in this process; `turbo` uses simplejpeg where it is installed."""
     if not data:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
     limits = {"target_side": target_side, "max_pixels": max_pixels}

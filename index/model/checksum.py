@@ -39,11 +39,7 @@ def add_checksum(data: bytes) -> bytes:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Read a model file once and verify its checksum.
-
-    Raises:
-        ModelFileError: the file is missing, unreadable, without a checksum, of another version, or damaged.
-    """
+    """Read a model file once and verify its checksum."""
     data = _read(path)
     start = _find_checksum(data)
     if start is None:

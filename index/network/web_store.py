@@ -136,11 +136,7 @@ _Answer = tuple[int, Mapping[str, str], Iterator[bytes]]
 def ask(
     address: str, *, method: str = "GET", asked: Mapping[str, str] | None = None, reach: Reach | None = None
 ) -> Iterator[_Answer]:
-    """Send a request, following redirects: status, headers in lower case, and body.
-
-    Raises:
-        FetchError: the address may not be asked, or cannot be reached.
-    """
+    """Send a request, following redirects: status, headers in lower case, and body."""
     patience = _Patience(reach or _OF_GALLERIES)
     with ExitStack() as closing:
         with _naming_errors():

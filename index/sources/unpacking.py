@@ -22,12 +22,7 @@ class DamagedError(Exception):
 
 
 def unpack(parts: Iterable[bytes], *, name: str) -> Iterator[bytes]:
-    """Decompress a stream by its magic bytes; an uncompressed one passes unchanged.
-
-    Raises:
-        DamagedError: it is damaged, or ends too soon.
-        ImageError: zstd is not installed.
-    """
+    """Decompress a stream by its magic bytes; an uncompressed one passes unchanged."""
     source, start = iter(parts), b""
     while len(start) < _MOST_START and (part := next(source, b"")):
         start += part

@@ -61,11 +61,7 @@ def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
 
 
 def check_audit_folder(out: Path) -> None:
-    """See that an audit's files replace nothing but an audit's.
-
-    Raises:
-        InputError: a file of somebody else has one of the names.
-    """
+    """See that an audit's files replace nothing but an audit's."""
     names = ("audit.csv", "audit.parquet", "noise.csv", "summary.json", "audit.html")
     check_own_files(out, names, header=list(_COLUMNS)[:3])
 

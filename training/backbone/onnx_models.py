@@ -236,11 +236,7 @@ def _copy_nodes(nodes: Iterable[onnx.NodeProto], rename: Callable[[str], str]) -
 
 @cache
 def _find_file(name: str) -> Path:
-    """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`.
-
-    Raises:
-        InputError: it cannot be downloaded, or the repository has no ONNX image model.
-    """
+    """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`."""
     if not name.startswith(HUB):
         return Path(name)
     try:
@@ -302,11 +298,7 @@ def _read(path: Path) -> onnx.ModelProto:
 
 
 def _find_input(proto: onnx.ModelProto, path: Path) -> _ImageInput:
-    """The input for images.
-
-    Raises:
-        InputError: several inputs, none of three channels, or numbers that are no pixels.
-    """
+    """The input for images."""
     shown = printable_path(str(path))
     known = {weight.name for weight in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in known]
@@ -347,11 +339,7 @@ def _find_preprocessor(path: Path, settings: OnnxSettings) -> Path | None:
 
 
 def _read_preprocessor(path: Path | None) -> dict[str, Any]:
-    """Size, interpolation, mean and deviation of a preprocessor file of transformers, or of timm's `config.json`.
-
-    Raises:
-        InputError: it cannot be read, or is of something else than images.
-    """
+    """Size, interpolation, mean and deviation of a preprocessor file of transformers, or of timm's `config.json`."""
     if path is None:
         return {}
     shown = printable_path(str(path))
@@ -414,11 +402,7 @@ def _side(size: Any) -> int | None:
 def _bring_into_form(
     proto: onnx.ModelProto, path: Path, *, side: int | None, settings: OnnxSettings
 ) -> onnx.ModelProto:
-    """A foreign graph with one input `images` (N, 3, H, W) float32, normalised, and one output `features` (N, F).
-
-    Raises:
-        InputError: it is none that gives features of images, or what was made of it does not give the same.
-    """
+    """A foreign graph with one input `images` (N, 3, H, W) float32, normalised, and one output `features` (N, F)."""
     shown = printable_path(str(path))
     image = _find_input(proto, path)
     size = image.side or side or _USUAL_SIDE
