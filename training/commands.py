@@ -39,6 +39,7 @@ class TrainCommand(OptionFileCommand):
         width.show_default = f"{USUAL_DIM} or as many as images and backbone allow; spa-paper: {width.default}"
         weights.required = False
         weights.show_default = "of the built-in model"
+        settings["backbone"].show_default = f"builtin; with --weights: {settings['backbone'].default}"
         of_training = {"recipe", *option_names(TrainConfig, *option_groups())}
         names = [name_setting(option) for option in settings.values() if option.name not in of_training]
         self.not_in_file = {
@@ -89,8 +90,8 @@ def train(
 
     DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, or a benchmark
     (--protocol). A classifier estimates the confidence of each label from the other images, then a head on the frozen
-    backbone is trained with these weights. A holdout evaluation compares it with untrained embeddings and selects the
-    one to export. --finetune also trains the backbone.
+    backbone is trained with these weights. It is compared with untrained embeddings, on --val or on a part of the data
+    that is held out, and the better one is exported. --finetune also trains the backbone.
 
     \b
     Examples:

@@ -76,8 +76,8 @@ def serve(
     in the gallery's folder. With --writable, or if --host lets other machines in, a token is required: yours, or a new
     one that is printed once on the terminal. Ctrl-C stops the server.
 
-    Every option is also a variable (RETRIEVAL_SERVE_PORT) or a line in the file of --config. An option overrides a
-    variable, which overrides the file.
+    Every option is also a variable (RETRIEVAL_SERVE_PORT) or, but for --token, a line in the file of --config. An
+    option overrides a variable, which overrides the file.
 
     \b
     Examples:

@@ -218,7 +218,10 @@ def openapi(as_json: bool) -> None:
     help="File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one: `read` "
     "searches, `review` decides too.",
 )  # fmt: skip
-@click.option("--writable", is_flag=True, help="Let agents keep, change and drop labels; people can take it back.")
+@click.option(
+    "--writable", is_flag=True,
+    help="Let agents keep, change and drop labels; people can undo it. Images are never added or removed.",
+)  # fmt: skip
 @backend_option
 @output_options
 def mcp(
@@ -289,7 +292,8 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
 
     Lines are decisions and undone ones, images added and removed, updates, evaluations, ended jobs, exports, sign-ins
     and sign-outs, and wrong tokens with their address. Who is the name of a token (see `retrieval tokens`), 'the token'
-    if there is one for all, 'this machine', 'a visitor', or 'the server'. Other refused requests are not in it.
+    if there is one for all, 'this machine', 'a visitor', 'an agent' (of `retrieval mcp --writable`), or 'the server'.
+    Other refused requests are not in it.
 
     \b
     Examples:

@@ -103,7 +103,7 @@ class ServeOptions:
         (), "Site whose pages may ask the API, as https://app.example.org; can be repeated.",
         flag="--cors-origin", metavar="ORIGIN",
     )  # fmt: skip
-    writable: bool = option(False, "Let the API add and remove images; a token is asked for.")
+    writable: bool = option(False, "Let the API add and remove images; decisions do not need it. Requires a token.")
     fetches: bool = option(
         False, "Let the page and the API search with a photo whose address is pasted, which the server then fetches, "
         "from public addresses only.", flag="--fetch-addresses",

@@ -279,8 +279,8 @@ class SelectConfig:
     holdout: bool = option(True, "Train on a part of the data first, and evaluate on classes and images held out.")
     select: str = option(
         "trained",
-        "Select the embedding to export: the trained one, or auto: an untrained one of the same width where the "
-        "holdout evaluation finds it clearly better.",
+        "Select the embedding to export: the trained one, or auto: an untrained one where --val, or else the holdout "
+        "evaluation, finds it clearly better.",
         choices=("trained", "auto"),
     )  # fmt: skip
 
@@ -319,8 +319,8 @@ class TrainConfig:
         "state-dict file.", metavar="pretrained|none|FILE", words=WEIGHTS,
     )  # fmt: skip
     backbone: str = option(
-        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME, or builtin: the "
-        "built-in model, the default without --weights.",
+        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME (ONNX of the Hugging Face "
+        "Hub), or builtin: the built-in model.",
     )  # fmt: skip
     seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
     head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)
