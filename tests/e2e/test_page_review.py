@@ -15,7 +15,7 @@ from tests.serving_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
-from playwright.sync_api import Locator, expect  # noqa: E402
+from playwright.sync_api import Locator, Route, expect  # noqa: E402
 
 
 def row_of(panel: Locator, item: dict[str, Any]) -> Locator:
@@ -237,6 +237,22 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     expect(dialog).to_contain_text(groups[1]["images"][1]["path"])
     dialog.get_by_role("link", name="Search with this image").click()
     page.wait_for_url(re.compile(f"image={groups[1]['images'][1]['id']}"))
+
+
+@pytest.mark.usefixtures("decisions")
+def test_a_count_of_before_a_decision_does_not_hide_it(visit: Visit) -> None:
+    panel = visit.open_view("duplicates")
+    held: list[Route] = []
+    visit.page.route(re.compile(r"/v1/duplicates\?.*limit=1$"), lambda route: held.append(route))
+    for number in (1, 2):
+        panel.get_by_role("button", name="Different images, keep all").nth(number).click()
+        expect(panel.get_by_text(f"{number} of 3 decided")).to_be_visible()
+        if number == 1:
+            visit.wait_until(lambda: len(held) == 1)
+    held[0].continue_()
+    visit.wait_until(lambda: len(held) == 2)  # the second decision was made and is counted now
+    expect(panel.get_by_text("2 of 3 decided")).to_be_visible(timeout=1)
+    held[1].continue_()
 
 
 def test_a_file_has_absolute_or_relative_paths_as_chosen_and_the_choice_is_kept(

@@ -31,6 +31,7 @@ export class ReviewList {
   #past = [];
   #inTurn = makeQueue();
   #turn = 0;
+  #made = 0; // decisions
   #busy = false;
   #given;
 
@@ -137,10 +138,11 @@ export class ReviewList {
     }
   }
 
-  // The same image may be decided with another one: the server counts.
+  // The same image may be decided with another one: the server counts, anew where a decision was made since.
   #recount = debounce(async () => {
+    const made = this.#made;
     const answer = await this.#ask(0, 1).catch(() => null);
-    if (!answer) return;
+    if (!answer || made !== this.#made) return;
     Object.assign(this.tally, {open: answer.open, decided: answer.decided});
     this.#given.onChange(this);
     this.#given.onRecount?.(answer);
@@ -180,6 +182,7 @@ export class ReviewList {
     if (!changes.length) return;
     const {area, pack, words, onChange, onMove} = this.#given;
     const before = changes.map(([item]) => /** @type {[Item, Decision | null]} */ ([item, item.decision]));
+    this.#made += 1;
     this.#putAll(changes);
     this.#inTurn(() => post(/** @type {const} */ (`${area}/decisions`), pack(changes))).then(
       answer => {
