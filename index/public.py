@@ -170,9 +170,9 @@ def evaluate(
         opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
         condition = parse_filter(where) if isinstance(where, str) else where
         members, kept = read_members(opened, where=condition, groups=groups)
-        embedder = opened.embedder
     queries = None
     if query is not None:
+        embedder = opened.embedder if model is None else embedder
         queries = embed_labelled(as_path(query, "query"), embedder=embedder, progress=progress)
     return evaluate_images(
         members, queries=queries, kept=kept, ks=ks, with_nmi=nmi, with_rerank=rerank, scoring=scoring

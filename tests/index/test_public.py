@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from index.errors import GalleryError, InputError
+from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.public import build, evaluate, open_gallery
 from tests.conftest import draw_folder
 
@@ -46,6 +47,15 @@ def test_a_filter_says_which_images_of_a_gallery_ask(built: Path, given: dict[st
     assert evaluate(built, where="label = 'red'").scores.queries == 5
     with pytest.raises(InputError, match="where selects images of a gallery as queries"):
         evaluate(**{"gallery": built, "where": "label = 'red'", **given})
+
+
+def test_a_gallery_is_scored_without_its_model(built: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(built, tmp_path / "gallery")
+    model = next(copied.glob("versions/*/model.onnx"))
+    model.write_bytes(bytes(model.stat().st_size))
+    assert evaluate(copied).to_json() == evaluate(built).to_json()
+    with pytest.raises(GalleryDamagedError, match=r"model\.onnx"):
+        evaluate(copied, query=copied)
 
 
 def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
