@@ -17,7 +17,7 @@ from index.duplicates.gallery_duplicates import Fingerprint
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
 from index.evaluation.group_sources import find_copies, gather_group_sources, read_group_sources
-from index.evaluation.groups import WORTHLESS, Groups, GroupSources, find_groups, name_group
+from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups, name_group
 from index.evaluation.metrics import RetrievalScores, score_retrieval
 from index.evaluation.reranked import Reranked, score_reranked
 from index.faiss_library import import_faiss
@@ -28,6 +28,7 @@ from index.progress import Progress, no_progress
 from index.sources.items import EmbeddedItem, Place
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source
+from index.sources.table_rows import read_column, read_labels
 from index.text import printable_path
 
 _ROUNDS = 20  # of k-means, as in the metric-learning literature
@@ -197,11 +198,16 @@ def embed_labelled(
     """
     found, skipped = find_source(str(source)), Counter[str]()
     items: list[tuple[Place, str | None, str | None]] = []
-    for item in found.scan():
-        if item.problem is not None:
-            skipped[item.problem.reason] += 1
-        elif item.label is not None or not isinstance(found, TableSource):
-            items.append((found.locate(item), item.label, name_group(item.metadata, groups)))
+    if isinstance(found, TableSource):  # which must have labels here
+        named = read_column(source, groups or COLUMN)
+        for path, label in read_labels(source).items():
+            items.append((Place(Path(path), printable_path(path)), label, named.get(path)))
+    else:
+        for item in found.scan():
+            if item.problem is not None:
+                skipped[item.problem.reason] += 1
+            else:
+                items.append((found.locate(item), item.label, name_group(item.metadata, groups)))
     embedded: list[EmbeddedItem] = []
     for batch in ThreadedEngine(embedder).embed((number, place) for number, (place, _, _) in enumerate(items)):
         embedded += batch

@@ -80,7 +80,7 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
 def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, tiny_model: Path) -> None:
     draw_folder(tmp_path / "images", per_class=4)
     rows = [f"images/{name}/{i}.{'png' if i % 2 else 'jpg'},{name[0]}" for name in ("red", "blue") for i in range(3)]
-    rows += ["images/green/0.jpg,", "images/green/none.jpg,g"]  # one without a label, one that is missing
+    rows += ["images/green/0.jpg,", "images/green/no.jpg,", "images/green/none.jpg,g"]  # only the last is skipped
     (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
     evaluation = evaluate(model=tiny_model, data=tmp_path / "labels.csv", k=KS)
     assert {name: score.queries for name, score in evaluation.per_class.items()} == {"b": 3, "r": 3}
@@ -92,6 +92,21 @@ def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, t
     (tmp_path / "queries.csv").write_text("path,label\nimages/none.jpg,r\n")
     with pytest.raises(InputError, match="no usable image with a label in the label file: 1 unreadable"):
         evaluate(model=tiny_model, data=tmp_path / "queries.csv", k=KS)
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("path,price\nred/0.jpg,1\n", "expected a column label; found path, price"),
+        ("path,label,group\nred/0.jpg,r,a\nred/0.jpg,r,b\n", "has another value of 'group' above; keep one"),
+    ],
+)
+def test_a_table_without_labels_or_with_two_groups_of_an_image_is_refused(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, table: str, problem: str
+) -> None:
+    (image_folder / "table.csv").write_text(table)
+    with pytest.raises(InputError, match=problem):
+        evaluate(model=tiny_model, data=image_folder / "table.csv", k=KS)
 
 
 def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path) -> None:
