@@ -137,7 +137,7 @@ def measure(photos: list[Photo], table: Path, out: Path) -> list[list[Any]]:
     for name, given in (("mobilenet_v2", [model]), ("builtin", [])):
         gallery = table.parent / f"{name}-gallery"
         if not gallery.exists():
-            run_retrieval("index", "build", *given, table, "--out", gallery, *cache)
+            run_retrieval("index", "build", *given, table, "--out", gallery, "--no-cache")
         rows += [[name, *row] for row in accept_at_thresholds(photos, gallery)]
     return rows
 
@@ -157,12 +157,12 @@ def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
         rows.append([threshold, *score(photos, labels), round(done["expected_wrong"]), "", ""])
         if threshold == THRESHOLDS[-1]:
             open_wrong = sum(p.given != p.right and (p.sha256, p.given) not in decisions for p in photos)
-            said = page_issues(snapshot, review, page=page, names=False)
+            said = page_issues(snapshot, review, page=page)
             first = round(said["left"]["errors"])
             while said["decisions_used"] != len(decisions):
                 time.sleep(0.5)  # the list is ranked anew beside
-                said = page_issues(snapshot, review, page=page, names=False)
-            rows[-1][-2:] = [open_wrong, f"{first}, anew {said['left']['wrong']:.0f}"]
+                said = page_issues(snapshot, review, page=page)
+            rows[-1][-2:] = [open_wrong, f"{first}, anew {said['left']['errors']:.0f}"]
         review.undo()
     live.close()
     return rows

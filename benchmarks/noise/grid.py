@@ -245,7 +245,7 @@ def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
     features, noisy = load_label_set(folder, labels)
     source = CachedSource(torch.from_numpy(features.train)[:, None])
     found = leave_one_out_confidences(source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
-    save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.confidences.blocks()]).numpy())
+    save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.by_class.blocks()]).numpy())
 
 
 def run_cell(folder: GridFolder, cell: Cell) -> None:

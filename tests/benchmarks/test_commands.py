@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from index.writing.build import build_gallery
 from tests.photos import KINDS, write_photos
+from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +88,23 @@ def test_label_chances(tmp_path: Path) -> None:
     assert results["rows"][0]["average_precision"] > 0.8
     if has_datalab:
         assert results["compared"][0]["average_precision"] > 0.8
+
+
+def test_bulk_accept(tmp_path: Path, tiny_model: Path) -> None:
+    from benchmarks.labels.bulk_accept import THRESHOLDS, Photo, accept_at_thresholds
+
+    images = draw_labelled(tmp_path / "images")
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
+    photos = []
+    for path in sorted(images.glob("*/*")):
+        label, digest = path.parent.name, hashlib.sha256(path.read_bytes()).hexdigest()
+        right = MISLABELLED.get(f"{label}/{path.name}", label)
+        photos.append(Photo(path, digest, label, right, is_copy=False))
+    rows = accept_at_thresholds(photos, tmp_path / "gallery")
+    assert [row[0] for row in rows] == list(THRESHOLDS)
+    assert {row[2] for row in rows} == {len(MISLABELLED)}
+    assert min(row[3] for row in rows) < len(MISLABELLED)
+    assert "anew" in rows[-1][-1]
 
 
 @pytest.mark.timeout(900)
