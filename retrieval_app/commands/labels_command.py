@@ -49,7 +49,8 @@ def labels() -> None:
 def issues(place: Path, limit: int, as_json: bool) -> None:
     """List the label issues of PLACE, the most probable errors first.
 
-    Each has the probability that the label is wrong, the label, the suggested label, the decision and the path.
+    Each has the probability that the label is wrong, its kind, the label, the suggested label, the decision and the
+    path.
 
     \b
     Examples:
@@ -57,27 +58,25 @@ def issues(place: Path, limit: int, as_json: bool) -> None:
       retrieval labels issues gallery --limit 100
       retrieval labels issues run/audit --json
     """
-    from index.labels.issues import LOWER_BOUND, MIN_P_ERROR
-    from retrieval_app.label_tools.scored_labels import read_or_score
+    from index.labels.issues import LOWER_BOUND
+    from retrieval_app.label_tools.scored_labels import list_issues
 
-    scored = read_or_score(place)
-    found = [row for row in scored.rows() if row["p_error"] >= MIN_P_ERROR]
-    noise_rate = sum(item.p_error for item in scored.items) / max(1, len(scored.items))
+    issues, found = list_issues(place)
     document = {
-        "labels": len(scored.items), "noise_rate": noise_rate, "is_lower_bound": scored.is_lower_bound,
+        "labels": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound,
         "total": len(found), "issues": found[:limit],
     }  # fmt: skip
     cells = [
         (
             f"{row['p_error']:.2f}",
-            *(printable_path(row[name] or "") for name in ("label", "suggested", "decision", "path")),
+            *(printable_path(row[name] or "") for name in ("kind", "label", "suggested", "decision", "path")),
         )
         for row in found[:limit]
     ]
     lines = [
-        f"{len(scored.items):,} labels, about {noise_rate:.1%} are wrong; {len(found):,} label issues",
-        *(align([("p_error", "label", "suggested", "decision", "path"), *cells], right={0}) if cells else ()),
-        *((LOWER_BOUND,) if scored.is_lower_bound else ()),
+        f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong; {len(found):,} label issues",
+        *(align([("p_error", "kind", "label", "suggested", "decision", "path"), *cells], right={0}) if cells else ()),
+        *((LOWER_BOUND,) if issues.is_lower_bound else ()),
     ]
     emit(document, as_json=as_json, text="\n".join(lines))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,20 @@ from index.arrays import UNLABELLED, Floats
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey, read_decisions
+from index.labels.issues import MIN_P_ERROR, LabelIssues, collect_issues
 from index.labels.label_errors import find_label_errors, two_pass_confidences
 from index.text import printable_path
-from retrieval_app.insights.label_issues import read_audit_table, read_number, read_suggestions
+from retrieval_app.insights.label_issues import (
+    apply_decisions,
+    find_label_issues,
+    is_lower_bound,
+    read_audit_table,
+    read_number,
+    read_suggestions,
+)
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import Subject, read_all_subjects
+from retrieval_app.review.subjects import Subject, find_decided_ids, find_subjects, read_all_subjects
 
 DECISIONS_NAME = "decisions.csv"
 _SUGGESTIONS = 3
@@ -34,11 +42,15 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ScoredLabel:
-    """A label, the probability (0..1) that it is wrong, and (label, probability) of other labels, best first."""
+    """A label, the probability (0..1) that it is wrong, and (label, probability) of other labels, best first.
+
+    `kind` is one of `index.labels.kinds`, of a label issue of a gallery or of an audit.
+    """
 
     subject: Subject
     p_error: float
     suggestions: tuple[tuple[str, float], ...]
+    kind: str | None = None
 
     @property
     def label(self) -> str:
@@ -85,6 +97,41 @@ class ScoredLabels:
 def read_or_score(place: Path) -> ScoredLabels:
     """The labels of the folder of an audit, or of a gallery."""
     return read_audited(place) if (place / "audit.csv").exists() else score_gallery(Gallery.open(place))
+
+
+def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
+    """Label issues of a gallery, as the API lists them, or of an audit; and a row with `COLUMNS` and `kind` for each.
+
+    Of an audit, the rows alone have the issues.
+
+    Raises:
+        InputError: no label can be checked.
+    """
+    if (place / "audit.csv").exists():
+        scored = read_audited(place)
+        errors = [item.p_error for item in scored.items]
+        issues = collect_issues([], checked=len(errors), errors=sum(errors))
+        issues = replace(issues, is_lower_bound=scored.is_lower_bound)
+        scored = replace(scored, items=tuple(item for item in scored.items if item.p_error >= MIN_P_ERROR))
+    else:
+        gallery = Gallery.open(place).as_given
+        duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
+        issues = find_label_issues(gallery, duplicates=duplicates)
+        if not issues.checked:
+            shown = printable_path(gallery.name)
+            raise InputError(f"{shown}: no label can be checked; build it from images of two labels or more")
+        if decisions:
+            keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
+            listed = find_subjects(gallery, [issue.id for issue in issues.items])
+            keys |= {number: subject.key for number, subject in listed.items() if subject.key in decisions}
+            issues, _ = apply_decisions(
+                gallery, {number: decisions[key].label_after for number, key in keys.items()},
+                base=issues, decisions=len(decisions), before=None, duplicates=duplicates,
+            )  # fmt: skip
+        subjects = find_subjects(gallery, [issue.id for issue in issues.items])
+        items = [ScoredLabel(subjects[one.id], one.p_error, one.suggestions, one.kind) for one in issues.items]
+        scored = ScoredLabels(tuple(items), (), decisions)
+    return issues, [{**row, "kind": item.kind} for row, item in zip(scored.rows(), scored.items, strict=True)]
 
 
 def score_gallery(gallery: Gallery) -> ScoredLabels:
@@ -141,10 +188,12 @@ def read_audited(folder: Path) -> ScoredLabels:
             Subject(number, row["sha256"], row["label"], os.path.abspath(row["path"])),
             read_number(row, "p_error", table),
             read_suggestions(row, table),
+            row.get("kind"),
         )
         for number, row in enumerate(read_audit_table(table, columns=("path", "sha256", "label", "p_error")))
     )
     known = {item.subject.key for item in items}
     saved = folder / DECISIONS_NAME
     decisions = read_decisions(saved, known=known) if saved.exists() else {}
-    return ScoredLabels(items, tuple(sorted({item.label for item in items})), decisions)
+    classes = tuple(sorted({item.label for item in items}))
+    return ScoredLabels(items, classes, decisions, is_lower_bound=is_lower_bound(folder))

@@ -18,11 +18,13 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
+from retrieval_app.insights.background import Insights
+from retrieval_app.insights.label_issues import read_audit
 from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio, write_table
 from retrieval_app.label_tools.import_decisions import match_decisions
-from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels
+from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels, list_issues, read_audited
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import Subject
+from retrieval_app.review.subjects import Subject, read_all_subjects
 from tests.retrieval_app.insights.conftest import draw_labelled
 from tests.retrieval_app.insights.test_label_issues import write_audit
 
@@ -67,8 +69,43 @@ def test_the_most_probable_errors_are_listed_first(gallery: Path, capsys: pytest
     assert found["labels"] > found["total"]
     assert main(["labels", "issues", str(gallery)]) == 0
     header, first = capsys.readouterr().out.splitlines()[1:3]
-    assert header.split() == ["p_error", "label", "suggested", "decision", "path"]
+    assert header.split() == ["p_error", "kind", "label", "suggested", "decision", "path"]
     assert first.endswith(found["issues"][0]["path"])
+
+
+def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Path) -> None:
+    images, gallery = draw_labelled(tmp_path / "images"), tmp_path / "gallery"
+    shutil.copyfile(images / "green/3.png", images / "blue/green.png")  # near-duplicates of two labels
+    build_gallery(model_path=tiny_model, sources=[images], out=gallery)
+    opened, review = Gallery.open(gallery), ReviewStore.of_gallery(gallery)
+    insights = Insights(opened, cache=None)
+    base = insights.wait("label_issues", timeout=60).value
+    found, rows = list_issues(gallery)
+    assert found == base
+    assert "conflicting_duplicates" in {row["kind"] for row in rows}
+    wrong = next(subject for subject in read_all_subjects(opened) if subject.path.endswith("wrong_0.png"))
+    decisions = {wrong.key: wrong.decide("change", new_label="blue")}
+    review.decide(list(decisions.values()))
+    insights.update_issues(decisions, find_ids=lambda: {wrong.image_id: wrong.key})
+    updated = insights.wait("updated_issues", timeout=60).value
+    insights.close()
+    found, rows = list_issues(gallery)
+    assert found == updated
+    assert [(row["p_error"], row["kind"]) for row in rows] == [(one.p_error, one.kind) for one in found.items]
+    assert {row["new_label"] for row in rows if row["path"] == wrong.path} == {"blue"}
+
+
+def test_the_estimate_of_a_finetuned_run_is_a_lower_bound(gallery: Path, tmp_path: Path) -> None:
+    audit = write_audit(Gallery.open(gallery), tmp_path / "audit")
+    assert not read_audited(audit).is_lower_bound
+    summary = json.loads((audit / "summary.json").read_text())
+    (audit / "summary.json").write_text(json.dumps({**summary, "is_lower_bound": True}))
+    assert read_audited(audit).is_lower_bound
+    found, rows = list_issues(audit)
+    assert found.is_lower_bound
+    assert found.noise_rate > 0
+    assert [row["p_error"] for row in rows] == [0.9, 0.2]
+    assert read_audit(audit, Gallery.open(gallery)).is_lower_bound
 
 
 def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:
