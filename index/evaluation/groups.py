@@ -387,7 +387,7 @@ def draw_same_label(labels: Labels, *, count: int, seed: int, without: Pairs | N
 
 
 def _pair_neighbours(rows: Ids, are_near: _Near) -> Pairs:
-    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` places grouped."""
+    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` places apart."""
     parts = []
     for apart in range(1, NUMBERS_APART + 1):
         first = np.arange(max(0, len(rows) - apart))

@@ -167,7 +167,7 @@ class Gallery:
 
         Args:
             threads: for one search; concurrent requests want 1. The model always runs on one.
-            embedder: an open one, used if it is of this version's model.
+            embedder: an open one, used if it is of this version's model; else the version's own is opened at first use.
             filter_s: seconds that a filter may take.
 
         Raises:

@@ -15,7 +15,10 @@ DEDUP = ("off", "exact", "near")
 
 @dataclass(frozen=True, slots=True)
 class BuildConfig:
-    """Embedding and checkpoints; nothing here changes a vector. `cache` is the folder of cached vectors."""
+    """Embedding and checkpoints; nothing here changes a vector.
+
+    `cache` is the folder of cached vectors.
+    """
 
     batch_size: int = option(
         0, "Images in a batch; 0 is 8 on a CPU and 64 on a GPU.",
