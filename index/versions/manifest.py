@@ -54,17 +54,19 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `manifest.json` says of one version.
+    """Content of `manifest.json`.
 
-    `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
-    are no members any more; `index` what `vectors.ann_building.build_ann_index` says of the index; `files` the size and
-    SHA-256 of every other file of the version, by relative path. `copy` says of the vectors for copy detection
-    apart, in a folder of that name, what the rest says of those of kinds: `embedding_dim`, `index` and `deleted`, and
-    the cosine (`threshold`) from which on two are copies; None where the model has no such output. `untrained` says the
-    same of the vectors that saw no label, without a threshold. `store` is the `type` of
-    another store than the folder's files, and the `uri` of its server; None where the vectors are in the folder.
-    `runtime` is the `backend` that computed them, the `precision` of its numbers, and its `agreement` with the usual
-    one for this model (a cosine less the mean); None where that is the usual one.
+    Attributes:
+        counts: `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`: stored vectors of images
+            that are no longer members.
+        index: of `vectors.ann_building.build_ann_index`.
+        files: size and SHA-256 of every other file of the version, by relative path.
+        copy: `embedding_dim`, `index` and `deleted` of the vectors for copy detection, in a folder of that name, and
+            `threshold`, the cosine from which on two images are copies; None where the model has no such output.
+        untrained: the same for the vectors trained without labels, without a threshold.
+        store: `type` and the server's `uri` of another store; None where the vectors are in the folder.
+        runtime: `backend`, `precision`, and `agreement` with the usual runtime of this model (a cosine less the mean);
+            None where that one computed the vectors.
     """
 
     model_sha256: str
@@ -131,10 +133,10 @@ class Manifest:
         """
         values = json.loads(content)
         found = values.pop("format_version", None) if isinstance(values, dict) else None
-        if found != FORMAT_VERSION:
+        if found != FORMAT_VERSION or values.keys() != _SCHEMA.keys():
+            seen = f"format version {found!r}, expected {FORMAT_VERSION}" if found != FORMAT_VERSION else "other keys"
             raise OtherFormatError(
-                f"format version {found!r}, expected {FORMAT_VERSION}: a pre-release or a newer program made "
-                "it; build the gallery again into another folder"
+                f"{seen}: a pre-release or a newer program made it; build the gallery again into another folder"
             )
         check_object(values, _SCHEMA, name="the manifest")
         if values["metric"] != METRIC:

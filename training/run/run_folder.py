@@ -9,7 +9,7 @@ import platform
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,10 +92,12 @@ class RunFolder:
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
             raise RunError(f"{path}: no training run here (config.json is missing); {how}")
         run = cls(path)
-        if (found := run.read_json("config.json").get("format_version")) != FORMAT_VERSION:
+        document = run.read_json("config.json")
+        found, options = document.get("format_version"), {each.name for each in fields(TrainConfig)}
+        if found != FORMAT_VERSION or document.get("config", {}).keys() != options:
+            seen = f"format version {found!r}, expected {FORMAT_VERSION}" if found != FORMAT_VERSION else "other keys"
             raise RunError(
-                f"{path}: format version {found!r}, expected {FORMAT_VERSION}: a pre-release or a newer program made "
-                "this run; train it again with a new --out"
+                f"{path}: {seen}: a pre-release or a newer program made this run; train it again with a new --out"
             )
         return run
 

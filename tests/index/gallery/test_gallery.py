@@ -105,6 +105,7 @@ def test_a_missing_file_is_found_on_opening(with_graph: Path, tmp_path: Path) ->
     ("change", "problem"),
     [
         ({"format_version": 3}, "format version 3, expected 1: a pre-release"),
+        ({"picture": None}, "other keys: a pre-release or a newer program made it; build the gallery again"),
         ({"metric": "cosine"}, "metric must be 'inner-product'"),
         ({"preprocessing": {"resize": 40}}, "preprocess must have exactly the keys"),
         ({"embedding_dim": 15}, "expected 55 of width 15"),

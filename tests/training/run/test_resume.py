@@ -127,9 +127,9 @@ def test_resuming_with_another_option_or_other_images_is_refused_by_name(
         again(resume=True, **{**NOISY, "val": finished_run.val, **options})
 
 
-def test_a_run_of_a_pre_release_is_refused(finished_run: FinishedRun, tmp_path: Path) -> None:
-    document = json.loads((finished_run.path / "config.json").read_text())
-    del document["format_version"]
+@pytest.mark.parametrize("change", [{"format_version": None}, {"config": {"picture": {}}}])
+def test_a_run_of_a_pre_release_is_refused(finished_run: FinishedRun, tmp_path: Path, change: dict[str, Any]) -> None:
+    document = json.loads((finished_run.path / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(document))
     with pytest.raises(RunError, match="a pre-release or a newer program made this run; train it again"):
         RunFolder.open(tmp_path)
