@@ -121,9 +121,10 @@ class ModelContract:
             raise InputError(f"the contract is no JSON: {error}") from error
         version = values.pop("schema_version", None) if isinstance(values, dict) else None
         if version != SCHEMA_VERSION or values.keys() != _SCHEMA.keys():
-            is_other = version != SCHEMA_VERSION
-            seen = f"schema version is {version!r}, expected {SCHEMA_VERSION}" if is_other else "keys are others"
-            raise InputError(f"the contract's {seen}: a pre-release or a newer program made it; export the model again")
+            raise InputError(
+                f"the contract's schema version is {version!r}, expected {SCHEMA_VERSION} with its keys: a pre-release "
+                "or a newer program made it; export the model again"
+            )
         check_object(values, _SCHEMA, name="the contract")
         if values["embedding_dim"] < 1:
             raise InputError(f"the contract's embedding_dim must be positive, got {values['embedding_dim']}")

@@ -56,17 +56,13 @@ class Version:
 class Manifest:
     """Content of `manifest.json`.
 
-    Attributes:
-        counts: `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`: stored vectors of images
-            that are no longer members.
-        index: of `vectors.ann_building.build_ann_index`.
-        files: size and SHA-256 of every other file of the version, by relative path.
-        copy: `embedding_dim`, `index` and `deleted` of the vectors for copy detection, in a folder of that name, and
-            `threshold`, the cosine from which on two images are copies; None where the model has no such output.
-        untrained: the same for the vectors trained without labels, without a threshold.
-        store: `type` and the server's `uri` of another store; None where the vectors are in the folder.
-        runtime: `backend`, `precision`, and `agreement` with the usual runtime of this model (a cosine less the mean);
-            None where that one computed the vectors.
+    `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
+    are no members any more; `index` is of `vectors.ann_building.build_ann_index`; `files` has the size and SHA-256 of
+    every other file, by relative path. `copy` describes the vectors for copy detection, in a folder of that name:
+    `embedding_dim`, `index`, `deleted`, and the cosine (`threshold`) from which on two images are copies. `untrained`
+    describes those of the untrained output likewise, without a threshold. `store` is the `type` and the server's `uri`
+    of a store other than the folder. `runtime` is the `backend` that computed the vectors, its `precision`, and its
+    `agreement` with the usual one (a cosine less the mean), where it is another.
     """
 
     model_sha256: str
@@ -135,9 +131,8 @@ class Manifest:
         found = values.pop("format_version", None) if isinstance(values, dict) else None
         if found != FORMAT_VERSION or values.keys() != _SCHEMA.keys():
             seen = f"format version {found!r}, expected {FORMAT_VERSION}" if found != FORMAT_VERSION else "other keys"
-            raise OtherFormatError(
-                f"{seen}: a pre-release or a newer program made it; build the gallery again into another folder"
-            )
+            advice = "a pre-release or a newer program made it; build the gallery again into another folder"
+            raise OtherFormatError(f"{seen}: {advice}")
         check_object(values, _SCHEMA, name="the manifest")
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")

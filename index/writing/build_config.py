@@ -15,10 +15,7 @@ DEDUP = ("off", "exact", "near")
 
 @dataclass(frozen=True, slots=True)
 class BuildConfig:
-    """Embedding and checkpoints; nothing here changes a vector.
-
-    `cache` is the folder of cached vectors.
-    """
+    """Embedding and checkpoints; nothing here changes a vector."""
 
     batch_size: int = option(
         0, "Images in a batch; 0 is 8 on a CPU and 64 on a GPU.",
@@ -33,7 +30,7 @@ class BuildConfig:
     max_pixels: int = option(
         MAX_PIXELS, "Images of more pixels than this (width x height) are skipped.", at_least=1, at_most=MAX_PIXELS
     )
-    cache: Path | None = None
+    cache: Path | None = None  # folder of cached vectors
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -49,8 +49,7 @@ def labels() -> None:
 def issues(place: Path, limit: int, as_json: bool) -> None:
     """List the label issues of PLACE, the most probable errors first.
 
-    Each has the probability that the label is wrong, its kind, the label, the suggested label, the decision and the
-    path.
+    Each has the probability that the label is wrong, the kind, the label, the suggested label, the decision, the path.
 
     \b
     Examples:

@@ -288,9 +288,7 @@ class Insights:
     def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
         task = self._tasks[name]
         if name == "label_issues":
-            self._settle(
-                "duplicates"
-            )  # accepting verdicts compares with them, also where an audit has the label issues
+            self._settle("duplicates")  # accepting verdicts needs them, also where an audit has the label issues
 
         def report(done: int, total: int) -> None:
             self._raise_if_closed()

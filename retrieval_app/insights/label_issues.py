@@ -108,9 +108,6 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
 
     Args:
         path: the folder that `retrieval audit` wrote, or its audit.csv.
-
-    Raises:
-        InputError: there is no audit, or its table cannot be read.
     """
     table = path / "audit.csv" if path.is_dir() else path
     rows = read_audit_table(table, columns=("path", "sha256", "label", "p_error", "verdict"))
@@ -133,16 +130,12 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
 
 
 def is_lower_bound(audit: Path) -> bool:
-    """Whether the noise rate of an audit is a lower bound, by its summary.json."""
+    """Whether the noise rate of an audit is a lower bound."""
     return (read_object(audit / "summary.json") or {}).get("is_lower_bound") is True
 
 
 def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of an audit.csv, which has some columns at least; cells that are missing are empty.
-
-    Raises:
-        InputError: it cannot be read, or lacks one of them.
-    """
+    """The rows of an audit.csv, which has some columns at least; cells that are missing are empty."""
     shown = printable_path(str(table))
     try:
         with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -159,11 +152,7 @@ def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, s
 
 
 def read_number(row: Mapping[str, str], name: str, table: Path) -> float:
-    """A number of a row of an audit's table.
-
-    Raises:
-        InputError: there is none.
-    """
+    """A number of a row of an audit's table."""
     try:
         return float(row.get(name, ""))
     except ValueError as error:

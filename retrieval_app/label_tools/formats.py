@@ -25,9 +25,6 @@ def write_label_studio(scored: ScoredLabels, path: Path) -> list[Path]:
     """Tasks to import, and NAME.xml beside them, the labelling interface.
 
     Images are named as Label Studio serves local files, with LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT=/.
-
-    Raises:
-        InputError: a label has a character that XML cannot have.
     """
     interface, text = path.with_suffix(".xml"), _describe_interface(scored)
     _write_text(path, json.dumps([_task(item) for item in scored.items], indent=1))
@@ -99,11 +96,7 @@ def write_fiftyone(scored: ScoredLabels, folder: Path) -> list[Path]:
 
 
 def write_cleanlab(scored: ScoredLabels, folder: Path) -> list[Path]:
-    """labels.npy (N,) int64, pred_probs.npy (N, C) float64, classes.txt and paths.txt, a JSON string a line.
-
-    Raises:
-        InputError: the labels are of an audit, whose table has no confidences in all labels.
-    """
+    """labels.npy (N,) int64, pred_probs.npy (N, C) float64, classes.txt and paths.txt, a JSON string a line."""
     if scored.confidences is None:
         raise InputError(
             "cleanlab needs the confidences in all labels, which the table of an audit does not have; give a gallery"

@@ -44,9 +44,6 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
 
     Returns:
         The decisions, and the number of rows about unknown images.
-
-    Raises:
-        InputError: the file is none of these, or two rows about the same bytes and label contradict each other.
     """
     by_content: dict[str, list[Subject]] = {}
     by_path: dict[str, Subject] = {}
@@ -186,11 +183,7 @@ def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
 
 
 def import_decisions(place: Path, file: Path) -> dict[str, int]:
-    """Import the decisions of a file; the number of decisions, and of those about unknown images.
-
-    Raises:
-        InputError: the file, or the audit, cannot be read.
-    """
+    """Import the decisions of a file; the number of decisions, and of those about unknown images."""
     if (place / "audit.csv").exists():
         scored = read_audited(place)
         decisions, unknown = match_decisions(file, [item.subject for item in scored.items])

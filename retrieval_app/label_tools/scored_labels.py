@@ -17,17 +17,11 @@ from index.labels.decisions import LabelDecision, LabelKey, read_decisions
 from index.labels.issues import MIN_P_ERROR, LabelIssues, collect_issues
 from index.labels.label_errors import find_label_errors, two_pass_confidences
 from index.text import printable_path
-from retrieval_app.insights.label_issues import (
-    apply_decisions,
-    find_label_issues,
-    is_lower_bound,
-    read_audit_table,
-    read_number,
-    read_suggestions,
-)
+from retrieval_app.insights import label_issues
+from retrieval_app.insights.label_issues import read_audit_table, read_number, read_suggestions
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import Subject, find_decided_ids, find_subjects, read_all_subjects
+from retrieval_app.review.subjects import Subject, find_decided_ids, read_all_subjects
 
 DECISIONS_NAME = "decisions.csv"
 _SUGGESTIONS = 3
@@ -42,10 +36,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ScoredLabel:
-    """A label, the probability (0..1) that it is wrong, and (label, probability) of other labels, best first.
-
-    `kind` is one of `index.labels.kinds`, of a label issue of a gallery or of an audit.
-    """
+    """A label, the probability (0..1) that it is wrong, (label, probability) of others, best first, and its kind."""
 
     subject: Subject
     p_error: float
@@ -100,46 +91,34 @@ def read_or_score(place: Path) -> ScoredLabels:
 
 
 def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
-    """Label issues of a gallery, as the API lists them, or of an audit; and a row with `COLUMNS` and `kind` for each.
-
-    Of an audit, the rows alone have the issues.
-
-    Raises:
-        InputError: no label can be checked.
-    """
+    """Label issues as the API lists them (of an audit, their figures alone), and rows of `COLUMNS` and `kind`."""
     if (place / "audit.csv").exists():
-        scored = read_audited(place)
-        errors = [item.p_error for item in scored.items]
+        audited = read_audited(place)
+        errors = [item.p_error for item in audited.items]
         issues = collect_issues([], checked=len(errors), errors=sum(errors))
-        issues = replace(issues, is_lower_bound=scored.is_lower_bound)
-        scored = replace(scored, items=tuple(item for item in scored.items if item.p_error >= MIN_P_ERROR))
+        issues = replace(issues, is_lower_bound=audited.is_lower_bound)
+        scored = replace(audited, items=tuple(item for item in audited.items if item.p_error >= MIN_P_ERROR))
     else:
         gallery = Gallery.open(place).as_given
         duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
-        issues = find_label_issues(gallery, duplicates=duplicates)
+        subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
+        issues = label_issues.find_label_issues(gallery, duplicates=duplicates)
         if not issues.checked:
-            shown = printable_path(gallery.name)
-            raise InputError(f"{shown}: no label can be checked; build it from images of two labels or more")
+            raise InputError(f"{printable_path(gallery.name)}: no label can be checked; build it from more images")
         if decisions:
             keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
-            listed = find_subjects(gallery, [issue.id for issue in issues.items])
-            keys |= {number: subject.key for number, subject in listed.items() if subject.key in decisions}
-            issues, _ = apply_decisions(
-                gallery, {number: decisions[key].label_after for number, key in keys.items()},
-                base=issues, decisions=len(decisions), before=None, duplicates=duplicates,
-            )  # fmt: skip
-        subjects = find_subjects(gallery, [issue.id for issue in issues.items])
+            keys |= {one.id: key for one in issues.items if (key := subjects[one.id].key) in decisions}
+            decided, count = {number: decisions[key].label_after for number, key in keys.items()}, len(decisions)
+            issues, _ = label_issues.apply_decisions(
+                gallery, decided, base=issues, decisions=count, before=None, duplicates=duplicates
+            )
         items = [ScoredLabel(subjects[one.id], one.p_error, one.suggestions, one.kind) for one in issues.items]
         scored = ScoredLabels(tuple(items), (), decisions)
     return issues, [{**row, "kind": item.kind} for row, item in zip(scored.rows(), scored.items, strict=True)]
 
 
 def score_gallery(gallery: Gallery) -> ScoredLabels:
-    """Label-error detection on a gallery's given labels; labels of a single image, near-duplicates apart, are left out.
-
-    Raises:
-        InputError: fewer than two labels can be checked.
-    """
+    """Label-error detection on a gallery's given labels; labels of one image, near-duplicates apart, are left out."""
     gallery = gallery.as_given
     vectors, labels, ids, names = gallery.for_label_errors().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
@@ -177,11 +156,7 @@ def score_gallery(gallery: Gallery) -> ScoredLabels:
 
 
 def read_audited(folder: Path) -> ScoredLabels:
-    """The labels of a finished audit.
-
-    Raises:
-        InputError: there is no audit, or its table cannot be read.
-    """
+    """The labels of a finished audit."""
     table = folder / "audit.csv"
     items = tuple(
         ScoredLabel(
@@ -196,4 +171,4 @@ def read_audited(folder: Path) -> ScoredLabels:
     saved = folder / DECISIONS_NAME
     decisions = read_decisions(saved, known=known) if saved.exists() else {}
     classes = tuple(sorted({item.label for item in items}))
-    return ScoredLabels(items, classes, decisions, is_lower_bound=is_lower_bound(folder))
+    return ScoredLabels(items, classes, decisions, is_lower_bound=label_issues.is_lower_bound(folder))

@@ -95,9 +95,9 @@ class RunFolder:
         document = run.read_json("config.json")
         found, options = document.get("format_version"), {each.name for each in fields(TrainConfig)}
         if found != FORMAT_VERSION or document.get("config", {}).keys() != options:
-            seen = f"format version {found!r}, expected {FORMAT_VERSION}" if found != FORMAT_VERSION else "other keys"
             raise RunError(
-                f"{path}: {seen}: a pre-release or a newer program made this run; train it again with a new --out"
+                f"{path}: format version {found!r}, expected {FORMAT_VERSION} with its keys: a pre-release or a newer "
+                "program made this run; train it again with a new --out"
             )
         return run
 

@@ -66,7 +66,7 @@ CHECKSUM = f'"{CHECKSUM_KEY}": "{EMPTY_CHECKSUM}"'
 BROKEN = {
     "no JSON": f"{{{CHECKSUM}",
     "schema version is 99": changed(schema_version=99),
-    "keys are others: a pre-release": changed(colour="red"),
+    "expected 1 with its keys: a pre-release": changed(colour="red"),
     "embedding_dim must be positive": changed(embedding_dim=0),
     "copy_threshold a cosine, got 12 and 1.5": changed(copy_dim=12, copy_threshold=1.5),
     "measured must be an object with exactly the keys .*images": changed(measured={"images": 3}),
