@@ -95,11 +95,12 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
       retrieval labels export gallery cleanlab:cleanlab csv:labels.csv
       retrieval labels export run/audit fiftyone:fiftyone
     """
+    from index.gallery.gallery import Gallery
     from index.labels.issues import LOWER_BOUND
     from retrieval_app.label_tools.formats import WRITERS
-    from retrieval_app.label_tools.scored_labels import read_or_score
+    from retrieval_app.label_tools.scored_labels import read_audited, score_gallery
 
-    scored = read_or_score(place)
+    scored = read_audited(place) if (place / "audit.csv").exists() else score_gallery(Gallery.open(place))
     files = [str(path) for name, target in targets for path in WRITERS[name](scored, target)]
     document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": files}
     text = f"{len(scored.items):,} labels written: {', '.join(files)}"

@@ -65,10 +65,6 @@ def count_facets(
     Args:
         only: name of the only facet; None for all.
         part: text that values contain, in any case.
-
-    Raises:
-        InputError: the filter names metadata, or a label, that no image has, or it takes too long.
-        GalleryError: the catalogue is damaged.
     """
     given = gallery.as_given  # decisions change no metadata
     if given not in _columns_of:

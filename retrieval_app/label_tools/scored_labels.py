@@ -85,11 +85,6 @@ class ScoredLabels:
             yield row
 
 
-def read_or_score(place: Path) -> ScoredLabels:
-    """The labels of the folder of an audit, or of a gallery."""
-    return read_audited(place) if (place / "audit.csv").exists() else score_gallery(Gallery.open(place))
-
-
 def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
     """Label issues as the API lists them (of an audit, their figures alone), and rows of `COLUMNS` and `kind`."""
     if (place / "audit.csv").exists():
