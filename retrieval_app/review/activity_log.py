@@ -122,8 +122,7 @@ class ActivityLog:
             self._rows.extendleft(reversed(kept))
             self._failed, self._lost = len(kept), self._lost + len(rows) - len(kept)
             message = "%s; %d lines of the activity log wait and %d are lost; the new ones: %s"
-            is_new = not isinstance(error, ReviewError)
-            logger.error(message, error, len(kept), self._lost, names, exc_info=is_new)
+            logger.error(message, error, len(kept), self._lost, names, exc_info=not isinstance(error, ReviewError))
 
 
 def _make_row(what: str, client: Client, **details: Any) -> tuple[str, str, str]:
