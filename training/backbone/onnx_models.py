@@ -240,7 +240,7 @@ def _find_file(name: str) -> Path:
     if not name.startswith(HUB):
         return Path(name)
     try:
-        from huggingface_hub import list_repo_files, snapshot_download
+        from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
     except ImportError as error:
         raise MissingDependencyError(package="huggingface-hub", extra="hub", purpose=f"--backbone {name}") from error
@@ -250,7 +250,7 @@ def _find_file(name: str) -> Path:
     folder = user_cache() / "hub" / repository.replace("/", "--")
     try:
         with hushed_library():
-            files = list_repo_files(repository)
+            files = HfApi().list_repo_files(repository)
             chosen = next((file for file in wanted if file in files), None)
             if chosen is not None:
                 snapshot_download(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -342,12 +342,18 @@ class _Hub(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+@pytest.fixture
+def hub() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
 def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: ThreadingHTTPServer
 ) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
+    address = f"http://127.0.0.1:{hub.server_port}"
     template = address + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -367,8 +373,7 @@ def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
     assert build_module("hf:org/name", "pretrained", seed=0)[1] == WIDTH
     with pytest.raises(InputError, match="hf:org/other: the Hugging Face Hub has no such repository"):
         describe_input("hf:org/other")
-    server.shutdown()
-    server.server_close()
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")  # nobody listens there
     with pytest.raises(InputError, match=r"hf:org/third: it could not be downloaded .* name the file"):
         describe_input("hf:org/third")
 
