@@ -191,7 +191,8 @@ def _mean_map(maps: Any) -> Any:
 
 FORMS: list[Any] = [
     pytest.param(make_cnn, "features", _mean_map, {}, id="feature maps of any size", marks=pytest.mark.slow),
-    pytest.param(lambda path: make_cnn(path, side=SIDE, batch=1), "features", _mean_map, {}, id="one image at a time"),
+    pytest.param(lambda path: make_cnn(path, side=SIDE, batch=1), "features", _mean_map, {}, id="one image at a time",
+        marks=pytest.mark.slow),
     pytest.param(
         lambda path: make_cnn(path, kind=TensorProto.FLOAT16), "features", _mean_map, {}, id="float16",
         marks=pytest.mark.slow,
@@ -204,6 +205,7 @@ FORMS: list[Any] = [
     pytest.param(
         make_vit, "last_hidden_state", lambda tokens: tokens[:, 1:].mean(axis=1), {"tokens": "mean"},
         id="mean of patches",
+        marks=pytest.mark.slow,
     ),
     pytest.param(make_tower, "image_embeds", lambda found: found, {}, id="the embedding of three outputs"),
     pytest.param(
@@ -233,6 +235,7 @@ def test_a_model_of_bytes_normalises_itself(tmp_path: Path) -> None:
     assert (found * _expected(path, "features")).sum(axis=1).min() > 0.99999
 
 
+@pytest.mark.slow
 def test_a_model_of_values_up_to_255_is_given_these(tmp_path: Path) -> None:
     path, out = make_keras(tmp_path / "keras.onnx"), tmp_path / "model.onnx"
     scale = str(1 / 255)
@@ -243,6 +246,7 @@ def test_a_model_of_values_up_to_255_is_given_these(tmp_path: Path) -> None:
     assert (Embedder(out).embed_batch(CHECKED) * expected).sum(axis=1).min() > 0.99999
 
 
+@pytest.mark.slow
 def test_both_views_pass_one_graph_whose_weights_are_stored_once(tmp_path: Path) -> None:
     path, out = make_cnn(tmp_path / "foreign.onnx"), tmp_path / "model.onnx"
     export(out=out, backbone=str(path), crop=SIDE, resize=2 * SIDE, view="both", **GIVEN)
@@ -250,6 +254,7 @@ def test_both_views_pass_one_graph_whose_weights_are_stored_once(tmp_path: Path)
     assert len(kernels) == 1
 
 
+@pytest.mark.slow
 def test_weights_beside_the_file_are_packed_into_the_exported_one(tmp_path: Path) -> None:
     path, out = make_cnn(tmp_path / "whole.onnx"), tmp_path / "model.onnx"
     apart = tmp_path / "apart"
@@ -544,6 +549,7 @@ def test_a_preprocessor_file_of_something_else_is_refused(tmp_path: Path, text: 
         describe_input(str(make_cnn(tmp_path / "model.onnx")))
 
 
+@pytest.mark.slow
 def test_a_head_trains_on_an_onnx_backbone_and_both_become_one_file(
     tmp_path: Path, pictures: Path, cache: Path
 ) -> None:
