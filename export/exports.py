@@ -32,7 +32,7 @@ from training.backbone import onnx_models
 from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
-from training.backbone.onnx_models import OnnxSettings
+from training.backbone.onnx_models import OnnxSettings, draw_check_images
 from training.data.datasets import list_dataset
 from training.head.embedding_heads import Head, RawHead
 from training.head.untrained import count_directions, fit_untrained
@@ -63,14 +63,6 @@ def _fit_whitening(
         embedding_dim = min(USUAL_DIM, count_directions(features))
     head = fit_untrained("pca-whitened", features, embedding_dim=embedding_dim)
     return head, read_check_images([paths[row] for row in extracted.rows], extractor.preprocess)
-
-
-def draw_check_images(preprocess: PreprocessConfig) -> Pixels:
-    """Fixed synthetic images (N, crop, crop, 3) for the parity check of an export without a folder."""
-    coarse = np.random.default_rng(0).integers(0, 256, size=(PARITY_IMAGES, 8, 8, 3), dtype=np.uint8)
-    repeat = -(-preprocess.crop // 8)
-    images = coarse.repeat(repeat, axis=1).repeat(repeat, axis=2)[:, : preprocess.crop, : preprocess.crop]
-    return np.ascontiguousarray(images)
 
 
 def read_check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels:
@@ -196,7 +188,7 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
     loaded = with_features(network, view=view, pooling=pooling, side=images.crop)
     head: Head = RawHead(loaded.feature_dim)
     if whiten is None:
-        checked = draw_check_images(preprocess)
+        checked = draw_check_images(preprocess.crop, count=PARITY_IMAGES)
     else:
         extractor = Extractor(loaded, preprocess, device=torch.device("cpu"))
         cache, width = config.cache or user_cache(), config.embedding_dim

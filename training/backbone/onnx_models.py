@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats
 from index.errors import InputError, MissingDependencyError
-from index.images.preprocess import IMAGENET_MEAN, PreprocessConfig
+from index.images.preprocess import IMAGENET_MEAN, Pixels, PreprocessConfig
 from index.model.backends.onnxruntime import import_onnxruntime, list_errors
 from index.model.checksum import MAX_MODEL_BYTES
 from index.model.contract import find_contract
@@ -90,12 +90,16 @@ def describe_input(name: str, settings: OnnxSettings = OnnxSettings()) -> Prepro
     Raises:
         InputError: no such model, or nothing says how its images are normalised.
     """
-    path = _find_file(name)
+    return _describe(None, _find_file(name), settings)
+
+
+def _describe(proto: onnx.ModelProto | None, path: Path, settings: OnnxSettings) -> PreprocessConfig:
+    """As `describe_input`; the file is read unless the caller has, or it has a contract."""
     stated = settings.preprocessor, settings.mean, settings.std
     if stated == (None, None, None) and (contract := find_contract(path)) is not None:
         sizes = contract.preprocess
         return PreprocessConfig(sizes.resize, sizes.crop, sizes.interpolation, _RAW_MEAN, _RAW_STD)
-    image = _find_input(_read(path), path)
+    image = _find_input(_read(path) if proto is None else proto, path)
     found = _read_preprocessor(_find_preprocessor(path, settings))
     crop = image.side or found.get("crop") or _USUAL_SIDE
     resize = max(crop, round(crop * found["resize"] / found["crop"])) if found.get("crop") else crop
@@ -215,7 +219,7 @@ def _rename(name: str, *, ends: Mapping[str, str], shared: set[str], number: int
 
 
 def _copy_nodes(nodes: Iterable[onnx.NodeProto], rename: Callable[[str], str]) -> list[onnx.NodeProto]:
-    """Copies of nodes and of the graphs inside them, all values renamed; an empty name is an input left out."""
+    """Copies of nodes, which hold no graphs, all values renamed; an empty name is an input left out."""
     copies = []
     for node in nodes:
         copied = onnx.NodeProto()
@@ -223,13 +227,6 @@ def _copy_nodes(nodes: Iterable[onnx.NodeProto], rename: Callable[[str], str]) -
         copied.name = ""
         for values in (copied.input, copied.output):
             values[:] = [name and rename(name) for name in values]
-        for attribute in copied.attribute:
-            for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
-                inner = _copy_nodes(graph.node, rename)
-                del graph.node[:], graph.value_info[:]
-                graph.node.extend(inner)
-                for value in (*graph.input, *graph.output, *graph.initializer):
-                    value.name = rename(value.name)
         copies.append(copied)
     return copies
 
@@ -406,7 +403,7 @@ def _bring_into_form(
     shown = printable_path(str(path))
     image = _find_input(proto, path)
     size = image.side or side or _USUAL_SIDE
-    pixels = _draw_images(image, size, describe_input(str(path), settings))
+    pixels = _draw_images(size, _describe(proto, path, settings))
     original = _start(proto.SerializeToString(), shown)
     outputs = _run_original(original, image, pixels, shown)
     name = _choose_output(outputs, settings.output, shown)
@@ -438,14 +435,18 @@ def _bring_into_form(
     raise InputError(f"{shown}: wrapped, it does not give what it gave ({problem}); export it with a dynamic batch")
 
 
-def _draw_images(image: _ImageInput, side: int, preprocess: PreprocessConfig) -> Floats:
-    """(N, 3, side, side) float32: smooth random images, normalised as the model expects them."""
-    generator = np.random.default_rng(0)
-    coarse = generator.integers(0, 256, size=(_PARITY_IMAGES, 3, 8, 8))
+def draw_check_images(side: int, *, count: int) -> Pixels:
+    """Fixed synthetic images (count, side, side, 3) for parity checks without photos."""
+    coarse = np.random.default_rng(0).integers(0, 256, size=(count, 8, 8, 3), dtype=np.uint8)
     repeat = -(-side // 8)
-    pixels = coarse.repeat(repeat, axis=2).repeat(repeat, axis=3)[:, :, :side, :side].astype(np.float64)
-    mean, std = (np.array(values).reshape(3, 1, 1) for values in (preprocess.mean, preprocess.std))
-    return ((pixels / 255 - mean) / std).astype(np.float32)
+    return np.ascontiguousarray(coarse.repeat(repeat, axis=1).repeat(repeat, axis=2)[:, :side, :side])
+
+
+def _draw_images(side: int, preprocess: PreprocessConfig) -> Floats:
+    """(N, 3, side, side) float32: check images, normalised as the model expects them."""
+    pixels = draw_check_images(side, count=_PARITY_IMAGES) / 255
+    normalised = (pixels - np.array(preprocess.mean)) / np.array(preprocess.std)
+    return np.ascontiguousarray(normalised.transpose(0, 3, 1, 2), dtype=np.float32)
 
 
 def _run_original(session: Any, image: _ImageInput, pixels: Floats, shown: str) -> dict[str, npt.NDArray[Any]]:
@@ -654,9 +655,7 @@ def _make_model(
         [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, shapes[1])],
         weights,
     )
-    return helper.make_model(
-        graph, opset_imports=like.opset_import, functions=like.functions, ir_version=like.ir_version
-    )
+    return helper.make_model(graph, opset_imports=like.opset_import, ir_version=like.ir_version)
 
 
 def _take_images(image: _ImageInput, given: str, wanted: str) -> list[onnx.NodeProto]:
