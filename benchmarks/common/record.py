@@ -22,12 +22,18 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from index.errors import RetrievalError
+from index.errors import InputError, RetrievalError
+from training.options.backbone_libraries import BUILTIN, is_onnx_file
 
 PACKAGES = (
     "torch", "torchvision", "faiss-cpu", "faiss-gpu", "hnswlib", "usearch", "onnxruntime", "onnxruntime-gpu", "numpy",
     "pillow", "simplejpeg",
 )  # fmt: skip
+
+WEIGHTS_FILES = {
+    "mobilenet_v2": "mobilenet_v2_imagenet.safetensors",
+    "timm:tf_efficientnet_lite2": "efficientnet_lite2_imagenet.safetensors",
+}
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -155,9 +161,19 @@ def shared_folder() -> Path:
     return folder.resolve()
 
 
-def find_weights(own: Path | str | None = None) -> Path | str:
-    """One's own weights, or the MobileNetV2 of RETRIEVAL_SHARED."""
-    return own or shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors"
+def find_weights(own: Path | str | None = None, *, backbone: str = "mobilenet_v2") -> Path | str:
+    """One's own weights, the backbone's of RETRIEVAL_SHARED, or `pretrained` for one that has its weights inside.
+
+    Raises:
+        InputError: RETRIEVAL_SHARED has none of this backbone.
+    """
+    if own is not None:
+        return own
+    if backbone == BUILTIN or is_onnx_file(backbone):
+        return "pretrained"
+    if backbone not in WEIGHTS_FILES:
+        raise InputError(f"--weights is missing: without it --backbone is one of {', '.join(WEIGHTS_FILES)}")
+    return shared_folder() / "weights" / WEIGHTS_FILES[backbone]
 
 
 def find_photos(own: Path | None = None) -> Path:

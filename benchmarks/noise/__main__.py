@@ -28,6 +28,7 @@ from index.threads import usable_cores
 from training.losses.interface import loss_class
 from training.options.config import POOLINGS, VIEWS
 from training.options.losses import LOSSES, METHODS, RIVALS
+from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.options.resolve import resolve_input
 
 ALL_METHODS = (RECIPE, UNWEIGHTED, *METHODS, *(method + FILTERED for method in METHODS if method not in RIVALS))
@@ -51,8 +52,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--table", action="append", required=True, choices=("1", "2", "3"), help="of the SPA paper; may be repeated")
-    add("--backbone", default="mobilenet_v2")
-    add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
+    add("--backbone", default="mobilenet_v2", help="as `retrieval train` takes it")
+    add("--weights", help="as `retrieval train` takes them (default: the backbone's in RETRIEVAL_SHARED)")
+    add("--backend", choices=(TORCH, *GRAPH_RUNTIMES), default=TORCH, help="runtime that computes the features")
     add("--resize", type=int, help="stretch images to this many pixels a side (default: as the backbone has it)")
     add("--crop", type=int, help="centre crop to this many (default: as the backbone has it)")
     add("--view", choices=VIEWS, default="crop", help="as `retrieval train` takes it, for all methods alike")
@@ -91,11 +93,12 @@ def run(options: argparse.Namespace) -> None:
         loss_class(method)  # raises where its package is missing
     sizes = {name: getattr(options, name) for name in ("resize", "crop", "view", "pooling")}
     sizes = {name: value for name, value in sizes.items() if value is not None}
+    weights = find_weights(options.weights, backbone=options.backbone)
     for dataset in options.dataset:
         prepare_features(
             dataset, folder.features(dataset), cache=options.cache or options.out / "cache",
-            backbone=options.backbone, weights=str(find_weights(options.weights)), workers=options.workers,
-            sizes=resolve_input(options.backbone, **sizes),
+            backbone=options.backbone, weights=str(weights), backend=options.backend,
+            sizes=resolve_input(options.backbone, **sizes), workers=options.workers,
         )  # fmt: skip
     seeds = tuple(options.seeds)
     experiments = [

@@ -14,9 +14,10 @@ from benchmarks.noise.splits import list_split
 from index.errors import InputError
 from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.graphs import compute_by_graph, keep_graph
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig
-from training.options.machine import resolve_device
+from training.options.machine import TORCH, resolve_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,12 @@ class FeatureSet:
 
 
 def prepare_features(
-    name: str, folder: Path, *, cache: Path, backbone: str, weights: str, sizes: InputConfig, workers: int
+    name: str, folder: Path, *, cache: Path, backbone: str, weights: str, backend: str, sizes: InputConfig, workers: int
 ) -> None:
     """Extract and write a dataset's features, unless they exist.
 
     Args:
+        backend: runtime that computes the features.
         sizes: how images reach the backbone, with view and pooling.
 
     Raises:
@@ -53,6 +55,8 @@ def prepare_features(
     network = load_backbone(backbone, weights, side=sizes.crop)
     seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
     extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
+    if backend != TORCH:
+        extractor = compute_by_graph(extractor, backend, keep_graph(extractor, cache=cache))
     description = extractor.describe(views=1)
     if (folder / "set.json").exists():
         stored = json.loads((folder / "set.json").read_text())["features"]
