@@ -40,13 +40,14 @@ class FeatureSet:
 
 
 def prepare_features(
-    name: str, folder: Path, *, cache: Path, backbone: str, weights: str, backend: str, sizes: InputConfig, workers: int
-) -> None:
+    name: str, folder: Path, *, cache: Path, backbone: str, weights: str, sizes: InputConfig, workers: int,
+    backend: str = TORCH,
+) -> None:  # fmt: skip
     """Extract and write a dataset's features, unless they exist.
 
     Args:
-        backend: runtime that computes the features.
         sizes: how images reach the backbone, with view and pooling.
+        backend: runtime that computes the features.
 
     Raises:
         InputError: those that exist come from another backbone, other weights or preprocessing.

@@ -27,6 +27,7 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
             "name": row.name, "at": list(row.at), "embedding_dim": records[0]["embedding_dim"],
             "settings": row.cells[0].settings,
             "recall": {k: _percent(records, lambda r, k=k: r["recall"][k]) for k in records[0]["recall"]},
+            "recall_at_1": _compare(records, None, classes=query_classes),
             "map_at_r": _percent(records, lambda r: r["map_at_r"]),
             "nmi": None if records[0]["nmi"] is None else _percent(records, lambda r: r["nmi"]),
             "seconds": [record["seconds"] for record in records],
@@ -61,12 +62,14 @@ def _percent(records: list[dict[str, Any]], value: Callable[[dict[str, Any]], fl
     return over_seeds([100 * value(record) for record in records])
 
 
-def _compare(first: list[dict[str, Any]], other: list[dict[str, Any]], *, classes: np.ndarray) -> dict[str, float]:
-    """Points that the first row leads by at K=1, over the same queries."""
-    seeds = max(len(first), len(other))
-    hits = [np.stack([r["hits"] for r in records]).astype(np.float64) for records in (first, other)]
-    one, two = (np.broadcast_to(h, (seeds, h.shape[1])) if len(h) == 1 else h for h in hits)
-    return lead_in_points(one, two, classes=classes)
+def _compare(
+    first: list[dict[str, Any]], other: list[dict[str, Any]] | None, *, classes: np.ndarray
+) -> dict[str, float]:
+    """Points that the first row leads by at K=1, over the same queries; its own Recall@1 where there is no other."""
+    one = np.stack([record["hits"] for record in first]).astype(np.float64)
+    two = np.stack([record["hits"] for record in other]).astype(np.float64) if other else np.zeros_like(one)
+    shape = np.broadcast_shapes(one.shape, two.shape)
+    return lead_in_points(np.broadcast_to(one, shape), np.broadcast_to(two, shape), classes=classes)
 
 
 def format_experiment(summary: dict[str, Any]) -> str:
@@ -75,7 +78,7 @@ def format_experiment(summary: dict[str, Any]) -> str:
     spread = f"mean ± deviation over seeds {seeds}" if len(summary["seeds"]) > 1 else f"seed {seeds}"
     title = f"**{summary['title']}**: {summary['dataset']}, {summary['noise']}, {summary['width']}-d, {spread}, in %"
     if not summary["axes"]:
-        title += "; points at K=1 that the first row leads by, with their 95 % interval over classes and seeds"
+        title += "; 95 % intervals over classes and seeds of Recall@1 and of the points that the first row leads by"
     table = _format_grid if summary["axes"] else _format_rows
     lines = [title, "", table(summary["axes"], summary["rows"])]
     if summary["module_auc"]:
@@ -86,12 +89,15 @@ def format_experiment(summary: dict[str, Any]) -> str:
 
 def _format_rows(_: list[str], rows: list[dict[str, Any]]) -> str:
     ks = list(rows[0]["recall"])
-    head = ["method", "width", *(f"R@{k}" for k in ks), "MAP@R", "NMI", f"{rows[0]['name']} leads by"]
+    recalls = [*(f"R@{k}" for k in ks), f"R@{ks[0]}, 95 %"]
+    head = ["method", "width", *recalls, "MAP@R", "NMI", f"{rows[0]['name']} leads by"]
     lines = []
     for number, row in enumerate(rows):
-        scores = [*(row["recall"][k] for k in ks), row["map_at_r"], row["nmi"]]
+        recall, others = [row["recall"][k] for k in ks], [row["map_at_r"], row["nmi"]]
+        bounds = f"{row['recall_at_1']['low']:.2f} - {row['recall_at_1']['high']:.2f}"
         lead = format_interval(row["first_minus_this"]) if number else ""
-        lines.append([row["name"], str(row["embedding_dim"]), *map(format_deviation, scores), lead])
+        scores = [*map(format_deviation, recall), bounds, *map(format_deviation, others)]
+        lines.append([row["name"], str(row["embedding_dim"]), *scores, lead])
     return format_table(head, lines)
 
 

@@ -61,6 +61,9 @@ def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str])
     results = run("noise.__main__", tmp_path, *asked, *small, *methods, record="results/*.json")
     assert [row["name"] for row in results["rows"]] == ["default", "proxy-nca-filtered", "spa", "raw"]
     assert all(0 <= row["recall"]["1"]["mean"] <= 100 for row in results["rows"])
+    for row in results["rows"]:
+        assert row["recall_at_1"]["low"] <= row["recall"]["1"]["mean"] <= row["recall_at_1"]["high"]
+        assert row["recall_at_1"]["mean"] == pytest.approx(row["recall"]["1"]["mean"])
     assert results["rows"][1]["samples_used"][0] <= 40
     printed, cells = capsys.readouterr().out, sorted((tmp_path / "cells").iterdir())
     before = [path.stat().st_mtime_ns for path in cells]
