@@ -12,10 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
-from index.model.builtin import describe_builtin
 from training.backbone.onnx_models import OnnxBackbone, OnnxSettings
 from training.backbone.pooling import BothViews, PooledFeatures, PoolingLayout
-from training.options.backbone_libraries import BUILTIN, DEFAULT_LIBRARY, LIBRARIES, find_library, is_onnx_file
+from training.options.backbone_libraries import (
+    BUILTIN,
+    BUILTIN_NETWORK,
+    DEFAULT_LIBRARY,
+    LIBRARIES,
+    find_library,
+    is_onnx_file,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ def load_backbone(
     settings = {} if onnx is None or not is_onnx_file(name) else {"settings": onnx}
     module, feature_dim = source.build_module(model, weights, seed=seed, side=side, **settings)
     if name == BUILTIN:  # runs and models name what it is: a later version may have another one
-        name = describe_builtin().backbone
+        name = BUILTIN_NETWORK
     return Backbone(name, module.eval().requires_grad_(False), feature_dim)
 
 

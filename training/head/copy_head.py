@@ -11,13 +11,15 @@ from index.arrays import Floats, Ids, normalise_rows
 from index.errors import RunError
 from index.progress import Progress, no_progress
 from index.vectors.exact import search
+from training.backbone.weights_files import seeded
 
-HIDDEN = 512  # units
+HIDDEN = 1024  # units
+_DROPOUT = 0.3  # of features and units in training; without it the head learns its images by heart
 _TOGETHER = 4  # similar images placed together in a batch
 _IMAGES = 128  # of a batch, two views each
 _LR, _DECAY = 1e-3, 0.05
 _TEMPERATURE, _SPREAD = 0.05, 1.0
-STEPS = 1500
+STEPS = 3000
 _NEAR = 16  # nearest images known of each
 
 
@@ -38,6 +40,7 @@ class CopyHead(nn.Module):
         self.register_buffer("centre", torch.zeros(feature_dim))
         self.register_buffer("scale", torch.ones(feature_dim))
         self.hidden, self.last = nn.Linear(feature_dim, hidden), nn.Linear(hidden, copy_dim)
+        self.dropout = nn.Dropout(_DROPOUT)
         for layer in (self.hidden, self.last):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.zeros_(layer.bias)
@@ -55,8 +58,8 @@ class CopyHead(nn.Module):
         self.scale.copy_(torch.where(deviation > 0, 1 / deviation, 0))
 
     def forward(self, features: Tensor) -> Tensor:
-        hidden = self.hidden((features - self.centre) * self.scale).relu()
-        return nn.functional.normalize(self.last(hidden), dim=-1)
+        hidden = self.hidden(self.dropout((features - self.centre) * self.scale)).relu()
+        return nn.functional.normalize(self.last(self.dropout(hidden)), dim=-1)
 
 
 def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
@@ -131,20 +134,21 @@ def fit_copy_head(
     unit = normalise_rows(views[:, 0])
     alike = search(unit, unit, k=min(_NEAR, count - 1), own=np.arange(count)).rows
     order = torch.empty(0, dtype=torch.int64)
-    for step in range(steps):
-        if len(order) < min(_IMAGES, count):
-            order = torch.from_numpy(order_alike(alike, random, together=_TOGETHER))
-        rows, order = order[:_IMAGES], order[_IMAGES:]
-        first = torch.randint(kept, (len(rows),), generator=generator)
-        second = (first + torch.randint(1, kept, (len(rows),), generator=generator)) % kept  # another view
-        embedded, shown = (head(torch.cat([features[rows, first], features[rows, second]])), images[rows].repeat(2))
-        loss = contrast_copies(embedded, shown, temperature=_TEMPERATURE)
-        loss = loss + _SPREAD * spread_images(embedded, shown)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        progress(step + 1, steps)
+    with seeded(seed):  # for dropout, which knows torch's own generator only
+        for step in range(steps):
+            if len(order) < min(_IMAGES, count):
+                order = torch.from_numpy(order_alike(alike, random, together=_TOGETHER))
+            rows, order = order[:_IMAGES], order[_IMAGES:]
+            first = torch.randint(kept, (len(rows),), generator=generator)
+            second = (first + torch.randint(1, kept, (len(rows),), generator=generator)) % kept  # another view
+            embedded, shown = (head(torch.cat([features[rows, first], features[rows, second]])), images[rows].repeat(2))
+            loss = contrast_copies(embedded, shown, temperature=_TEMPERATURE)
+            loss = loss + _SPREAD * spread_images(embedded, shown)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            progress(step + 1, steps)
     if not torch.isfinite(loss):
         raise RunError("the training of the output `copy` diverged; leave out --copy-head, or take another backbone")
     return head.eval().requires_grad_(False)

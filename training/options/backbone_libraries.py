@@ -1,6 +1,6 @@
 """Backbone libraries and their preprocessing; nothing here imports torch at first.
 
-A backbone's name is `library:model`, a torchvision model's name alone, or `builtin`. A new library is one entry here
+A backbone's name is `library:model`, a torchvision model's name alone, or `builtin` (`efficientnet_lite2`). A new library is one entry here
 and one module in `training/backbone` with the functions `build_module` and `describe_input`, as in `timm_models`.
 """
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from index.images.preprocess import PreprocessConfig
 
 DEFAULT_LIBRARY = "torchvision"
-BUILTIN = "builtin"
-"""Name of the built-in model."""
+BUILTIN, BUILTIN_NETWORK = "builtin", "efficientnet_lite2"
+"""Names of the built-in model: that which people type, and that of its network in runs and model files."""
 ONNX, HUB = "onnx", "hf:"
 
 
@@ -74,8 +74,8 @@ LIBRARIES: Mapping[str, BackboneLibrary] = {
 
 def find_library(name: str) -> tuple[BackboneLibrary, str]:
     """Library of a backbone, and the model's name in it."""
-    if name == BUILTIN:
-        return LIBRARIES[BUILTIN], ""
+    if name in (BUILTIN, BUILTIN_NETWORK):
+        return LIBRARIES[BUILTIN], BUILTIN_NETWORK
     if is_onnx_file(name):
         return LIBRARIES[ONNX], name
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.sources.table_rows import USUAL, TableColumns
-from training.options.backbone_libraries import BUILTIN, is_onnx_file
+from training.options.backbone_libraries import BUILTIN, BUILTIN_NETWORK, is_onnx_file
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
 
@@ -348,7 +348,11 @@ class TrainConfig:
                 f"--backbone {self.backbone} cannot be fine-tuned, as an ONNX file is run as it is: leave --finetune "
                 "out, or name a model of torchvision, timm or open_clip"
             )
-        if self.backbone == BUILTIN and self.finetuning.trains and self.finetuning.batch_norm == "train":
+        if (
+            self.backbone in (BUILTIN, BUILTIN_NETWORK)
+            and self.finetuning.trains
+            and self.finetuning.batch_norm == "train"
+        ):
             raise InputError(
                 "--batch-norm train: --backbone builtin has no batch norm, it is folded into the convolutions"
             )

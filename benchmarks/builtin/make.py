@@ -1,0 +1,160 @@
+"""The built-in model, made from the public weights of EfficientNet-Lite2, without labels.
+
+Its images are the training halves of the clothes and groceries of RETRIEVAL_SHARED. The output `semantic` is PCA of
+the network's features, each direction divided by its variance^0.25; `copy` is the copy head of `retrieval train
+--copy-head`. The network stays as it is, in int8.
+
+    python -m benchmarks.builtin.make --out bench/builtin
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.common.record import ending_in_words, find_photos, print_machine, shared_folder, write_record
+from benchmarks.noise.splits import list_split
+from export.exports import EmbeddingModel, export_again, read_check_images
+from export.public import ExportConfig
+from export.to_onnx import export_model
+from index.arrays import Floats
+from index.images.preprocess import PreprocessConfig
+from index.model.contract import ModelContract
+from index.threads import usable_cores
+from training.backbone.backbones import Backbone, with_features
+from training.backbone.builtin_models import FEATURES, EfficientNetLite2
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.graphs import compute_by_graph, keep_graph
+from training.backbone.timm_models import build_module
+from training.data.datasets import Record
+from training.data.transforms import edited_views
+from training.head.copy_head import STEPS, CopyHead, fit_copy_head
+from training.head.untrained import fit_untrained
+from training.network.convolutions import fold_norm
+from training.run.copy_stage import choose_threshold
+
+NAME = "efficientnet_lite2"
+TAUGHT_BY = ("clothing-disjoint", "groceries-disjoint")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of builtin.onnx and the record")
+    add("--cache", type=Path, help="folder of features and unpacked images (default OUT/cache)")
+    add("--side", type=int, default=225, help="pixels a side (default: 225); 32 n + 1, as training padded")
+    add("--dim", type=int, default=256, help="width of `semantic` (default: 256)")
+    add("--copy-dim", type=int, default=128, help="width of `copy` (default: 128)")
+    add("--views", type=int, default=8, help="of an image: itself and edited copies (default: 8)")
+    add("--steps", type=int, default=STEPS, help=f"of the copy head's training (default: {STEPS})")
+    add("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    print_machine([options.seed])
+    with ending_in_words("builtin.make"):
+        run(options)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Extract features, fit both heads, write the model."""
+    cache = options.cache or options.out / "cache"
+    extractor = make_extractor(options.side, cache=cache)
+    records = list_images(cache)
+    rows, views = extract_views([record.path for record in records], extractor, views=options.views, cache=cache)
+    semantic = fit_untrained("pca-half-whitened", views[:, 0], embedding_dim=options.dim)
+    clothes = np.array([records[row].path.is_relative_to(find_photos()) for row in rows])
+    copy, threshold = teach_copies(views, clothes, options)
+    contract = ModelContract(
+        backbone=NAME, method="pca-half-whitened", embedding_dim=options.dim, preprocess=extractor.preprocess,
+        view="whole", pooling="layers", copy_dim=options.copy_dim, copy_threshold=threshold,
+    )  # fmt: skip
+    model = EmbeddingModel(extractor.backbone, semantic, extractor.preprocess, others=[copy])
+    export_model(
+        model, contract=contract, out=options.out / "float32.onnx",
+        check_images=read_check_images([record.path for record in records], extractor.preprocess),
+    )  # fmt: skip
+    table = options.out / "images.csv"
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([("path", "label"), *((record.path, record.label) for record in records)])
+    report = export_again(
+        options.out / "float32.onnx", options.out / "builtin.onnx", ExportConfig(precision="int8", images=table),
+        progress=partial(_tell, "measured"),
+    )  # fmt: skip
+    write_record(options.out / "builtin.json", settings=vars(options), results=report.to_json())
+
+
+def make_extractor(side: int, *, cache: Path) -> Extractor:
+    """Features of the whole image, pooled from several layers, by ONNX Runtime."""
+    preprocess = PreprocessConfig(resize=side, crop=side, mean=(0.5,) * 3, std=(0.5,) * 3)
+    network = Backbone(NAME, fold_network(), FEATURES)
+    backbone = with_features(network, view="whole", pooling="layers", side=side)
+    extractor = Extractor(backbone, preprocess, device=torch.device("cpu"), precision="float32")
+    return compute_by_graph(extractor, "onnxruntime", keep_graph(extractor, cache=cache))
+
+
+def extract_views(paths: list[Path], extractor: Extractor, *, views: int, cache: Path) -> tuple[list[int], Floats]:
+    """(N,) rows of the different images, and (N, V, F) features of them and of their edited copies."""
+    store = open_store(cache, extractor, views=views, draw=edited_views)
+    extracted = extract_features(
+        paths, store=store, extractor=extractor, views=views, workers=usable_cores(), draw=edited_views,
+        progress=partial(_tell, "images"),
+    )  # fmt: skip
+    first = dict(zip(reversed(extracted.hashes), reversed(extracted.rows.tolist()), strict=True))
+    return list(first.values()), store.load(list(first))
+
+
+def teach_copies(views: Floats, clothes: np.ndarray, options: argparse.Namespace) -> tuple[CopyHead, float]:
+    """Copy head, and its threshold: of pairs of held-out clothes from it on, at most one in a hundred is wrong.
+
+    A pair is right where one is the other's edited copy. Every tenth image is held out.
+    """
+    held = np.arange(len(views)) % 10 == 0
+    head = fit_copy_head(
+        views[~held], np.arange(len(views))[~held], copy_dim=options.copy_dim, seed=options.seed, steps=options.steps,
+        progress=partial(_tell, "steps"),
+    )  # fmt: skip
+    rows = torch.from_numpy(views[held & clothes])
+    with torch.inference_mode():
+        embedded = torch.stack([head(rows[:, view]) for view in range(rows.shape[1])]).numpy()
+    right = (embedded[0] * embedded[1:]).sum(axis=2).ravel()
+    others = embedded[0] @ embedded[0].T
+    wrong = others[np.triu_indices(len(others), k=1)]
+    # Of n images with a copy each, n pairs are right; here each has V - 1 copies.
+    threshold = choose_threshold(right, np.repeat(wrong, rows.shape[1] - 1))
+    return head, threshold
+
+
+@torch.no_grad()
+def fold_network() -> EfficientNetLite2:
+    """The network with the weights of RETRIEVAL_SHARED, batch norm folded into the convolutions."""
+    weights = shared_folder() / "weights" / "efficientnet_lite2_imagenet.safetensors"
+    source = build_module("tf_efficientnet_lite2", str(weights), seed=0)[0].eval()
+    network = EfficientNetLite2().eval().requires_grad_(False)
+    convolutions, norms, own = (
+        [layer for layer in module.modules() if isinstance(layer, kind)]
+        for module, kind in ((source, torch.nn.Conv2d), (source, torch.nn.BatchNorm2d), (network, torch.nn.Conv2d))
+    )
+    for convolution, norm, folded in zip(convolutions, norms, own, strict=True):
+        weight, bias = fold_norm(convolution.weight, convolution.bias, norm)
+        folded.weight.copy_(weight)
+        folded.bias.copy_(bias)
+    return network
+
+
+def list_images(cache: Path) -> list[Record]:
+    """Photos that take part, with their labels: the training halves."""
+    return [record for name in TAUGHT_BY for record in list_split(name, work=cache).train]
+
+
+def _tell(what: str, done: int, total: int) -> None:
+    end = "\n" if done == total else "\r"
+    print(f"{what} {done:,} of {total:,}", end=end, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
