@@ -32,14 +32,10 @@ def build_module(_: str, weights: str, *, seed: int, side: int | None = None) ->
     if weights == "pretrained":
         stored = _read_from_graph()
         if wrong := sorted(stored.keys() ^ module.state_dict().keys()):
-            raise ModelFileError(
-                str(find_builtin()), f"it has not the weights of its network: {wrong[0]} and {len(wrong) - 1} more"
-            )
+            raise ModelFileError(str(find_builtin()), f"it has not the weights of its network, first {wrong[0]}")
         module.load_state_dict(stored)
     elif weights != "none":
-        load_weights(
-            module, read_weights(Path(weights)), path=Path(weights), of="the built-in efficientnet_lite2", dropped=()
-        )
+        load_weights(module, read_weights(Path(weights)), path=Path(weights), of="the builtin efficientnet_lite2")
     return module, FEATURES
 
 

@@ -1,7 +1,8 @@
 """Backbone libraries and their preprocessing; nothing here imports torch at first.
 
-A backbone's name is `library:model`, a torchvision model's name alone, or `builtin` (`efficientnet_lite2`). A new library is one entry here
-and one module in `training/backbone` with the functions `build_module` and `describe_input`, as in `timm_models`.
+A backbone's name is `library:model`, a torchvision model's name alone, or `builtin` (`efficientnet_lite2`). A new
+library is one entry here and one module in `training/backbone` with the functions `build_module` and `describe_input`,
+as in `timm_models`.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
 def test_a_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     told = tell(capsys, "builtin")
     assert told["model"] == str(find_builtin())
-    assert (told["precision"], told["embedding_dim"], told["copy_dim"]) == ("float16", 128, 64)
+    assert (told["precision"], told["embedding_dim"], told["copy_dim"]) == ("int8", 256, 128)
 
 
 def test_every_runtime_is_measured_and_one_chosen(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
