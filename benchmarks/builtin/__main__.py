@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import io
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import imagehash
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageEnhance
@@ -41,8 +41,7 @@ from training.data.transforms import Edit, mirror
 SEARCHED = ("cars", "groceries-disjoint", "clothing-disjoint", "tiny-imagenet")
 _BATCH, _TIMED, _READ_SIDE = 16, 400, 512  # images; pixels, above which files are read at less than their size
 _RIVAL = "MobileNetV2, 1280-d"
-_HASHES = {"pHash": imagehash.phash, "dHash": imagehash.dhash, "wHash": imagehash.whash}
-_PHASH_BITS = 8  # of 64 in which copies may differ
+_PHASH, _PHASH_BITS = "pHash", 8  # of 64 in which copies may differ
 
 
 def cut_to(area: float) -> Edit:
@@ -94,10 +93,21 @@ Vectors = dict[str, Floats]
 """(N, D) unit rows by the name of what made them; hashes are rows of 64 signs, scaled."""
 
 
+def find_hashes() -> dict[str, Callable[[Image.Image], Any]]:
+    """Those of imagehash, where it is installed."""
+    try:
+        import imagehash
+    except ImportError:
+        print("imagehash is not installed, and left out; pip install '.[benchmarks]'", file=sys.stderr)
+        return {}
+    return {_PHASH: imagehash.phash, "dHash": imagehash.dhash, "wHash": imagehash.whash}
+
+
 class Reader:
     """Makes the vectors of images by every model, MobileNetV2 and every hash."""
 
     def __init__(self, models: Mapping[str, Path], *, weights: Path | str, cache: Path) -> None:
+        self.hashes = find_hashes()
         self.models = {name: Embedder(path).giving(SEMANTIC, COPY) for name, path in models.items()}
         backbone = load_backbone("mobilenet_v2", str(weights))
         rival = Extractor(
@@ -113,7 +123,7 @@ class Reader:
             number, record = numbered
             image = read_image(record.path, target_side=_READ_SIDE)
             image = image if edit is None else edit(image, np.random.default_rng(number))
-            signs = [make(image).hash.ravel() for make in _HASHES.values()] if hashes else []
+            signs = [make(image).hash.ravel() for make in self.hashes.values()] if hashes else []
             return [preprocess_image(image, size) for size in sizes], signs
 
         found: dict[str, list[np.ndarray]] = {}
@@ -133,9 +143,16 @@ class Reader:
             semantic, copy = np.split(model.embed_batch(images), [model.contract.embedding_dim], axis=1)
             found |= {f"{name}, semantic": semantic, f"{name}, copy": copy}
         found[_RIVAL] = normalise_rows(np.asarray(self._rival.extract(rival), dtype=np.float32))
-        for name, bits in zip(_HASHES, zip(*(signs for _, signs in seen), strict=True), strict=False):
+        for name, bits in zip(self.hashes, zip(*(signs for _, signs in seen), strict=True), strict=False):
             found[name] = (2 * np.stack(bits).astype(np.float32) - 1) / 8
         return found
+
+
+def _some(split: SplitRecords, limit: int | None) -> SplitRecords:
+    """The split with at most so many searched images, evenly taken."""
+    step = 1 if limit is None else -(-len(split.test) // limit)
+    gallery = None if split.is_gallery is None else split.is_gallery[::step]
+    return SplitRecords(split.train, split.test[::step], gallery, split.ks)
 
 
 def recall_at_1(vectors: Floats, split: SplitRecords) -> float:
@@ -196,6 +213,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--cache", type=Path, help="folder of unpacked images (default OUT/cache)")
     add("--queries", type=int, default=1000, help="photos that are edited")
     add("--photos", type=int, default=14_000, help="others among which they are looked for, as far as there are")
+    add("--limit", type=int, help="photos of each dataset (default: all)")
     add("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     print_machine([options.seed])
@@ -206,7 +224,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and report."""
     cache = options.cache or options.out / "cache"
-    splits = {name: list_split(name, work=cache) for name in SEARCHED}
+    splits = {name: _some(list_split(name, work=cache), options.limit) for name in SEARCHED}
     models = {"built-in": find_builtin(), **{path.stem: path for path in options.model}}
     reader = Reader(models, weights=find_weights(options.weights), cache=cache)
     seconds = {name: time_image(model, splits["clothing-disjoint"].test[:_TIMED])
@@ -226,7 +244,8 @@ def run(options: argparse.Namespace) -> None:
         first[edit] = {name: find_first(rows @ gallery[name].T) for name, rows in edited.items()}
 
     limits = {f"{name}, copy": model.contract.copy_threshold for name, model in reader.models.items()}
-    limits["pHash"] = 1 - 2 * _PHASH_BITS / 64
+    if _PHASH in reader.hashes:
+        limits[_PHASH] = 1 - 2 * _PHASH_BITS / 64
     pairs = {name: call_pairs(reader.read, splits[name].test, limits) for name in SEARCHED[1:3]}
     results = {"seconds": seconds, "recall": recalls, "found first": first, "pairs": pairs,
                "bytes": {name: path.stat().st_size for name, path in models.items()}}  # fmt: skip
