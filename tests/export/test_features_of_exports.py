@@ -61,7 +61,7 @@ def check_features(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "view", "pooling", "width"),
-    [(BACKBONE, "whole", "gem", 512), ("resnet18", "crop", "layers", 512 + 512 + 256)],
+    [(BACKBONE, "whole", "gem", 512), (BACKBONE, "crop", "layers", 512 + 256 + 128)],
 )
 def test_every_view_and_pooling_gives_the_features_that_training_sees(
     backbone: str, view: str, pooling: str, width: int, pictures: Path, tmp_path: Path
@@ -85,10 +85,10 @@ def test_every_family_gives_the_features_that_training_sees(
 ) -> None:
     if "patch14" in name:  # two of its twelve blocks, which are alike
         monkeypatch.setattr("timm.create_model", partial(timm.create_model, depth=2))
-    if name == "mobilenet_v3_small":  # four of its eleven blocks: squeeze-and-excite, hard-swish
+    if name == "mobilenet_v3_small":  # one of its eleven blocks: squeeze-and-excite, hard-swish
         make = MobileNetV3.__init__
         monkeypatch.setattr(
-            MobileNetV3, "__init__", lambda net, blocks, *rest, **more: make(net, blocks[:4], *rest, **more)
+            MobileNetV3, "__init__", lambda net, blocks, *rest, **more: make(net, blocks[:1], *rest, **more)
         )
     side = 56 if "patch14" in name else CROP
     report = export_untrained(tmp_path / "m.onnx", ExportConfig(name, "none", crop=side))

@@ -40,7 +40,7 @@ from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 from training.run.train import train
 
-BACKBONE = "mobilenet_v3_small"
+BACKBONE = "timm:test_resnet"
 
 
 def network_config(**changes: Any) -> TrainConfig:
@@ -125,7 +125,7 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
     report = json.loads((network_run / "report.json").read_text())
     network = report["finetuning"]
     assert network["method"] == report["method"] == "proxy-anchor"
-    assert (network["blocks"], network["of_blocks"]) == (3, 14)
+    assert (network["blocks"], network["of_blocks"]) == (3, 7)
     assert (network["held_out"], network["trained_on"]) == ({"unseen": 0, "seen": 4}, 44)
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert {"average", "last", network["weights"]} <= set(network["tried"])
@@ -316,7 +316,7 @@ def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"finetune": "last-15"}, "last-15: --backbone mobilenet_v3_small has 14 blocks"),
+        ({"finetune": "last-15"}, "last-15: --backbone timm:test_resnet has"),
         (
             {"backbone": "vit_b_32", "resize": 224, "crop": 224, "image_size": 160},
             "vit_b_32 cannot take images of --image-size 160 pixels",
