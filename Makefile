@@ -32,7 +32,6 @@ test-all: test test-rest
 # In another order every time, which SEED=… repeats; by four, as servers and browsers are waited for.
 test-rest: $(STAMP)
 	DEEP=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --shuffle $(SEED) -m "(slow or deep) and not gpu and not cluster"
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 30 --seed $(SEED)
 
 test-cluster: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster

@@ -34,7 +34,6 @@ KINDS = {
     "ivf": (32, "ivf", "", r"IVF\d+,SQ8"),
     "pq": (32, "pq", "290 kB", r"IVF\d+,PQ8\D*"),
     "reduced hnsw": (160, "hnsw", "", r"PCA32,HNSW\d+,SQ8"),
-    "reduced ivf": (160, "ivf", "", r"PCA32,IVF\d+,SQ8"),
 }
 FAST = ("flat", "hnsw", "ivf")
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -142,7 +141,7 @@ def test_fresh_queries_meet_the_target(built: Built, later: bool) -> None:
 
 # The second makes the index answer where a scan would be sooner, as among millions.
 @pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
-@pytest.mark.parametrize("share", [0.9, slow(0.5), 0.05, slow(0.005), 0.0005])
+@pytest.mark.parametrize("share", [0.9, 0.05, slow(0.005), 0.0005])
 def test_random_filters_meet_the_target(built: Built, share: float, described: dict[str, Any]) -> None:
     mask = random_mask(share, len(built.ids))
     search = built.open(**described)
@@ -161,7 +160,7 @@ def test_random_filters_meet_the_target(built: Built, share: float, described: d
 @pytest.mark.parametrize("keeps", ["its own cluster", "the farthest cluster", "the larger half of the clusters"])
 def test_filters_like_the_query_meet_the_target(built: Built, keeps: str, described: dict[str, Any]) -> None:
     search, recalls, unfiltered = built.open(**described), [], []
-    for cluster in range(tries(3, deep=12)):
+    for cluster in range(tries(3, deep=6)):
         rows = np.flatnonzero(built.query_clusters == cluster)
         members = [built.clusters == other for other in range(40)]
         means = [built.exact[rows][:, of].mean() if of.any() else 1 for of in members]

@@ -25,10 +25,12 @@ from training.run.train import train
 EXACT, ROUNDED = 1e-12, 1e-5
 """Of weights of about 1: in float64, and of a whole run in float32, whose sums have another order."""
 OPTIONS: dict[str, Any] = {
+    "backbone": "timm:test_resnet", "weights": "none", "resize": 40, "crop": 32, "image_size": 32,
     "embedding_dim": 8, "holdout": False, "head_steps": 5, "finetune": "last-3", "epochs": 3,
     "batch_size": 16, "eval_every": 1,
 }  # fmt: skip
 FLAGS = [
+    *("--backbone", "timm:test_resnet", "--weights", "none", "--resize", "40", "--crop", "32", "--image-size", "32"),
     *("--precision", "float32", "--workers", "1", "--embedding-dim", "8", "--no-holdout", "--head-steps", "5"),
     *("--finetune", "last-3", "--epochs", "3", "--batch-size", "16", "--eval-every", "1"),
 ]
