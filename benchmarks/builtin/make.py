@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.common.record import ending_in_words, find_photos, print_machine, shared_folder, write_record
+from benchmarks.common.record import ending_in_words, find_photos, find_weights, print_machine, write_record
 from benchmarks.noise.splits import list_split
 from export.exports import EmbeddingModel, export_again, read_check_images
 from export.public import ExportConfig
@@ -27,19 +27,19 @@ from index.arrays import Floats
 from index.images.preprocess import PreprocessConfig
 from index.model.contract import ModelContract
 from index.threads import usable_cores
-from training.backbone.backbones import Backbone, with_features
+from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.builtin_models import FEATURES, EfficientNetLite2
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import compute_by_graph, keep_graph
-from training.backbone.timm_models import build_module
 from training.data.datasets import Record
 from training.data.transforms import edited_views
 from training.head.copy_head import STEPS, CopyHead, fit_copy_head
 from training.head.untrained import fit_untrained
 from training.network.convolutions import fold_norm
+from training.options.backbone_libraries import BUILTIN_NETWORK
 from training.run.copy_stage import choose_threshold
 
-NAME = "efficientnet_lite2"
+NAME, _SOURCE = BUILTIN_NETWORK, "timm:tf_efficientnet_lite2"
 TAUGHT_BY = ("clothing-disjoint", "groceries-disjoint")
 
 
@@ -109,31 +109,32 @@ def extract_views(paths: list[Path], extractor: Extractor, *, views: int, cache:
 
 
 def teach_copies(views: Floats, clothes: np.ndarray, options: argparse.Namespace) -> tuple[CopyHead, float]:
-    """Copy head, and its threshold: of pairs of held-out clothes from it on, at most one in a hundred is wrong.
+    """Copy head, and its threshold: from it on, at most one in a hundred pairs of clothes is wrong.
 
-    A pair is right where one is the other's edited copy. Every tenth image is held out.
+    The pairs are those of a gallery of these clothes with an edited copy of each: right ones are a photo and its copy.
+    Every tenth image is held out of the training and stands for all. The most alike pair of different photos is left
+    out, as a single one would decide.
     """
     held = np.arange(len(views)) % 10 == 0
     head = fit_copy_head(
         views[~held], np.arange(len(views))[~held], copy_dim=options.copy_dim, seed=options.seed, steps=options.steps,
         progress=partial(_tell, "steps"),
     )  # fmt: skip
-    rows = torch.from_numpy(views[held & clothes])
     with torch.inference_mode():
-        embedded = torch.stack([head(rows[:, view]) for view in range(rows.shape[1])]).numpy()
-    right = (embedded[0] * embedded[1:]).sum(axis=2).ravel()
-    others = embedded[0] @ embedded[0].T
-    wrong = others[np.triu_indices(len(others), k=1)]
-    # Of n images with a copy each, n pairs are right; here each has V - 1 copies.
-    threshold = choose_threshold(right, np.repeat(wrong, rows.shape[1] - 1))
+        every = head(torch.from_numpy(views[clothes, 0])).numpy()  # (N, D)
+        asked = [head(torch.from_numpy(views[held & clothes, view])).numpy() for view in range(views.shape[1])]
+    right = np.concatenate([(asked[0] * copies).sum(axis=1) for copies in asked[1:]])
+    wrong = asked[0] @ every.T
+    wrong[np.arange(len(wrong)), np.flatnonzero(held[clothes])] = -1
+    # Here are V - 1 copies of an image, in the gallery one; and each pair of photos twice, in the gallery once.
+    threshold = choose_threshold(np.repeat(right, 2), np.repeat(np.sort(wrong, axis=None)[:-1], views.shape[1] - 1))
     return head, threshold
 
 
 @torch.no_grad()
 def fold_network() -> EfficientNetLite2:
     """The network with the weights of RETRIEVAL_SHARED, batch norm folded into the convolutions."""
-    weights = shared_folder() / "weights" / "efficientnet_lite2_imagenet.safetensors"
-    source = build_module("tf_efficientnet_lite2", str(weights), seed=0)[0].eval()
+    source = load_backbone(_SOURCE, str(find_weights(backbone=_SOURCE))).module
     network = EfficientNetLite2().eval().requires_grad_(False)
     convolutions, norms, own = (
         [layer for layer in module.modules() if isinstance(layer, kind)]
