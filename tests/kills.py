@@ -36,6 +36,7 @@ import click
 
 from index.catalog.reader import read_catalog
 from index.catalog.rows import CatalogRow
+from index.duplicates.duplicate_config import LIMITS_SETTING
 from index.durable import is_temporary
 from index.errors import RetrievalError
 from index.faiss_library import import_faiss
@@ -248,7 +249,7 @@ def read_state(gallery: Path) -> State | None:
         rows = [replace(row, source=order[row.source]) for row in catalog.rows()]
         settings = {
             name: catalog.setting(name)
-            for name in ("dedup", "min_similarity", "max_hash_distance", "labels", INDEX_SETTING)
+            for name in ("dedup", "min_similarity", "max_hash_distance", LIMITS_SETTING, "labels", INDEX_SETTING)
         }
     described = opened.manifest.index
     return State(

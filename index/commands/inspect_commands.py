@@ -284,7 +284,7 @@ def _describe_settings(settings: Mapping[str, Any]) -> list[str]:
     dedup, labels = settings["dedup"], settings["labels"]
     limits = ""
     if dedup == "near":
-        limits = f": similarity from {settings['min_similarity']}, hashes differ in at most "
+        limits = f": similarity from {settings['min_similarity']:g}, hashes differ in at most "
         limits += f"{settings['max_hash_distance']} bits"
     lines = [f"near-duplicates left out: {'none' if dedup == 'off' else dedup}{limits}"]
     return lines if labels is None else [*lines, f"labels from {printable_path(labels)}"]

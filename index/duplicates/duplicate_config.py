@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from index.config_fields import check_fields, option
 
 HASH_BITS = 64
+LIMITS_SETTING = "duplicate_limits"  # of a catalogue: the settled config of the last comparison
 MIN_SIMILARITY, MAX_HASH_DISTANCE = 0.92, 6
 
 
@@ -30,13 +31,13 @@ MIN_SIMILARITY, MAX_HASH_DISTANCE = 0.92, 6
 class DuplicateConfig:
     """Near-duplicates: thresholds of vectors and of perceptual hashes.
 
-    A model with a copy-detection output brings its own threshold for these vectors. Hashes may then differ in all bits,
-    as those of cropped or mirrored images do.
+    A model with a copy-detection output brings its own threshold for these vectors, which a gallery of alike images
+    raises. Hashes may then differ in all bits, as those of cropped or mirrored images do.
     """
 
     min_similarity: float | None = option(
         None, f"Least cosine similarity of near-duplicates.  [default: {MIN_SIMILARITY}; the model's copy threshold "
-        "where it has one]", above=0, at_most=1,
+        "where it has one, raised if the gallery's images are alike]", above=0, at_most=1,
     )  # fmt: skip
     max_hash_distance: int | None = option(
         None, f"Most bits, of {HASH_BITS}, in which perceptual hashes of near-duplicates differ.  [default: "

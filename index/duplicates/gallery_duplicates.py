@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from index.duplicates.duplicate_config import DuplicateConfig
-from index.duplicates.near_duplicates import PAIRS_AT_ONCE, KeptImages, ReadVectors, measure_pairs
+from index.catalog.reader import Catalog
+from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
+from index.duplicates.near_duplicates import PAIRS_AT_ONCE, KeptImages, ReadVectors, measure_pairs, raise_threshold
 from index.errors import GalleryDamagedError
 from index.images.preprocess import hamming_distances
 from index.progress import Progress, no_progress
@@ -47,6 +49,21 @@ class Duplicate:
     similarity: float | None
     hash_distance: int | None
     same_bytes: bool
+
+
+def settle_limits(
+    config: DuplicateConfig, *, copy_threshold: float | None, catalog: Catalog, read: ReadVectors
+) -> DuplicateConfig:
+    """The config with defaults filled in, the model's copy threshold raised for the catalogue's indexed images.
+
+    A threshold that the gallery's build raised never falls, so that a comparison that goes on finds nothing more.
+    """
+    if copy_threshold is not None and config.min_similarity is None:
+        raised = raise_threshold(copy_threshold, np.array(catalog.indexed_ids(), dtype=np.int64), read)
+        limits = catalog.setting(LIMITS_SETTING)
+        is_given = catalog.setting("min_similarity") != "null"
+        copy_threshold = raised if limits is None or is_given else max(raised, json.loads(limits)["min_similarity"])
+    return config.settle(copy_threshold)
 
 
 def find_gallery_duplicates(

@@ -5,7 +5,9 @@ So there are no chains: every image of a group is a near-duplicate of the group'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,39 @@ PAIRS_AT_ONCE = 1024  # whose vectors are in memory: 40 MB with those of 1,280 n
 _BLOCK_ROWS = 1024  # images looked up at once, at most `_TILE_PLACES`
 _TILE_ROWS, _TILE_PLACES = 64, 8192  # hashes compared at once: long rows, in the processor's cache
 _SLACK = 1e-4  # of a cosine of float32, which is measured again
+_SAMPLED = 4096  # images whose pairs are counted: 64 MB
+_RING = 1.25  # outer by inner distance
+_FEWEST_PAIRS = 30
+_WRONG_PAIRS = 0.02  # an image
+_MOST_RAISED = 2.5  # times nearer than the model's threshold
+
+
+def raise_threshold(threshold: float, ids: Ids, read: ReadVectors) -> float:
+    """Copy threshold for a gallery of (n,) int64 ids: the model's, or a higher one where different images are alike.
+
+    Pairs of different images grow as a power of the distance (1 - cosine) within which they lie, the correlation
+    dimension (Grassberger and Procaccia 1983). Two rings of pairs around the threshold give the power, and so the wrong
+    pairs within any distance. The rings hold copies too, fewer of all pairs the farther out; but where all images are
+    alike, pairs grow no further there. So rings from once and from twice the threshold's distance on are measured, and
+    those that raise it less decide.
+    """
+    ids = np.unique(ids)
+    sample = np.sort(np.random.default_rng(0).choice(ids, min(len(ids), _SAMPLED), replace=False))
+    vectors = np.unique(read(sample), axis=0)  # sorted, without equal images
+    similar = vectors @ vectors.T
+    np.fill_diagonal(similar, -np.inf)
+    limit, distances = 1 - threshold, []
+    for first in (limit, 2 * limit):
+        edges = 1 - first * _RING ** np.arange(3)
+        inner, outer = (np.count_nonzero((similar < high) & (similar >= low)) / 2 for high, low in pairwise(edges))
+        if inner < _FEWEST_PAIRS:
+            return threshold
+        if outer > inner:  # else most pairs lie nearer, or are copies
+            power = math.log(outer / inner) / math.log(_RING)
+            within = inner / (outer / inner - 1) / len(vectors) * len(ids) / len(sample)  # pairs an image
+            distances.append(first * (_WRONG_PAIRS / within) ** (1 / power))
+    nearer = max(limit / _MOST_RAISED, min(limit, max(distances, default=limit)))
+    return max(threshold, round(float(1 - nearer), 4))
 
 
 class KeptImages:

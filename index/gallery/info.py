@@ -6,13 +6,13 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from index.catalog.reader import Catalog, opened, read_catalog
-from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.duplicate_config import LIMITS_SETTING
 from index.errors import GalleryError
 from index.model.contract import find_contract
 from index.outputs import SEMANTIC
@@ -147,11 +147,9 @@ def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, An
 
 def _describe_settings(catalog: Catalog) -> dict[str, Any]:
     dedup, labels = catalog.setting("dedup"), catalog.setting("labels")
-    names = [field.name for field in fields(DuplicateConfig)]
-    given = {name: value for name in names if (value := catalog.setting(name)) is not None}
     return {
         "dedup": dedup or "off",
-        **{name: json.loads(value) for name, value in given.items()},
+        **json.loads(catalog.setting(LIMITS_SETTING) or "{}"),
         "labels": None if labels is None else valid_text(json.loads(labels)),
     }
 

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.writer import CatalogWriter, write_catalog
-from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
 from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
 from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
@@ -80,13 +80,12 @@ def build_gallery(
     labels = None if labels_file is None else AssignedLabels(labels_file)
     backend = backend or usual_runtime_in(gallery)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend)
-    threshold = embedder.contract.copy_threshold if embedder.contract.copy_dim else None
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
         **{
             name: json.dumps(value) if dedup == "near" else None
-            for name, value in asdict((duplicates or DuplicateConfig()).settle(threshold)).items()
+            for name, value in asdict(duplicates or DuplicateConfig()).items()
         },
     }
     is_new = not gallery.exists()
@@ -96,6 +95,7 @@ def build_gallery(
         repeats = {name: settings[name] for name in settings if name != "labels"}
         if {name: catalog.setting(name) for name in repeats} != repeats:
             catalog.release_all_duplicates()
+            catalog.set({LIMITS_SETTING: None})
         trust = Trust.SHARDS if catalog.setting("labels") == settings["labels"] else Trust.NONE
         catalog.set(settings)
         catalog.set({STORE_SETTING: _choose_store(catalog, store, work=work)})

@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import fields
+from dataclasses import asdict, fields
+from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 
@@ -16,7 +17,8 @@ from index.arrays import Ids
 from index.catalog.reader import Fingerprints, read_catalog
 from index.catalog.rows import CatalogRow
 from index.catalog.writer import CatalogWriter
-from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
+from index.duplicates.gallery_duplicates import settle_limits
 from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
 from index.embedding.engine import in_checkpoints
@@ -173,13 +175,15 @@ def _near_duplicates(
     work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids], progress: Progress
 ) -> list[tuple[int, int]]:
     """(row, kept image) of near-duplicates of earlier images; the first array of the order is kept whole."""
-    config = DuplicateConfig(
-        **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
-    )
-    widths = work.embedder.contract.widths
-    output = COPY if COPY in widths else SEMANTIC
+    given = {field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
+    contract = work.embedder.contract
+    output = COPY if COPY in contract.widths else SEMANTIC
     files = [*hold_vectors(work.base, output), *work.vector_files(catalog)[output]]
-    kept_images = KeptImages(lambda ids: gather_rows(ids, files, embedding_dim=widths[output]), config)
+    read = partial(gather_rows, files=files, embedding_dim=contract.widths[output])
+    threshold = contract.copy_threshold if output == COPY else None
+    config = settle_limits(DuplicateConfig(**given), copy_threshold=threshold, catalog=catalog, read=read)
+    catalog.set({LIMITS_SETTING: json.dumps(asdict(config))})
+    kept_images = KeptImages(read, config)
     kept, stream = order[0], np.concatenate(order[1:])
     kept_images.hold(kept, found.hashes[np.searchsorted(found.ids, kept)])
     pairs: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""KeptImages against a plain loop."""
+"""KeptImages against a plain loop; copy thresholds of galleries with and without alike images."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.arrays import Ids, Vectors
+from index.arrays import Ids, Vectors, normalise_rows
 from index.duplicates import near_duplicates
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.duplicates.near_duplicates import KeptImages, ReadVectors
+from index.duplicates.near_duplicates import KeptImages, ReadVectors, raise_threshold
 from index.errors import InputError
 from tests.deep import tries
 
@@ -130,3 +130,72 @@ def test_limits_out_of_range_are_named(values: dict[str, float]) -> None:
     flag = next(iter(values)).replace("_", "-")
     with pytest.raises(InputError, match=f"--{flag} must be"):
         DuplicateConfig(**values)
+
+
+THRESHOLD = 0.85
+
+
+def draw(count: int, *, dim: int) -> Vectors:
+    """Different images: the fewer dimensions, the more of them are alike; none with 20, as on photos of clothes."""
+    return normalise_rows(np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32))
+
+
+def edit(vectors: Vectors, *, up_to: float, seed: int = 2) -> Vectors:
+    """A copy of every image at a distance (1 - cosine) up to about this one."""
+    random, (count, dim) = np.random.default_rng(seed), vectors.shape
+    noise = random.normal(size=(count, dim)) * np.sqrt(2 * up_to * random.random((count, 1)) / dim)
+    return normalise_rows((vectors + noise).astype(np.float32))
+
+
+def raise_for(vectors: Vectors) -> float:
+    return raise_threshold(THRESHOLD, np.arange(len(vectors)), lambda ids: vectors[ids])
+
+
+@pytest.mark.parametrize("shared", [0, 2])
+def test_alike_images_raise_the_threshold_and_lose_few_of_their_copies(shared: float) -> None:
+    """Some of them, or all: what they share lets all lie within twice the threshold's distance."""
+    alike = draw(1000, dim=9)
+    alike[:, 0] += shared
+    alike = normalise_rows(alike)
+    copies = edit(alike[:300], up_to=0.03)
+    raised = raise_for(np.concatenate([alike, copies]))
+    pairs = (alike @ alike.T)[np.triu_indices(1000, k=1)]
+    assert THRESHOLD < raised <= 1 - (1 - THRESHOLD) / 2.5 + 1e-4
+    assert (pairs >= raised).sum() < 0.3 * (pairs >= THRESHOLD).sum()
+    assert ((alike[:300] * copies).sum(axis=1) >= raised).mean() > 0.95
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_copies_of_unlike_images_leave_the_threshold_as_it_is(times: int) -> None:
+    """Also where many copies lie just below it."""
+    unlike = draw(1000, dim=20)
+    copies = [edit(unlike, up_to=0.5, seed=seed) for seed in range(times)]
+    assert raise_for(np.concatenate([unlike, *copies])) == THRESHOLD
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 8])
+def test_a_gallery_of_few_images_has_the_models_threshold(count: int) -> None:
+    assert raise_for(draw(count, dim=4)) == THRESHOLD
+
+
+def test_the_raised_threshold_depends_neither_on_order_nor_on_equal_images() -> None:
+    alike = draw(500, dim=8)
+    raised = raise_for(alike)
+    assert raise_for(alike[::-1]) == raised > THRESHOLD
+    shuffled = np.random.default_rng(3).permutation(500)
+    assert raise_threshold(THRESHOLD, shuffled, lambda ids: alike[ids]) == raised
+    assert raise_for(np.concatenate([alike, alike[:50]])) == pytest.approx(raised, abs=0.01)
+
+
+def test_a_sample_stands_for_a_large_gallery(monkeypatch: pytest.MonkeyPatch) -> None:
+    alike, read_ids = draw(3000, dim=11), list[Ids]()
+    raised = raise_for(alike)
+    monkeypatch.setattr(near_duplicates, "_SAMPLED", 1000)
+
+    def read(ids: Ids) -> Vectors:
+        read_ids.append(ids)
+        return alike[ids]
+
+    assert raise_threshold(THRESHOLD, np.arange(3000), read) == pytest.approx(raised, abs=0.01)
+    assert [len(ids) for ids in read_ids] == [1000]
+    assert np.all(np.diff(read_ids[0]) > 0)

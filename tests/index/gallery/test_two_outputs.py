@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from index.commands.inspect_commands import info
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
@@ -155,3 +156,36 @@ def test_near_duplicates_are_told_by_their_pictures_from_the_models_cosine_on(tm
     found = find_duplicate_groups(Gallery.open(tmp_path / "whole"))
     assert len(found.kept_for) == report.duplicate
     assert whole.indexed == report.indexed + report.duplicate
+
+
+def test_alike_images_raise_the_copy_threshold_of_their_gallery(tmp_path: Path) -> None:
+    model = write_two_output_model(tmp_path / "two.onnx", threshold=0.9)
+    (tmp_path / "images").mkdir()
+    for number in range(60):
+        draw_image((120, 90, 60), seed=number).save(tmp_path / "images" / f"{number}.png")
+    gallery = tmp_path / "gallery"
+
+    def settings() -> dict[str, object]:
+        found: dict[str, object] = json.loads("".join(run(info, gallery, "--json")))["settings"]
+        return found
+
+    build(tmp_path / "images", gallery, model)
+    listed = find_duplicate_groups(Gallery.open(gallery))
+    report = build(tmp_path / "images", gallery, model, dedup="near")
+    raised = settings()["min_similarity"]
+    assert 0.9 < raised < 1
+    assert listed.config == DuplicateConfig(raised, 64)
+    assert 0 < report.duplicate == len(listed.kept_for)
+    kept = Gallery.open(gallery).ids.tolist()
+    assert find_duplicate_groups(Gallery.open(gallery)).config.min_similarity >= raised
+
+    for number in range(60, 62):
+        draw_image((120, 90, 60), seed=number).save(tmp_path / "images" / f"{number}.png")
+    update_gallery(gallery, config=SMALL)
+    assert set(kept) <= set(Gallery.open(gallery).ids.tolist()), "a kept image stays kept"
+    assert settings()["min_similarity"] >= raised
+    assert "similarity from 0.96" in "".join(run(info, gallery))
+
+    given = build(tmp_path / "images", gallery, model, dedup="near", duplicates=DuplicateConfig(min_similarity=0.9))
+    assert settings()["min_similarity"] == 0.9
+    assert given.duplicate > report.duplicate
