@@ -1,7 +1,7 @@
 # make demo   set up, then the whole story offline, on photos that come with it
 # make test   set up, then ruff, mypy, import-linter, eslint and the tests
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
-# make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and 30 kills of a writer
+# make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and kills of a writer
 # make test-cluster   what talks to a real Milvus server, a Ray cluster and processes of torchrun, which it starts on loopback
 # make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
