@@ -1,12 +1,13 @@
-"""Page of the demo: its figures, likely label errors, and the results of edited and unseen photos."""
+"""Page of the demo: its findings, new photos with their nearest labelled photo at each stage, and edited photos."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
@@ -17,7 +18,7 @@ from index.sources.items import Place
 from retrieval_app.reports.standalone import draw_thumbnails, write_document
 
 _SIDE = 160  # pixels
-_SUSPECTS, _NEIGHBOURS = 12, 5
+_SHOWN = 10  # new photos
 QUERY, RIGHT, WRONG = "kept", "right", "wrong"  # frames
 
 
@@ -39,20 +40,30 @@ class Question:
 
 
 def write_demo_page(
-    out: Path, lines: Sequence[str], *, confidences: Path, gallery: Gallery, questions: Sequence[Question],
-    trained: Gallery,
+    out: Path, lines: Sequence[str], *, photos: Sequence[Path], answers: Mapping[str, Sequence[Hit]], gallery: Gallery,
+    edited: Sequence[Question],
 ) -> None:  # fmt: skip
-    """Write the page; `lines` are the findings, `confidences` is the run's confidences.csv."""
+    """Write the page.
+
+    Args:
+        lines: the findings.
+        photos: new ones, each in the folder of its kind.
+        answers: their nearest labelled photos by stage.
+        gallery: of the edited photos' originals.
+    """
+    right = np.array(
+        [[hit.label == photo.parent.name for hit, photo in zip(hits, photos, strict=True)] for hits in answers.values()]
+    )
+    gained, lost = (~right[0] & right[-1]).sum(), (right[0] & ~right[-1]).sum()
+    changed = np.flatnonzero((right != right[0]).any(axis=0))
+    shown = np.sort(np.random.default_rng(0).permutation(changed)[:_SHOWN])
     sections = [
         (
-            "Edited photos: three semantic results, then three copies",
-            [_tile_question(gallery, one) for one in questions],
+            f"New photos, each with its nearest labelled photo. From {' to '.join((*answers,)[::2])} {gained} got the "
+            f"right label and {lost} lost it; {len(shown)} of the {len(changed)} that changed:",
+            [_tile_stages(photos[number], {name: hits[number] for name, hits in answers.items()}) for number in shown],
         ),
-        ("The labels in which the training has the least confidence", [_tile_least_confident(confidences)]),
-        (
-            "Photos whose kinds training has not seen, and their neighbours",
-            [_tile_neighbours(trained, query) for query in trained.sample(6, seed=3)],
-        ),
+        ("Edited photos: three semantic results, then three copies", [_tile_question(gallery, one) for one in edited]),
     ]
     places = [tile.place for _, rows in sections for row in rows for tile in row]
     pictures, _ = draw_thumbnails(places, sides=[_SIDE] * len(places), progress=no_progress)
@@ -62,6 +73,18 @@ def write_demo_page(
         for title, rows in sections
     ]
     write_document(out, "demo.html", lines=lines, sections=drawn)
+
+
+def _tile_stages(photo: Path, hits: Mapping[str, Hit]) -> list[Tile]:
+    """A new photo with its nearest labelled photo at each stage, framed by its label."""
+    kind = photo.parent.name
+    return [
+        Tile(Place(photo, photo.name), f"new: {kind}", QUERY),
+        *(
+            Tile(Place(Path(hit.location), hit.path), f"{stage}: {hit.label}", RIGHT if hit.label == kind else WRONG)
+            for stage, hit in hits.items()
+        ),
+    ]
 
 
 def _tile_question(gallery: Gallery, question: Question) -> list[Tile]:
@@ -74,26 +97,3 @@ def _tile_question(gallery: Gallery, question: Question) -> list[Tile]:
             caption = f"{output}: {hit.label} {hit.score:.2f}"
             tiles.append(Tile(gallery.place(hit.id), caption, RIGHT if is_right else WRONG))
     return tiles
-
-
-def _tile_least_confident(confidences: Path) -> list[Tile]:
-    """The images with the lowest confidence in their label; of ties the more confident suggestion first."""
-    with confidences.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        rows = list(csv.DictReader(file))
-    rows.sort(key=lambda row: (float(row["confidence"]), -float(row["suggestion_confidence_1"])))
-    return [
-        Tile(Place(Path(row["path"]), row["path"]), f"{row['label']}, more like {row['suggestion_1']}", WRONG)
-        for row in rows[:_SUSPECTS]
-    ]
-
-
-def _tile_neighbours(gallery: Gallery, query: CatalogRow) -> list[Tile]:
-    """A member and its nearest neighbours, framed by whether the labels agree."""
-    hits = gallery.search(gallery.vector(query.id), k=_NEIGHBOURS, exclude_id=query.id)
-    return [
-        Tile(gallery.place(query.id), f"query: {query.label}", QUERY),
-        *(
-            Tile(gallery.place(hit.id), f"{hit.label} {hit.score:.2f}", RIGHT if hit.label == query.label else WRONG)
-            for hit in hits
-        ),
-    ]

@@ -1,4 +1,4 @@
-"""Offline demo on photos of the package: search, train on partly wrong labels, export, audit."""
+"""Offline demo on photos of the package: search for new photos before training, after it, and with cleaned labels."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ import json
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from index.arrays import Vectors
 from index.durable import create_durably
 from index.errors import InputError
+from index.evaluation.comparison import paired_bootstrap
+from index.gallery.any_query import make_vector
 from index.gallery.gallery import Gallery
+from index.gallery.hits import Hit
 from index.images.image_files import read_image
-from index.labels.decisions import CHANGE, KEEP
+from index.labels.decisions import KEEP
 from index.marks import is_vacant
 from index.outputs import COPY, SEMANTIC
-from retrieval_app import audit, build, evaluate, export, open_gallery, train
+from retrieval_app import audit, build, export, open_gallery, train
 from retrieval_app.demo.demo_page import Question, write_demo_page
 from training.audit.report import AuditReport
 from training.data.datasets import list_dataset
 from training.data.label_noise import add_label_noise
 from training.data.transforms import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.options.config import LabelNoise
-from training.options.losses import RIVALS
 from training.run.phases import Watcher
 
 WRONG_SHARE = 0.3
 ON_AUDIT_PAGE = 400
-ASKED = 48  # photos that are edited and looked for
+EDITED = 48  # photos that are edited and looked for
 _EDITS: Sequence[tuple[float, Edit]] = (
     (1, partial(cut, least=0.6)), (0.5, mirror), (1, partial(turn, degrees=12)), (1, partial(recolour, strength=0.3)),
     (1, compress),
@@ -45,7 +47,9 @@ Say = Callable[[str], None]
 ADDRESS = "http://127.0.0.1:7860/"
 """The default address of `retrieval serve`."""
 PHOTOS = Path(__file__).with_name("photos.tar")
-_PHOTOS_PER_KIND = 18
+_NEW = 6  # photos of each product that are not labelled
+_TRAINING: Mapping[str, Any] = {"view": "whole", "pooling": "own"}
+BEFORE, TRAINED, CLEANED = "before", "after training", "after cleaning"
 
 
 def run_demo(
@@ -64,7 +68,9 @@ def run_demo(
     """
     started, seconds = time.perf_counter(), dict[str, float]()
     _claim(out, seed=seed)
-    unseen, labels, run, cache = out / "photos/unseen", out / "photos/labels.csv", out / "run", out / "cache"
+    labels, run, cache = out / "photos/labels.csv", out / "run", out / "cache"
+    model, cleaned = out / "model.onnx", out / "cleaned.csv"
+    folders = {BEFORE: out / "gallery", TRAINED: out / "gallery-trained", CLEANED: out / "gallery-cleaned"}
 
     @contextmanager
     def step(name: str, text: str) -> Iterator[Watcher]:
@@ -74,53 +80,49 @@ def run_demo(
             yield watcher
         seconds[name] = time.perf_counter() - begun
 
-    with step("unpack", "Unpacking photos of clothes and groceries; half of the kinds are for training"):
+    with step("unpack", f"Unpacking photos of products; {WRONG_SHARE:.0%} of the labels for training are made wrong"):
         if not labels.exists():
-            _unpack(labels, unseen, seed=seed)
-    with step("index", "Indexing the other kinds with the built-in model") as watcher:
-        built = build(None, unseen, out / "gallery", cache=False, progress=partial(watcher.on_images, "index"))
-    with step("questions", "Searching by semantic similarity and for copies"):
-        gallery = open_gallery(out / "gallery")
+            _unpack(labels, seed=seed)
+    photos = sorted((out / "photos/new").glob("*/*.jpg"))
+    with step("index", "Indexing the labelled photos with the built-in model, and searching it") as watcher:
+        build(None, labels, folders[BEFORE], cache=cache, progress=partial(watcher.on_images, "index"))
+        gallery = open_gallery(folders[BEFORE])
+        answers = {BEFORE: _find_nearest(gallery, _embed(gallery, photos))}
         questions = _ask(out / "edited", gallery, seed=seed)
-    with step("train", f"Training on labels, {WRONG_SHARE:.0%} of them wrong") as watcher:
+    with step("train", "Training on these labels") as watcher:
         trained = train(
-            labels, run, val=unseen, resume=(run / "config.json").exists(), cache=cache, workers=2, seed=seed,
-            view="whole", pooling="own", watcher=watcher,
+            labels, run, val=out / "photos/unseen", resume=(run / "config.json").exists(), cache=cache, workers=2,
+            seed=seed, watcher=watcher, **_TRAINING,
         )  # fmt: skip
     with step("export", "Exporting the trained model to ONNX, and indexing with it"):
-        exported = export(run, out / "model.onnx")
-        build(out / "model.onnx", unseen, out / "gallery-trained", cache=False)
-        evaluated = evaluate(out / "gallery-trained")
-    with step("audit", "Auditing the training labels") as watcher:
-        outcome = audit(run, limit=ON_AUDIT_PAGE, cache=cache, workers=2, progress=watcher.on_images)
-    scores = {"default": trained["val"], **{name: trained["baselines"][name] for name in RIVALS}}
-    found_first = {
-        output: sum(question.answers[output][0].id == question.original.id for question in questions)
-        for output in (SEMANTIC, COPY)
-    }
+        exported = export(run, model)
+        build(model, labels, folders[TRAINED], cache=cache)
+        gallery_trained = open_gallery(folders[TRAINED])
+        vectors = _embed(gallery_trained, photos)
+        answers[TRAINED] = _find_nearest(gallery_trained, vectors)
+    with step("clean", "Auditing the labels, and indexing with the cleaned ones") as watcher:
+        outcome = audit(run, limit=ON_AUDIT_PAGE, cache=cache, workers=2, apply_to=cleaned, progress=watcher.on_images)
+        build(model, cleaned, folders[CLEANED], cache=cache)
+        answers[CLEANED] = _find_nearest(open_gallery(folders[CLEANED]), vectors)
     report = {
         "out": str(out),
         "seconds": time.perf_counter() - started,
         "step_seconds": seconds,
-        "found_first": {"asked": len(questions), **found_first},
-        "recall_at_1": {
-            name: {"recall": one["recall"]["1"], "interval": list(one["recall_at_1_interval"])}
-            for name, one in scores.items()
-        },
+        "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
+        "labels": _check_labels(outcome.report, cleaned),
+        "unseen": {"trained": trained["val"], "builtin": trained["baselines"]["raw"]},
         "verdict": trained["verdict"],
-        "exports": trained["method"],
-        "embedding_dim": trained["embedding_dim"],
-        "wrong_labels": _check_confidences(run / "confidences.csv"),
-        "audit": {**_check_audit(outcome.report), "page": str(run / "audit" / "audit.html")},
+        "found_first": {"asked": len(questions)} | {
+            output: sum(question.answers[output][0].id == question.original.id for question in questions)
+            for output in (SEMANTIC, COPY)
+        },
+        "audit_page": str(run / "audit" / "audit.html"),
         "model": exported.to_json(),
-        "gallery": {**asdict(built), "evaluation": evaluate(gallery).to_json()},
-        "trained_gallery": evaluated.to_json(),
         "page": str(out / "demo.html"),
-    }
+    }  # fmt: skip
     write_demo_page(
-        out / "demo.html", _list_findings(report), confidences=run / "confidences.csv", gallery=gallery,
-        questions=questions[:6], trained=open_gallery(out / "gallery-trained"),
-    )  # fmt: skip
+        out / "demo.html", list_findings(report), photos=photos, answers=answers, gallery=gallery, edited=questions[:6]
+    )
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
@@ -138,16 +140,23 @@ def _claim(out: Path, *, seed: int) -> None:
         raise InputError(f"{out}: holds something else than this demo; choose another --out")
 
 
-def _unpack(labels: Path, unseen: Path, *, seed: int) -> None:
-    """Unpack half of the kinds into `unseen`, the others beside it with a label file that is partly wrong."""
-    training = unseen.with_name("training")
+def _unpack(labels: Path, *, seed: int) -> None:
+    """Unpack half of the kinds as `labelled` and `new` photos, the others as `unseen`; write labels, some wrong."""
+    photos, generator = labels.parent, np.random.default_rng(seed)
     with tarfile.open(PHOTOS) as archive:
         by_kind: dict[str, list[tarfile.TarInfo]] = {}
         for member in archive.getmembers():
-            by_kind.setdefault(_truth(member.name), []).append(member)
+            by_kind.setdefault(Path(member.name).parent.name, []).append(member)
         for number, kind in enumerate(sorted(by_kind)):
-            archive.extractall(unseen if number % 2 else training, by_kind[kind][:_PHOTOS_PER_KIND], filter="data")
-    records = list_dataset(training).records
+            members = by_kind[kind]
+            if number % 2:
+                archive.extractall(photos / "unseen", members, filter="data")
+                continue
+            start = int(generator.integers(len(members)))
+            turned = members[start:] + members[:start]  # photos in a row may show one scene
+            archive.extractall(photos / "new", turned[:_NEW], filter="data")
+            archive.extractall(photos / "labelled", turned[_NEW:], filter="data")
+    records = list_dataset(photos / "labelled").records
     classes = sorted({record.label for record in records})
     given = np.array([classes.index(record.label) for record in records], dtype=np.int64)
     noisy = add_label_noise(given, noise=LabelNoise("uniform", WRONG_SHARE), classes=classes, seed=seed)
@@ -155,14 +164,39 @@ def _unpack(labels: Path, unseen: Path, *, seed: int) -> None:
         writer = csv.writer(file)
         writer.writerow(["path", "label"])
         for record, number in zip(records, noisy, strict=True):
-            writer.writerow([record.path.relative_to(labels.parent.resolve()), classes[number]])
+            writer.writerow([record.path.relative_to(photos.resolve()), classes[number]])
+
+
+def _embed(gallery: Gallery, photos: Sequence[Path]) -> Vectors:
+    """(N, D) float32 unit vectors of photos by the gallery's model."""
+    return np.stack([make_vector(path, dim=gallery.width, open_embedder=lambda: gallery.embedder) for path in photos])
+
+
+def _find_nearest(gallery: Gallery, vectors: Vectors) -> list[Hit]:
+    return [hits[0] for hits in gallery.search_many(vectors, k=1)]
+
+
+def _score(photos: Sequence[Path], hits: Sequence[Hit]) -> dict[str, Any]:
+    """Shares of new photos whose nearest labelled photo shows, and is labelled as, their product; over kinds."""
+    kinds = [path.parent.name for path in photos]
+    clusters = np.unique(kinds, return_inverse=True)[1]
+    found = {
+        "product": [Path(hit.path).parent.name == kind for hit, kind in zip(hits, kinds, strict=True)],
+        "label": [hit.label == kind for hit, kind in zip(hits, kinds, strict=True)],
+    }
+    scored: dict[str, Any] = {"asked": len(photos)}
+    for name, right in found.items():
+        scores = np.array(right, dtype=np.float64)
+        bounds = paired_bootstrap(scores, np.zeros_like(scores), seed=0, clusters=clusters)
+        scored[name] = {"recall": bounds.mean, "interval": [bounds.low, bounds.high]}
+    return scored
 
 
 def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
     """Edited photos with their results by either output."""
     folder.mkdir(exist_ok=True)
     questions = []
-    for number, image in enumerate(gallery.sample(ASKED, seed=seed)):
+    for number, image in enumerate(gallery.sample(EDITED, seed=seed)):
         path = folder / f"{number:02}.jpg"
         photo = read_image(gallery.place(image.id).file, target_side=_SIDE)
         draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
@@ -171,71 +205,69 @@ def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
     return questions
 
 
-def _check_confidences(table: Path) -> dict[str, Any]:
-    """Counts of the wrong labels among those of the lowest confidence, and of correct suggestions."""
-    with table.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    wrong = np.array([_truth(row["path"]) != row["label"] for row in rows])
-    suggested = np.array([_truth(row["path"]) == row["suggestion_1"] for row in rows])
-    lowest = np.argsort([float(row["confidence"]) for row in rows], kind="stable")[: int(wrong.sum())]
-    return {
-        "labels": len(rows),
-        "wrong": int(wrong.sum()),
-        "wrong_among_least_confident": int(wrong[lowest].sum()),
-        "wrong_with_true_label_suggested": int((wrong & suggested).sum()),
-    }
-
-
-def _check_audit(report: AuditReport) -> dict[str, Any]:
-    """The audit's verdicts compared with the true labels."""
+def _check_labels(report: AuditReport, cleaned: Path) -> dict[str, Any]:
+    """The audit's verdicts and the cleaned labels compared with the true ones."""
     issues = [image for image in report.images if image.verdict != KEEP]
-    relabelled = [image for image in issues if image.verdict == CHANGE]
+    with cleaned.open(newline="", encoding="utf-8") as file:
+        kept = [row["label"] == Path(row["path"]).parent.name for row in csv.DictReader(file)]
     return {
-        "noise_rate": report.noise_rate,
+        "given": len(report.images),
+        "wrong": sum(image.label != image.path.parent.name for image in report.images),
         "issues": len(issues),
-        "wrong_issues": sum(image.label != _truth(image.path) for image in issues),
-        "relabelled": len(relabelled),
-        "relabelled_to_truth": sum(image.new_label == _truth(image.path) for image in relabelled),
+        "wrong_issues": sum(image.label != image.path.parent.name for image in issues),
+        "noise_rate": report.noise_rate,
+        "cleaned": len(kept),
+        "wrong_cleaned": len(kept) - sum(kept),
     }
 
 
 def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
     """The report as text; `program` is the name of the command line."""
+    out = shlex.quote(report["out"])
+    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in _TRAINING.items())
     lines = [
-        *_list_findings(report),
-        f"Audit page: {report['audit']['page']}",
+        *list_findings(report),
+        "The same by commands, after `retrieval demo` has made the photos; `evaluate` gives the last column:",
+        *(
+            f"  {program} {line}"
+            for line in (
+                f"train {out}/photos/labels.csv --val {out}/photos/unseen --out my-run {options}",
+                "export my-run --out my-model.onnx",
+                f"index build my-model.onnx {out}/photos/labels.csv --out my-gallery",
+                f"evaluate my-gallery --query {out}/photos/new",
+                "audit my-run --apply cleaned.csv",
+                "index build my-model.onnx cleaned.csv --out my-cleaned",
+                f"evaluate my-cleaned --query {out}/photos/new",
+            )
+        ),
+        f"Audit page: {report['audit_page']}",
         f"Images: {report['page']}",
-        f"{report['seconds']:.0f} s. Browse the photos: {program} serve {shlex.quote(report['out'] + '/gallery')}",
+        f"{report['seconds']:.0f} s. Browse the photos: {program} serve {out}/gallery",
         f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
     ]
     return "\n".join(lines)
 
 
-def _list_findings(report: dict[str, Any]) -> list[str]:
-    found, audit, asked = report["wrong_labels"], report["audit"], report["found_first"]
-    count, boxed = report["gallery"]["indexed"], report["gallery"]["evaluation"]["recall"]["1"]
-    trained = report["trained_gallery"]["recall"]["1"]
+def list_findings(report: Mapping[str, Any]) -> list[str]:
+    """The findings, a line each."""
+    labels, stages, asked = report["labels"], report["new_photos"], report["found_first"]
+    trained, builtin = (report["unseen"][name] for name in ("trained", "builtin"))
+
+    def percent(row: Mapping[str, Any]) -> str:
+        low, high = row["interval"]
+        return f"{100 * row['recall']:5.1f} % [{100 * low:.0f}, {100 * high:.0f}]"
+
     return [
-        f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {count} photos: {asked['copy']} find their "
-        f"original first by copy detection, {asked['semantic']} by semantic similarity.",
-        f"Recall@1 on these {count} photos, whose kinds training has not seen: {100 * boxed:.1f} % with the built-in "
-        f"model, {100 * trained:.1f} % with the model trained on its features.",
-        "Recall@1 in training on the same photos, in %, with 95 % intervals over queries:",
-        *(
-            f"  {name:<18}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
-            for name, row in report["recall_at_1"].items()
-        ),
-        f"  (default exports {report['exports']}; the others are not trained; raw is the backbone at full width, "
-        f"the others are {report['embedding_dim']}-d)",
+        f"{labels['wrong']} of {labels['given']} labels are wrong. {stages[BEFORE]['asked']} new photos of the same "
+        "products were searched. Their nearest labelled photo shows the right product, and has its label, in "
+        "(95 % intervals over products):",
+        *(f"  {name:<16}{percent(row['product'])}   {percent(row['label'])}" for name, row in stages.items()),
+        f"Cleaning: the audit flags {labels['issues']} labels, {labels['wrong_issues']} of them wrong. Of the "
+        f"{labels['cleaned']} labels that are left, {labels['wrong_cleaned']} are wrong.",
+        f"Products that training has not seen ({trained['queries']} photos): Recall@1 is "
+        f"{100 * builtin['recall']['1']:.1f} % with the built-in model's features and "
+        f"{100 * trained['recall']['1']:.1f} % after training.",
         f"The verdict of the training: {report['verdict']['text']}",
-        f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
-        f"is least confident of, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
-        f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
-        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It flags {audit['issues']}, "
-        f"of which {audit['wrong_issues']} are wrong, and would relabel {audit['relabelled']}, "
-        f"{audit['relabelled_to_truth']} of them to the true label.",
+        f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {labels['given']} photos: {asked['copy']} "
+        f"find their original first by copy detection, {asked['semantic']} by semantic similarity.",
     ]
-
-
-def _truth(path: str | Path) -> str:
-    return Path(path).parent.name

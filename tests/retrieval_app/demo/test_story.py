@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from index.errors import InputError
+from retrieval_app import evaluate
 from retrieval_app.demo.story import run_demo
 
 pytestmark = pytest.mark.slow  # which trains
@@ -34,13 +35,17 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 
 @pytest.mark.timeout(900)
 def test_the_demo_runs_to_the_end_as_a_command(demo: tuple[Path, dict[str, Any]]) -> None:
-    _, report = demo
-    assert report["gallery"]["indexed"] == 24 * 18
-    trained = report["recall_at_1"]["default"]["recall"]
-    assert trained > 0.4  # chance is 4 %
-    served = report["trained_gallery"]["recall"]["1"]  # float32, where training may have used bfloat16
-    assert abs(served - trained) < 0.02
-    assert report["wrong_labels"]["wrong_among_least_confident"] > 65  # chance is 39 of 130
+    folder, report = demo
+    assert report["labels"]["given"] == 24 * 12
+    stages = report["new_photos"]
+    assert all(stage["asked"] == 24 * 6 for stage in stages.values())
+    assert stages["before"]["product"]["recall"] > 0.7  # chance is 4 %
+    assert stages["after training"]["product"]["recall"] > stages["before"]["product"]["recall"] - 0.05
+    assert stages["after cleaning"]["label"]["recall"] > stages["before"]["label"]["recall"] + 0.05
+    repeated = evaluate(folder / "gallery-cleaned", query=folder / "photos/new")
+    assert repeated.scores.recall[1] == stages["after cleaning"]["label"]["recall"]
+    assert report["labels"]["wrong_cleaned"] < 0.5 * report["labels"]["wrong"]
+    assert "after cleaning: " in (folder / "demo.html").read_text()
 
 
 @pytest.mark.timeout(900)
@@ -52,4 +57,6 @@ def test_a_second_call_goes_on_with_what_is_there(
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     again = run_demo(Path(folder.name))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
-    assert [again[name] for name in ("recall_at_1", "audit")] == [report[name] for name in ("recall_at_1", "audit")]
+    assert [again[name] for name in ("new_photos", "labels", "unseen")] == [
+        report[name] for name in ("new_photos", "labels", "unseen")
+    ]
