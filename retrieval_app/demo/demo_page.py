@@ -59,9 +59,9 @@ def write_demo_page(
     shown = np.sort(np.random.default_rng(0).permutation(changed)[:_SHOWN])
     sections = [
         (
-            f"New photos, each with its nearest labelled photo. From {' to '.join((*answers,)[::2])} {gained} got the "
-            f"right label and {lost} lost it; {len(shown)} of the {len(changed)} that changed:",
-            [_tile_stages(photos[number], {name: hits[number] for name, hits in answers.items()}) for number in shown],
+            f"New photos, each with its nearest labelled photo and its label: {', '.join(answers)}. From first to last "
+            f"{gained} got the right label and {lost} lost it; {len(shown)} of the {len(changed)} that changed",
+            [_tile_stages(photos[number], [hits[number] for hits in answers.values()]) for number in shown],
         ),
         ("Edited photos: three semantic results, then three copies", [_tile_question(gallery, one) for one in edited]),
     ]
@@ -75,14 +75,14 @@ def write_demo_page(
     write_document(out, "demo.html", lines=lines, sections=drawn)
 
 
-def _tile_stages(photo: Path, hits: Mapping[str, Hit]) -> list[Tile]:
+def _tile_stages(photo: Path, hits: Sequence[Hit]) -> list[Tile]:
     """A new photo with its nearest labelled photo at each stage, framed by its label."""
     kind = photo.parent.name
     return [
         Tile(Place(photo, photo.name), f"new: {kind}", QUERY),
         *(
-            Tile(Place(Path(hit.location), hit.path), f"{stage}: {hit.label}", RIGHT if hit.label == kind else WRONG)
-            for stage, hit in hits.items()
+            Tile(Place(Path(hit.location), hit.path), str(hit.label), RIGHT if hit.label == kind else WRONG)
+            for hit in hits
         ),
     ]
 

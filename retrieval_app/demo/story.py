@@ -110,7 +110,6 @@ def run_demo(
         "step_seconds": seconds,
         "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
         "labels": _check_labels(outcome.report, cleaned),
-        "unseen": {"trained": trained["val"], "builtin": trained["baselines"]["raw"]},
         "verdict": trained["verdict"],
         "found_first": {"asked": len(questions)} | {
             output: sum(question.answers[output][0].id == question.original.id for question in questions)
@@ -227,7 +226,7 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in _TRAINING.items())
     lines = [
         *list_findings(report),
-        "The same by commands, after `retrieval demo` has made the photos; `evaluate` gives the last column:",
+        "The same by commands, on the photos of the demo; `evaluate` gives the shares of right labels:",
         *(
             f"  {program} {line}"
             for line in (
@@ -251,23 +250,22 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
 def list_findings(report: Mapping[str, Any]) -> list[str]:
     """The findings, a line each."""
     labels, stages, asked = report["labels"], report["new_photos"], report["found_first"]
-    trained, builtin = (report["unseen"][name] for name in ("trained", "builtin"))
 
     def percent(row: Mapping[str, Any]) -> str:
         low, high = row["interval"]
-        return f"{100 * row['recall']:5.1f} % [{100 * low:.0f}, {100 * high:.0f}]"
+        return f"{100 * row['recall']:.1f} % [{100 * low:.0f}, {100 * high:.0f}]"
 
     return [
         f"{labels['wrong']} of {labels['given']} labels are wrong. {stages[BEFORE]['asked']} new photos of the same "
-        "products were searched. Their nearest labelled photo shows the right product, and has its label, in "
-        "(95 % intervals over products):",
-        *(f"  {name:<16}{percent(row['product'])}   {percent(row['label'])}" for name, row in stages.items()),
+        "products were searched. Their nearest labelled photo (95 % intervals over products):",
+        *(
+            f"  {name + ':':<16}shows the right product in {percent(row['product'])}, has its label in "
+            f"{percent(row['label'])}"
+            for name, row in stages.items()
+        ),
         f"Cleaning: the audit flags {labels['issues']} labels, {labels['wrong_issues']} of them wrong. Of the "
         f"{labels['cleaned']} labels that are left, {labels['wrong_cleaned']} are wrong.",
-        f"Products that training has not seen ({trained['queries']} photos): Recall@1 is "
-        f"{100 * builtin['recall']['1']:.1f} % with the built-in model's features and "
-        f"{100 * trained['recall']['1']:.1f} % after training.",
-        f"The verdict of the training: {report['verdict']['text']}",
+        f"Products that training has not seen: {report['verdict']['text']}",
         f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {labels['given']} photos: {asked['copy']} "
         f"find their original first by copy detection, {asked['semantic']} by semantic similarity.",
     ]
