@@ -35,7 +35,7 @@ def build_module(_: str, weights: str, *, seed: int, side: int | None = None) ->
             raise ModelFileError(str(find_builtin()), f"it has not the weights of its network, first {wrong[0]}")
         module.load_state_dict(stored)
     elif weights != "none":
-        load_weights(module, read_weights(Path(weights)), path=Path(weights), of="the builtin efficientnet_lite2")
+        load_weights(module, read_weights(Path(weights)), path=Path(weights), of="builtin's efficientnet_lite2")
     return module, FEATURES
 
 

@@ -66,7 +66,7 @@ def test_weights_of_another_architecture_are_refused_by_file_and_architecture(li
     name, other = EXAMPLES[library]
     model = find_library(name)[1]
     torch.save(load_backbone(other, "none").network.state_dict(), tmp_path / "weights.pth")
-    with pytest.raises(InputError, match=rf"weights\.pth: these are not weights of .*{library}.* {model}"):
+    with pytest.raises(InputError, match=rf"weights\.pth: these are not weights of .*{library}'s {model}"):
         load_backbone(name, str(tmp_path / "weights.pth"))
 
 

@@ -316,7 +316,7 @@ def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"finetune": "last-15"}, "last-15: --backbone timm:test_resnet has"),
+        ({"finetune": "last-15"}, "last-15: --backbone timm:test_resnet has 7 blocks"),
         (
             {"backbone": "vit_b_32", "resize": 224, "crop": 224, "image_size": 160},
             "vit_b_32 cannot take images of --image-size 160 pixels",
