@@ -37,6 +37,7 @@ from training.backbone.extract import Extractor
 from training.backbone.graphs import compute_by_graph, keep_graph
 from training.data.datasets import Record
 from training.data.transforms import Edit, mirror
+from training.run.searches import ValidationSet
 
 SEARCHED = ("cars", "groceries-disjoint", "clothing-disjoint", "tiny-imagenet")
 _BATCH, _TIMED, _READ_SIDE = 16, 400, 512  # images; pixels, above which files are read at less than their size
@@ -157,15 +158,9 @@ def _some(split: SplitRecords, limit: int | None) -> SplitRecords:
 
 def recall_at_1(vectors: Floats, split: SplitRecords) -> float:
     """Share of queries whose nearest other image, of the gallery if there is one, has their label."""
-    labels = np.unique([record.label for record in split.test], return_inverse=True)[1]
-    if split.is_gallery is not None:
-        gallery = np.array(split.is_gallery)
-        nearest = (vectors[~gallery] @ vectors[gallery].T).argmax(axis=1)
-        return float((labels[gallery][nearest] == labels[~gallery]).mean())
-    similar = vectors @ vectors.T
-    np.fill_diagonal(similar, -np.inf)
-    asks = np.bincount(labels)[labels] > 1
-    return float((labels[similar.argmax(axis=1)] == labels)[asks].mean())
+    labels = np.unique([record.label for record in split.test], return_inverse=True)[1].astype(np.int64)
+    gallery = None if split.is_gallery is None else np.array(split.is_gallery)
+    return ValidationSet(vectors, labels, gallery, (1,)).score(vectors).recall[1]
 
 
 def find_first(similar: Floats) -> float:
