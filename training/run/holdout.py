@@ -32,6 +32,7 @@ MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # to search two and train on two
 IMAGE_SHARE, LEAST_IMAGES = 0.2, 3
 FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # of fine-tuning: two classes at least, to be told apart
+FINETUNING_MOST = 0.2  # of all images, that fine-tuning does not train on: small sets need the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,40 @@ def split_for_holdout(labels: np.ndarray, *, seed: int, groups: np.ndarray | Non
 
 
 def split_for_finetuning(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Split:
-    """Split for fine-tuning: a tenth of the classes if there are 20 or more, and a tenth of the others' images."""
+    """Split for fine-tuning: a tenth of the classes if there are 20 or more, and a tenth of the others' images.
+
+    Groups are held out whole. At most a fifth of all images does not train: classes and groups that would exceed it are
+    skipped, half of it is for classes. If nothing is small enough, the split is that of `hold_out`, without the bound.
+    """
     generator = np.random.default_rng((seed, 1))  # not the classes that the holdout evaluation holds out first
     classes = generator.permutation(np.unique(labels))
-    held = classes[: len(classes) // 10] if len(classes) >= FINETUNING_LEAST_CLASSES else classes[:0]
-    return hold_out(labels, held, share=FINETUNING_SHARE, generator=generator, groups=groups, order=classes)
+    count = len(classes) // 10 if len(classes) >= FINETUNING_LEAST_CLASSES else 0
+    group_of = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    costs = np.bincount(group_of)  # images that cannot train with the group held out; 0 once it is
+    most = int(FINETUNING_MOST * len(labels))
+    spent, unseen, seen = 0, list[int](), np.zeros(len(labels), dtype=bool)
+    for label in classes:
+        own = np.unique(group_of[labels == label])
+        if len(unseen) < count and spent + (cost := costs[own].sum()) <= most / 2:
+            unseen.append(label)
+            spent, costs[own] = spent + cost, 0
+    for label in classes[~np.isin(classes, unseen)]:
+        rows = np.flatnonzero(labels == label)
+        own, sizes = np.unique(group_of[rows], return_counts=True)
+        taken, wanted = 0, max(1, int(FINETUNING_SHARE * len(rows)))
+        order = generator.permutation(len(own))
+        order = order[np.argsort(np.where(sizes > wanted, sizes, 0)[order], kind="stable")]  # large ones last, by size
+        for number in order[: len(own) // 2] if len(rows) >= LEAST_IMAGES else ():
+            fits = taken == 0 or taken + sizes[number] <= wanted
+            if fits and spent + (cost := costs[own[number]]) <= most:
+                seen[rows[group_of[rows] == own[number]]] = True
+                taken, spent, costs[own[number]] = taken + sizes[number], spent + cost, 0
+    if not unseen and not seen.any():
+        return hold_out(
+            labels, classes[:count], share=FINETUNING_SHARE, generator=generator, groups=groups, order=classes
+        )
+    is_unseen = np.isin(labels, unseen)
+    return Split(*(np.flatnonzero(mask) for mask in (costs[group_of] > 0, is_unseen, seen)))
 
 
 def hold_out(

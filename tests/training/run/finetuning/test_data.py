@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
 from training.confidence import confidences
@@ -43,6 +45,38 @@ def test_whole_groups_are_held_out_and_the_seed_decides_which() -> None:
     again, other = (split_for_finetuning(labels, seed=seed, groups=groups) for seed in (0, 1))
     assert np.array_equal(again.train, split.train)
     assert not np.array_equal(other.unseen, split.unseen)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=40), photos=st.integers(1, 12), crossing=st.booleans(),
+    seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_at_most_a_fifth_of_the_images_does_not_train(sizes, photos, crossing, seed) -> None:
+    """Groups of up to 12 photos, of one class or of several; some classes are one group."""
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    bursts = np.arange(len(labels)) // photos
+    groups = bursts if crossing else bursts + labels * (len(labels) + 1)
+    split = split_for_finetuning(labels, seed=seed, groups=groups)
+    held = np.concatenate([split.unseen, split.seen])
+    assert not np.isin(groups[split.train], groups[held]).any()
+    left_out = len(labels) - len(split.train)
+    if crossing or left_out <= len(labels) / 5:
+        return
+    assert set(labels[split.seen]) <= set(labels[split.train])
+    for label, size in enumerate(sizes):
+        of_group = np.unique(groups[labels == label], return_counts=True)[1]
+        assert size < 3 or len(of_group) == 1 or of_group.min() > len(labels) // 5, "this one could be held out"
+
+
+def test_a_small_set_of_large_groups_keeps_four_fifths_to_train_on() -> None:
+    labels = np.repeat(np.arange(12), 24)
+    split = split_for_finetuning(labels, seed=0, groups=np.arange(len(labels)) // 12)
+    assert (len(split.train), len(split.unseen), len(split.seen)) == (288 - 48, 0, 48)
+    uneven = np.repeat(np.arange(24), [3, 21] * 12)
+    assert np.bincount(labels[split_for_finetuning(labels, seed=0, groups=uneven).seen]).tolist() == [3] * 12
+    whole = split_for_finetuning(labels[:48], seed=0, groups=np.arange(48) // 12)
+    assert len(whole.train) == 24, "no group is small enough: half, as of any class of two groups"
 
 
 def _data(split: Split, labels: np.ndarray, groups: np.ndarray | None = None) -> FinetuneData:
