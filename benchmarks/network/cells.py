@@ -30,7 +30,7 @@ from training.run.run_folder import RunFolder
 from training.run.searches import ValidationSet, embed_features
 
 DEFAULT, UNWEIGHTED = "default", "unweighted"
-LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim")
+LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim", "prism")
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     DEFAULT: {},
     UNWEIGHTED: {"method": "proxy-anchor", "positive_weights": "none"},
@@ -66,8 +66,10 @@ class NetworkCell:
 
     def options(self, *, width: int) -> dict[str, Any]:
         """Of `retrieval_app.train`."""
-        noise = {} if self.noise == CLEAN else {"label_noise": self.noise}
+        noise: dict[str, Any] = {} if self.noise == CLEAN else {"label_noise": self.noise}
         start = {} if self.variant in LOSSES else {"holdout": False}
+        if self.variant == "prism":  # its authors give it the true share of wrong labels
+            noise["prism_rate"] = 0.0 if self.noise == CLEAN else float(self.noise.partition(":")[2])
         return {"backbone": "mobilenet_v2", "embedding_dim": width, "seed": self.seed,
                 **noise, **start, **VARIANTS[self.variant], **dict(self.plan)}  # fmt: skip
 

@@ -97,7 +97,7 @@ class SampleWeights(LossOptions):
 
 @dataclass(frozen=True)
 class NcaScale(LossOptions):
-    """Proxy-NCA, alone or under ProcSim"""
+    """Proxy-NCA, alone or under ProcSim or PRISM"""
 
     nca_scale: float = option(
         8.0, "Scale of the squared distances; 0 takes 0.8 sqrt(C) of C classes, at most 32.", at_least=0
@@ -161,6 +161,26 @@ class ProcSimOptions(NcaScale, PairMining):
 
 
 @dataclass(frozen=True)
+class PrismOptions(NcaScale):
+    """PRISM"""
+
+    prism_base: str = option(
+        "memory-contrastive", "Base loss of the selected images.", choices=("memory-contrastive", "proxy-nca")
+    )
+    prism_rate: float = option(
+        0.3, "Share of wrong labels: about that share of the images is left out.", at_least=0, below=1
+    )
+    prism_memory: int = option(8192, "Embeddings of selected images in the memory.", metavar="N", at_least=1)
+    prism_window: int = option(30, "Batches over which the threshold is averaged.", metavar="N", at_least=1)
+    prism_warm_up: int = option(0, "First batches, in which all images train.", metavar="N", at_least=0)
+
+    def unused(self) -> Mapping[str, str]:
+        if self.prism_base == "proxy-nca":
+            return {}
+        return dict.fromkeys(("nca_scale", "proxy_lr"), "--prism-base proxy-nca")
+
+
+@dataclass(frozen=True)
 class SuperLossOptions(LossOptions):
     """SuperLoss over contrastive pairs"""
 
@@ -197,6 +217,7 @@ LOSSES: Mapping[str, LossEntry] = {
     "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
     "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", MultiSimilarityOptions, images_per_class=PAIRED),
     "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True, images_per_class=PAIRED),
+    "prism": LossEntry("prism:Prism", PrismOptions, True, images_per_class=PAIRED),
     "superloss": LossEntry("superloss:SuperLoss", SuperLossOptions, images_per_class=PAIRED),
     "triplet": LossEntry("library:Triplet", images_per_class=PAIRED),
     "contrastive": LossEntry("library:Contrastive", images_per_class=PAIRED),

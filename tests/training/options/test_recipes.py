@@ -36,8 +36,8 @@ from training.run.phases import Watcher
 from training.run.run_folder import RunFolder, flatten
 
 PAIR_METHODS = {
-    "multi-similarity", "procsim", "superloss", "triplet", "contrastive", "lifted-structure", "circle", "fast-ap",
-    "cross-batch-memory",
+    "multi-similarity", "procsim", "prism", "superloss", "triplet", "contrastive", "lifted-structure", "circle",
+    "fast-ap", "cross-batch-memory",
 }  # fmt: skip
 SMALL = (*IMAGES, "--embedding-dim", "8")
 """A quick command line on which the recipe decides everything that it has a value for."""

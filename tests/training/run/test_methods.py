@@ -21,6 +21,7 @@ from training.run.run_folder import RunFolder
 # Losses with a state of their own; of the others tests of the losses and of the loop show the rest.
 VARIANTS: dict[str, dict[str, Any]] = {
     "cross-batch-memory": {"method": "cross-batch-memory"},
+    "prism": {"method": "prism"},
     "adaptive-per-class": {"method": "adaptive-proxy-anchor", "margins": "per-class"},
     "trusted-spa": {"method": "spa", "min_confidence": 0.25},
 }
