@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.cluster.hierarchy import fcluster, linkage
 
 from index.arrays import Floats, normalise_rows
 from index.errors import InputError
@@ -145,14 +146,20 @@ def add_label_noise(
         the first node that has several children, and draw uniformly among its other children. The paper draws "the
         label among all children" there, but such a child may be an inner node: we then draw uniformly among the
         classes below it, so that every branch is as likely as any other, however many classes it has.
+    small-cluster: exactly round(rate N) get that of another class, in clusters of similar images (PRISM, section 4):
+        classes drawn at random lose all of their images, until enough labels are wrong. Their images then belong to no
+        class that trains (open-set noise).
 
     Args:
-        features: (N, F) float32, for nearest-class.
+        features: (N, F) float32, for nearest-class and small-cluster.
         hierarchy: of all classes, for semantic.
     """
     count, noisy, generator = len(classes), labels.copy(), np.random.default_rng(seed)
     if count < 2:
         raise InputError(f"label noise needs at least two classes, got {count}")
+    if noise.kind == "small-cluster":
+        assert features is not None
+        return _scatter_classes(features, labels, round(noise.rate * len(labels)), count=count, generator=generator)
     if noise.kind == "bernoulli":
         chosen = np.flatnonzero(generator.random(len(labels)) < noise.rate)
     else:
@@ -174,6 +181,38 @@ def add_label_noise(
         shift = generator.integers(1, count, size=len(chosen))  # never 0: the label always changes
         noisy[chosen] = (labels[chosen] + shift) % count
     return noisy
+
+
+def _scatter_classes(
+    features: Floats, labels: Labels, wrong: int, *, count: int, generator: np.random.Generator
+) -> Labels:
+    """(N,) labels of which `wrong` are wrong, as classes are drawn whose clusters go to other classes.
+
+    A class of n images has n / 2 clusters, as in the paper, of which we take Ward's, as it does not name a method. A
+    cluster goes to a random class that is not drawn; where all are, to any other class. The last class drawn loses as
+    many images as are missing.
+    """
+    noisy, present = labels.copy(), np.unique(labels)
+    order = generator.permutation(present)
+    drawn = order[: int(np.searchsorted(np.bincount(labels, minlength=count)[order].cumsum(), wrong)) + (wrong > 0)]
+    kept = np.setdiff1d(present, drawn)
+    for own in drawn:
+        rows = np.flatnonzero(labels == own)
+        clusters = _cluster(features[rows])
+        shuffled = generator.permutation(clusters.max() + 1)[clusters]
+        taken = np.argsort(shuffled, kind="stable")[:wrong]  # whole clusters, but for the last one
+        targets = kept if len(kept) else np.delete(np.arange(count), own)
+        noisy[rows[taken]] = generator.choice(targets, size=clusters.max() + 1)[shuffled[taken]]
+        wrong -= len(taken)
+    return noisy
+
+
+def _cluster(features: Floats) -> Labels:
+    """(n,) numbers from 0 of n / 2 clusters of similar rows, fewer where rows are equal."""
+    if len(features) < 2:
+        return np.zeros(len(features), dtype=np.int64)
+    merges = linkage(normalise_rows(features).astype(np.float64), method="ward")
+    return np.asarray(fcluster(merges, t=max(1, len(features) // 2), criterion="maxclust"), dtype=np.int64) - 1
 
 
 def _find_nearest(features: Floats, labels: Labels) -> tuple[Labels, Labels]:

@@ -19,7 +19,7 @@ from training.options.backbone_libraries import BUILTIN, BUILTIN_NETWORK, is_onn
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
 
-NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
+NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic", "small-cluster")
 VIEW_COSTS: Mapping[str, int] = MappingProxyType({"crop": 1, "whole": 1, "both": 2})
 """Passes of the backbone that an image takes, by view."""
 VIEWS = tuple(VIEW_COSTS)
@@ -48,6 +48,11 @@ class LabelNoise:
                 f"got {self.kind!r} with {self.rate}"
             )
 
+    @property
+    def reads_features(self) -> bool:
+        """Whether features decide which labels are wrong."""
+        return self.kind in ("nearest-class", "small-cluster")
+
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
@@ -63,7 +68,8 @@ class DataConfig:
     label_noise: str | None = option(
         None,
         "Simulate label noise: uniform:0.3 changes 30 % of the labels, bernoulli:0.3 each with that probability, "
-        "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy.",
+        "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy; "
+        "small-cluster:0.3 scatters whole classes, in groups of similar images.",
         metavar="KIND:P",
     )
     hierarchy: str | None = option(

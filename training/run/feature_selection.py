@@ -114,7 +114,7 @@ def read_sample(
     usable = keep_usable_classes([record.label for record in records])[0]
     records = [record for record, kept in zip(records, usable, strict=True) if kept]
     labels = [record.label for record in records]
-    by_features = noise is not None and noise.kind == "nearest-class"  # of which the sample's alone are known
+    by_features = noise is not None and noise.reads_features  # of which the sample's alone are known
     if not by_features:
         labels = label_images(labels, features=lambda: np.empty((0, 0), dtype=np.float32), config=config)
     rows = draw_sample(labels, images=images, seed=config.seed)

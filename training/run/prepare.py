@@ -220,7 +220,7 @@ def _choose_images(
 def label_images(given: Sequence[str], *, features: Callable[[], Features], config: TrainConfig) -> list[str]:
     """Used label for each of N images: the given one, or a wrong one for simulated label noise.
 
-    `features` returns (N, F) float32; it is called for nearest-class noise only.
+    `features` returns (N, F) float32; it is called only for noise that reads features.
     """
     noise, hierarchy = config.data.noise, None
     if noise is None:
@@ -233,7 +233,7 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
         np.array([numbers[label] for label in given], dtype=np.int64),
         noise=noise,
         classes=classes,
-        features=features() if noise.kind == "nearest-class" else np.empty((len(given), 0), dtype=np.float32),
+        features=features() if noise.reads_features else np.empty((len(given), 0), dtype=np.float32),
         hierarchy=hierarchy,
         seed=config.seed,
     )

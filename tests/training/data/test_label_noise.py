@@ -130,6 +130,39 @@ def test_every_branch_is_as_likely_whatever_it_holds() -> None:
     assert (np.abs(counts - [0, 2000, 2000, 4000]) < 5 * np.sqrt(2000)).all()
 
 
+@given(class_count=st.integers(3, 8), rate=st.floats(0, 0.66), seed=st.integers(0, 1000))
+@settings(deadline=None, max_examples=40)
+def test_small_cluster_noise_empties_classes_and_only_the_last_one_in_part(class_count, rate, seed) -> None:
+    labels = np.arange(10 * class_count) % class_count
+    noisy = add_noise("small-cluster", labels, class_count=class_count, rate=rate, seed=seed)
+    away = np.bincount(labels[noisy != labels], minlength=class_count)
+    emptied, whole, part = (np.flatnonzero(found) for found in (away == 10, away == 0, (away > 0) & (away < 10)))
+    assert len(part) <= 1
+    assert len(emptied) == round(rate * len(labels)) // 10
+    assert set(noisy[noisy != labels].tolist()) <= set(whole.tolist()), "no image of a class that lost images is there"
+
+
+def test_images_of_a_small_cluster_get_one_label() -> None:
+    labels = np.repeat([0, 1, 2, 3], 20)
+    corners = np.eye(10, dtype=np.float32)[np.arange(80) % 10]  # ten pairs a class
+    features = corners + 0.01 * np.random.default_rng(0).standard_normal((80, 10), dtype=np.float32)
+    drawn = set()
+    for seed in range(8):
+        noisy = add_noise("small-cluster", labels, features=7 * features, class_count=4, rate=0.5, seed=seed)
+        assert np.array_equal(noisy[:10], noisy[10:20])
+        assert (noisy != labels).sum() == 40
+        drawn.add(len(set(noisy[noisy != labels].tolist())))
+    assert drawn == {2}, "the clusters of a class go to several classes"
+
+
+def test_small_cluster_noise_of_all_classes_and_of_single_images_is_wrong_throughout() -> None:
+    labels = np.array([0, 1, 1, 1, 2])
+    noisy = add_noise("small-cluster", labels, class_count=3)
+    assert (noisy != labels).all()
+    equal = np.ones((5, 4), dtype=np.float32)
+    assert (add_noise("small-cluster", labels, features=equal, class_count=3) != labels).all()
+
+
 @pytest.mark.parametrize("kind", NOISE_KINDS)
 def test_noise_that_cannot_be_made_is_refused(kind: str) -> None:
     with pytest.raises(InputError, match="two classes, got 1"):

@@ -100,7 +100,7 @@ def test_a_run_extracts_no_image_of_the_sample_again(pictures: Path, tmp_path: P
     assert extract_together(paths, extractor=extractor, views=1, machine=machine)[1].computed == 0
 
 
-@pytest.mark.parametrize("noise", ["uniform:0.5", "nearest-class:0.5"])
+@pytest.mark.parametrize("noise", ["uniform:0.5", "nearest-class:0.5", "small-cluster:0.5"])
 def test_labels_are_as_wrong_as_those_that_will_train(pictures: Path, cache: Path, noise: str) -> None:
     records = list_dataset(pictures).records
     sample = read(records, cache, label_noise=noise)

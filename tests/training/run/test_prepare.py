@@ -44,7 +44,7 @@ def _check_report(noise: dict[str, Any], rows: list[dict[str, str]]) -> None:
         assert found["samples"] == given[name]
         assert found["relabelled_away"] == away[name]
         assert found["wrongly_labelled"] == wrongly[name]
-        assert found["purity"] == pytest.approx((used[name] - wrongly[name]) / used[name])
+        assert found["purity"] == (pytest.approx((used[name] - wrongly[name]) / used[name]) if used[name] else None)
     swaps = Counter((row["given"], row["label"]) for row in wrong)
     assert {(swap["given"], swap["used"]): swap["samples"] for swap in noise["swaps"]} == swaps
     assert [swap["samples"] for swap in noise["swaps"]] == sorted(swaps.values(), reverse=True)
