@@ -195,17 +195,12 @@ def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
     visits = []
 
     def start(
-        *,
-        server: Server = page_server,
-        dark: bool = False,
-        phone: bool = False,
-        calm: bool = False,
-        newcomer: bool = False,
+        *, server: Server = page_server, dark: bool = False, phone: bool = False, newcomer: bool = False
     ) -> Visit:
         context = contexts.enter_context(
             browser.new_context(
                 viewport=PHONE if phone else DESKTOP, is_mobile=phone, has_touch=phone, locale="en-GB",
-                color_scheme="dark" if dark else "light", reduced_motion="reduce" if calm else "no-preference",
+                color_scheme="dark" if dark else "light", reduced_motion="reduce",
             )
         )  # fmt: skip
         context.set_default_timeout(ACTION_MS)

@@ -97,7 +97,7 @@ STATES: list[Callable[[Visit, PageGallery], None]] = [
 
 
 def test_no_view_or_state_keeps_people_out(open_visit: OpenVisit, page_gallery: PageGallery) -> None:
-    visit = open_visit(calm=True, newcomer=True)
+    visit = open_visit(newcomer=True)
     barriers = {}
     for show in STATES:
         visit.page.emulate_media(color_scheme="light")
