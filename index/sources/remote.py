@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from index.errors import ImageError, InputError
+from index.images.image_files import IMAGE_SUFFIXES
 from index.network.remote_store import (
     NO_RIGHTS,
     NOT_FOUND,
@@ -28,10 +29,6 @@ from index.sources.reading import plain_name, spool_shard
 from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
 from index.sources.table_rows import folder_label
 from index.text import printable_path
-
-_IMAGE_SUFFIXES = (
-    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif",
-)  # fmt: skip
 
 
 class RemoteSource(ImageSource):
@@ -122,7 +119,7 @@ class RemoteFileSource(RemoteSource):
 
     kind: ClassVar[str] = "remote-file"
     is_one_item: ClassVar[bool] = True
-    _suffixes: ClassVar[tuple[str, ...]] = _IMAGE_SUFFIXES
+    _suffixes: ClassVar[tuple[str, ...]] = IMAGE_SUFFIXES
 
     @cached_property
     def root(self) -> str:

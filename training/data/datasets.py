@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import logging
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +14,17 @@ import numpy as np
 
 from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
-from index.images.image_files import read_image
+from index.images.image_files import IMAGE_SUFFIXES, read_image
 from index.sources.folder_walk import walk_folder
-from index.sources.table_rows import USUAL, TableColumns, find_table, folder_label, read_column, read_label_file
+from index.sources.table_rows import (
+    USUAL,
+    TableColumns,
+    find_table,
+    folder_label,
+    read_column,
+    read_column_names,
+    read_label_file,
+)
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
@@ -53,7 +63,7 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
 
     Args:
         data: a folder (an image's label is the first folder below it), a CSV or Parquet file, or its address. A column
-            `group` is optional.
+            `group` is optional. A CSV of lines `image,label` needs no header.
         columns: names of the path and label columns of a table.
     """
     table, columns = find_table(data, columns)
@@ -119,9 +129,41 @@ def _list_folder(folder: Path) -> Dataset:
 
 
 def _list_table(path: Path, columns: TableColumns) -> Dataset:
+    if path.suffix.lower() == ".csv" and _lacks_header(read_column_names(path)):
+        return Dataset(tuple(Record(image, label) for image, label in sorted(_read_bare_list(path).items())), ())
     labels, groups = read_label_file(path, columns=columns), read_column(path, COLUMN, columns=columns)
     records = (Record(image, label, groups.get(str(image))) for image, label in sorted(labels.items()))
     return Dataset(tuple(records), ())
+
+
+def _lacks_header(names: Sequence[str]) -> bool:
+    """Whether the first row of a CSV is an image and its label, as in the lists of PRISM's authors."""
+    return len(names) == 2 and names[0].lower().endswith(IMAGE_SUFFIXES)
+
+
+def _read_bare_list(path: Path) -> dict[Path, str]:
+    """Labels by absolute image path, from lines `path,label` without a header."""
+    labels: dict[Path, str] = {}
+    shown, root = printable_path(str(path)), path.resolve().parent
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for number, row in enumerate(csv.reader(file), start=1):
+                if not row:
+                    continue
+                if len(row) != 2 or not row[0] or "\0" in row[0] or not (label := row[1].strip()):
+                    raise InputError(
+                        f"{shown}, line {number}: expected path,label as in line 1, found {','.join(row)[:200]!r}; "
+                        "correct the line, or add a header with the columns path and label"
+                    )
+                image = Path(os.path.normpath(root / row[0]))
+                if labels.setdefault(image, label) != label:
+                    raise InputError(
+                        f"{shown}, line {number}: {printable_path(row[0])} has the label {label!r} here and "
+                        f"{labels[image]!r} above; keep one"
+                    )
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}; save it as CSV in UTF-8") from error
+    return labels
 
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:
