@@ -186,6 +186,34 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
     assert figures(trainer.folder / "run") == figures(trainer.folder / "whole")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "soft-triple"}, {"method": "norm-softmax"},
+        {"method": "procsim", "procsim_threshold": "global-average"},
+        {"method": "prism", "prism_memory": 40, "label_noise": "small-cluster:0.25"},
+        {"method": "prism", "prism_base": "proxy-nca", "prism_window": 2},
+    ],
+    ids=lambda changes: " ".join(str(value) for value in changes.values()),
+)  # fmt: skip
+def test_a_loss_with_a_state_trains_the_network_and_goes_on_to_the_same_bits(trainer, always_ships, changes) -> None:
+    config = network_config(head_steps=1, eval_every=2, **changes)
+    with _an_epoch_finds_more():
+        trainer("whole", config=config)
+        trainer(stop=("finetuning", 1), config=config)
+        trainer(resume=True, config=config)
+    whole, resumed = trainer.folder / "whole", trainer.folder / "run"
+    assert figures(resumed) == figures(whole)
+    ended, again = (load_checkpoint(run / "checkpoints/finetuning.safetensors")[0] for run in (whole, resumed))
+    assert ended.keys() == again.keys()
+    assert any(name.startswith("loss.") for name in ended)
+    assert all(torch.equal(tensor, again[name]) for name, tensor in ended.items())
+    assert trainer.weights() == trainer.weights("whole")
+    assert weights(resumed, "backbone") == weights(whole, "backbone")
+    start = load_backbone(BACKBONE, "none").network.state_dict()
+    assert any(not torch.equal(tensor, _backbone(whole)[f"backbone.{name}"]) for name, tensor in start.items())
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -294,7 +322,6 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
         *(
             pytest.param(changes, marks=pytest.mark.slow)
             for changes in (
-                {"method": "procsim", "eval_every": None},
                 {"method": "wccn", "head_steps": None, "holdout": None, "finetune_method": "triplet"},
                 {"view": "whole", "resize": None, "image_size": 24, "finetune": "all"},
                 {"embedding_dim": 60, "init": "random", "method": "proxy-anchor", "min_confidence": 0.05},
