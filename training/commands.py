@@ -17,7 +17,7 @@ from training.options.config import USUAL_DIM, TrainConfig
 from training.options.log_targets import FORMS, parse_log_targets
 from training.options.losses import option_groups
 from training.options.machine import Machine
-from training.options.resolve import DEFAULT, RECIPES, resolve
+from training.options.resolve import DEFAULT, RECIPES, SELECTED_FEATURES, resolve
 from training.public import train_resolved
 
 
@@ -26,7 +26,7 @@ class TrainCommand(OptionFileCommand):
 
     common = frozenset({
         "out", "val", "config_file", "resume", "as_json", "help_all", "weights", "backbone", "method", "embedding_dim",
-        "view", "finetune", "epochs", "time_budget", "copy_head", "log",
+        "view", "frozen", "finetune", "epochs", "time_budget", "copy_head", "log",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -35,6 +35,8 @@ class TrainCommand(OptionFileCommand):
         for name, usual in DEFAULT.items():
             paper = "" if settings[name].default is None else f"; spa-paper: {settings[name].default}"
             settings[name].show_default = f"{'by holdout evaluation' if usual is None else usual}{paper}"
+        for name in SELECTED_FEATURES:
+            settings[name].show_default = f"{DEFAULT[name]} with --frozen, else {settings[name].default}"
         width, weights = settings["embedding_dim"], settings["weights"]
         width.show_default = f"{USUAL_DIM} or as many as images and backbone allow; spa-paper: {width.default}"
         weights.required = False
@@ -89,15 +91,17 @@ def train(
     """Train an image embedding on labelled photos, some with wrong labels.
 
     DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, or a benchmark
-    (--protocol). A classifier estimates the confidence of each label from the other images, then a head on the frozen
-    backbone is trained with these weights. It is compared with untrained embeddings, on --val or on a part of the data
-    that is held out, and the better one is exported. --finetune also trains the backbone.
+    (--protocol). A classifier estimates the confidence of each label from the other images. A head on the frozen
+    backbone is trained with these weights, and compared with untrained embeddings, on --val or on a part of the data
+    that is held out. Then the backbone is fine-tuned, in ten minutes or less on a CPU, and exported if it finds more
+    of held-out images. Ctrl-C ends fine-tuning early and keeps the best so far. --frozen leaves the backbone as it is.
 
     \b
     Examples:
       retrieval train photos/ --out run
       retrieval train photos/ --weights imagenet --out run --val test/
-      retrieval train photos/ --weights imagenet --out run --finetune last-4 --time-budget 10m
+      retrieval train photos/ --weights imagenet --out run --time-budget 1h
+      retrieval train photos/ --weights imagenet --out run --frozen
     """
     context = click.get_current_context()
     machine = {name: options.pop(name) for name in option_names(Machine)}

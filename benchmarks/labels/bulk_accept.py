@@ -126,7 +126,7 @@ def measure(photos: list[Photo], table: Path, out: Path) -> list[list[Any]]:
     run, cleaned = table.parent / "run", table.parent / "cleaned.csv"
     cache = ("--cache", out / "cache")
     if not cleaned.exists():
-        run_retrieval("train", table, "--out", run, *weights, *backbone, *cache)
+        run_retrieval("train", table, "--out", run, "--frozen", *weights, *backbone, *cache)
         run_retrieval("audit", run, "--apply", cleaned, *cache)
     with cleaned.open(newline="", encoding="utf-8") as file:
         labels = {(cleaned.parent / row["path"]).resolve(): row["label"] for row in csv.DictReader(file)}

@@ -1,6 +1,6 @@
 """Fine-tuning of the network by loss under label noise, beside untrained embeddings of equal width.
 
-Datasets x noise x losses x seeds, one after the other, each a run of `retrieval train --finetune` with the same options
+Datasets x noise x losses x seeds, one after the other, each a run of `retrieval train` with the same options
 of the network. The test images are searched with each run, and with the best untrained embedding of several views and
 poolings. The same command continues after a stop and skips the runs that have a record.
 
@@ -41,7 +41,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--variant", action="append", choices=tuple(VARIANTS), help=f"default: {DEFAULT}")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--finetune", default="last-8")
-    add("--epochs", type=int, help="of the network (default: as `retrieval train`)")
+    add("--epochs", type=int, default=10)
     add("--image-size", type=int, help="default: as `retrieval train`")
     add("--cached-views", type=int, help="default: as `retrieval train`")
     add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")

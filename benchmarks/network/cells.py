@@ -1,4 +1,4 @@
-"""Trainings of `benchmarks.network`: a run of `retrieval train --finetune` each, and the untrained baselines."""
+"""Trainings of `benchmarks.network`: a run of `retrieval train` each, and the untrained baselines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     UNWEIGHTED: {"method": "proxy-anchor", "positive_weights": "none"},
     **{loss: {"recipe": "spa-paper", "method": loss} for loss in LOSSES},
 }
-"""`default` is `retrieval train --finetune`, `unweighted` the same with all labels weighted alike.
+"""`default` is `retrieval train`, `unweighted` the same with all labels weighted alike.
 
 The losses have their papers' options; the network's learning rates and epochs are the same for all.
 """

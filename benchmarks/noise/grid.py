@@ -92,7 +92,7 @@ class Cell:
         """All options of the training."""
         given = {"seed": self.labels.seed, "embedding_dim": self.width, **self.settings}
         if self.method == RECIPE:
-            return resolve(weights="none", **given)
+            return resolve(weights="none", frozen=True, **given)
         return resolve("spa-paper", weights="none", method=self.base_method, **given)
 
     @property

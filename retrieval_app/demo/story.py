@@ -48,7 +48,7 @@ ADDRESS = "http://127.0.0.1:7860/"
 """The default address of `retrieval serve`."""
 PHOTOS = Path(__file__).with_name("photos.tar")
 _NEW = 6  # photos of each product that are not labelled
-_TRAINING: Mapping[str, Any] = {"view": "whole", "pooling": "own"}
+_TRAINING: Mapping[str, Any] = {"view": "whole", "pooling": "own", "frozen": True}
 BEFORE, TRAINED, CLEANED = "before", "after training", "after cleaning"
 
 
@@ -223,7 +223,7 @@ def _check_labels(report: AuditReport, cleaned: Path) -> dict[str, Any]:
 def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
     """The report as text; `program` is the name of the command line."""
     out = shlex.quote(report["out"])
-    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in _TRAINING.items())
+    options = " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in _TRAINING.items())
     lines = [
         *list_findings(report),
         "The same by commands, on the photos of the demo; `evaluate` gives the shares of right labels:",

@@ -44,6 +44,7 @@ def short_trainings() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resnet, "_resnet", make)
         patch.setattr(options, "DEFAULT", {**options.DEFAULT, "head_steps": 30})
+        patch.setattr("training.options.finetuning.USUAL_EPOCHS", 1)
         yield
 
 

@@ -17,6 +17,7 @@ from training.run.run_folder import RunFolder
 
 QUICK = {
     "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
+    "frozen": True,
     "embedding_dim": 8, "head_steps": 8,
 }  # fmt: skip
 

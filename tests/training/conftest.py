@@ -11,10 +11,12 @@ from typing import Any, get_type_hints
 import pytest
 import torch
 
+from index.config_fields import option_names
 from tests.photos import KINDS, read_photo, write_photos
 from tests.training.runs import InterruptionError, interrupt_at, weights
 from tests.training.small_towers import add_small_towers
 from training.options.config import TrainConfig
+from training.options.finetuning import FinetuneConfig
 from training.options.losses import option_groups
 from training.options.machine import Machine
 from training.options.resolve import resolve, unused_options
@@ -33,12 +35,13 @@ OF_MODULE = ("--confidence-epochs", "3", "--confidence-hidden", "16", "--confide
 
 
 def make_config(**changes: Any) -> TrainConfig:
-    """A quick run's options; any field of any concern can be changed by name."""
+    """A quick run's options, frozen where none of fine-tuning is given; any field of any concern can be changed."""
     quick = {
         "resize": 40, "crop": 32, "confidence_epochs": 3, "confidence_hidden": 16, "confidence_lr": 0.01,
         "embedding_dim": 8, "head_epochs": 4, "head_batch_size": 16, "holdout": False, "head_eval_every": 2,
     }  # fmt: skip
-    top = {"backbone": BACKBONE, "weights": "none", "recipe": "spa-paper"} | changes
+    frozen = {} if set(option_names(FinetuneConfig)) & set(changes) else {"frozen": True}
+    top = {"backbone": BACKBONE, "weights": "none", "recipe": "spa-paper"} | frozen | changes
     idle = {name for name, _ in unused_options(resolve(**top))} | ({"head_epochs"} if "head_steps" in top else set())
     return resolve(**{name: value for name, value in quick.items() if name not in idle} | top)
 

@@ -107,7 +107,7 @@ def test_every_config_field_has_a_flag_with_its_default_and_choices() -> None:
 def test_options_come_from_a_file_and_the_command_line_goes_before(pictures, options, tmp_path, capsys) -> None:
     usual = {"weights": "none", "backbone": "squeezenet1_1", "resize": 40, "crop": 32, "embedding-dim": 8,
              "head-steps": 4,
-             "holdout": False, "seed": 3, "max-per-class": 5}  # fmt: skip
+             "frozen": True, "holdout": False, "seed": 3, "max-per-class": 5}  # fmt: skip
     lines = [f"{name} = {json.dumps(value)}" for name, value in usual.items()]
     (tmp_path / "mine.toml").write_text("\n".join(lines), encoding="utf-8")
     where = (pictures, "--out", tmp_path / "run", "--cache", options[3])

@@ -346,13 +346,13 @@ class TrainConfig:
             )
         if self.finetuning.trains and not self.finetune_loss.trains:
             raise InputError(
-                f"--finetune needs a loss, and --method {self.loss.method} has none: add --finetune-method"
+                f"fine-tuning needs a loss, and --method {self.loss.method} has none: add --finetune-method or --frozen"
             )
 
         if is_onnx_file(self.backbone) and self.finetuning.trains:
             raise InputError(
-                f"--backbone {self.backbone} cannot be fine-tuned, as an ONNX file is run as it is: leave --finetune "
-                "out, or name a model of torchvision, timm or open_clip"
+                f"--backbone {self.backbone} cannot be fine-tuned, as an ONNX file is run as it is: add --frozen, or "
+                "name a model of torchvision, timm or open_clip"
             )
         if (
             self.backbone in (BUILTIN, BUILTIN_NETWORK)

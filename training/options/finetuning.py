@@ -1,16 +1,19 @@
-"""Options of fine-tuning: which blocks of the backbone train after the head, and how."""
+"""Options of fine-tuning: which blocks of the backbone train after the head, for how long, and how."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from training.options.losses import LOSSES, LossConfig, options_of
 
-FROZEN, WHOLE = "none", "all"
+WHOLE = "all"
+USUAL_BLOCKS = 13  # or all of a backbone with fewer
+USUAL_EPOCHS = 20
+USUAL_BUDGET = "10m"  # on a CPU, where that comes before the epochs' end
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 RECIPE_METHOD = "proxy-anchor"
 """Loss of fine-tuning where no method is named; chosen in docs/finetune.md."""
@@ -18,21 +21,25 @@ RECIPE_METHOD = "proxy-anchor"
 
 @dataclass(frozen=True, slots=True)
 class FinetuneConfig:
-    """Fine-tuning, with --finetune"""
+    """Fine-tuning"""
 
-    finetune: str = option(
-        FROZEN, "Train the backbone too, after the head: none, its last N blocks, or all. With --time-budget: last-4.",
-        metavar="none|last-N|all",
+    frozen: bool = option(False, "Train the head alone; the backbone stays as it is. Seconds instead of minutes.")
+    finetune: str | None = option(
+        None, "How much of the backbone trains after the head: its last N blocks, or all.", metavar="last-N|all",
+        usual=f"last-{USUAL_BLOCKS}, or all blocks of a backbone with fewer",
     )  # fmt: skip
     time_budget: str | None = option(
-        None, "Fine-tune for this time (90s, 30m, 1.5h) instead of --epochs.",
-        metavar="TIME",
+        None, "Most time of fine-tuning (90s, 30m, 1.5h).", metavar="TIME",
+        usual=f"{USUAL_BUDGET} on a CPU; none with --epochs",
     )  # fmt: skip
     finetune_method: str | None = option(
         None, "Loss of fine-tuning, weighted by label confidence where it can be. Default: --method where given, else "
         "proxy-anchor.", choices=tuple(LOSSES), metavar="METHOD",
     )  # fmt: skip
-    epochs: int | None = option(10, "Most epochs of fine-tuning.", at_least=1)
+    epochs: int | None = option(
+        None, "Most epochs of fine-tuning.", metavar="N", usual=f"{USUAL_EPOCHS}; any number with --time-budget",
+        at_least=1,
+    )  # fmt: skip
     batch_size: int = option(32, "Images per step of fine-tuning.", at_least=2)
     micro_batch_size: int | None = option(
         None, "Images per forward pass, for batches that do not fit into memory. The gradients are those of the whole "
@@ -74,10 +81,12 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not re.fullmatch(rf"{FROZEN}|{WHOLE}|last-[1-9]\d*", self.finetune):
-            raise InputError(f"--finetune must be none, all, or last-N with N of at least 1, got {self.finetune!r}")
-        if self.budget_s is None and self.epochs is None:
-            raise InputError("--epochs must be a whole number without --time-budget, got None")
+        if self.finetune is not None and not re.fullmatch(rf"{WHOLE}|last-[1-9]\d*", self.finetune):
+            raise InputError(f"--finetune must be last-N with N of at least 1, or all; got {self.finetune!r}")
+        if self.budget_s is not None and self.budget_s <= 0:
+            raise InputError(
+                f"--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got {self.time_budget!r}"
+            )
         if self.micro_batch_size is not None and self.batch_norm == "train":
             raise InputError(
                 "--micro-batch-size needs --batch-norm frozen: statistics of a part are not those of the batch"
@@ -86,12 +95,20 @@ class FinetuneConfig:
     @property
     def trains(self) -> bool:
         """Whether the backbone trains."""
-        return self.finetune != FROZEN
+        return not self.frozen
 
     @property
     def last_blocks(self) -> int | None:
-        """N of `last-N`; None for all."""
+        """N of `last-N`, `USUAL_BLOCKS` by default; None for all."""
+        if self.finetune is None:
+            return USUAL_BLOCKS
         return None if self.finetune == WHOLE else int(self.finetune.removeprefix("last-"))
+
+    def limited(self, *, on_cpu: bool) -> FinetuneConfig:
+        """The same with the usual limits, where neither epochs nor a time are given."""
+        if self.epochs is not None or self.time_budget is not None:
+            return self
+        return replace(self, epochs=USUAL_EPOCHS, time_budget=USUAL_BUDGET if on_cpu else None)
 
     @property
     def budget_s(self) -> float | None:
@@ -99,12 +116,7 @@ class FinetuneConfig:
         if self.time_budget is None:
             return None
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", self.time_budget)
-        seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-        if seconds <= 0:
-            raise InputError(
-                f"--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got {self.time_budget!r}"
-            )
-        return seconds
+        return float(match[1]) * _SECONDS[match[2]] if match else 0.0
 
     def choose_loss(self, loss: LossConfig) -> LossConfig:
         """Loss of fine-tuning in a run with this method."""

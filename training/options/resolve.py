@@ -15,7 +15,7 @@ from index.config_fields import flag_of, make_config, option_names, refuse_unkno
 from index.errors import InputError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file, own_input
 from training.options.config import AUTO, ONE_VIEW, WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
-from training.options.finetuning import FROZEN, RECIPE_METHOD, FinetuneConfig
+from training.options.finetuning import RECIPE_METHOD, FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ _OF_TRAINING = (  # without effect for a method without training
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
 )  # fmt: skip
 _OF_ANY_TRAINING = ("min_confidence", "confidences", *_OF_MODULE, "proxy_lr", "weight_decay")  # of fine-tuning too
+_OF_FINETUNING = tuple(name for name in option_names(FinetuneConfig) if name != "frozen")
 _LOSS_OPTIONS = frozenset(option_names(*option_groups()))
 
 
@@ -71,10 +72,8 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         given = {"backbone": BUILTIN, "weights": "pretrained", **given}
     if given.get("head_epochs") is not None and given.get("head_steps") is not None:
         raise InputError("--head-epochs and --head-steps: give one of them, not both")
-    if given.get("time_budget") is not None and given.get("finetune") != FROZEN:
-        if given.get("epochs") is not None:
-            raise InputError("--epochs and --time-budget: give one of them, not both")
-        given = {"finetune": "last-4", "epochs": None, **given}
+    if why_frozen({**given, "recipe": recipe}) is not None:
+        given = {**given, "frozen": True}
     # The paper's width is 64; else it depends on images and backbone.
     width = {} if recipe == "spa-paper" else {"embedding_dim": None}
     values = {**width, **_recipe_values_beside(recipe, given), **_own_sizes(given), **given}
@@ -91,6 +90,25 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         if name in given:
             raise _refuse(name, user)
     return config
+
+
+def why_frozen(given: Mapping[str, Any]) -> str | None:
+    """Reason why a training with these options leaves the network as it is, though --frozen does not say so.
+
+    None where the network is fine-tuned: by default, and wherever an option of fine-tuning is given.
+    """
+    if any(given.get(name) is not None for name in ("frozen", *_OF_FINETUNING)):
+        return None
+    backbone, method, features = (str(given.get(name)) for name in ("backbone", "method", "features"))
+    if is_onnx_file(backbone):
+        return f"--backbone {backbone} is an ONNX file, which does not train"
+    if method in RIVALS:
+        return f"--method {method} has no loss"
+    if given.get("recipe") == "spa-paper":
+        return "--recipe spa-paper trains a head"
+    if given.get("features", ONE_VIEW) != ONE_VIEW:
+        return f"--features {features} draws views for a head"
+    return None
 
 
 def _refuse(name: str, user: str) -> InputError:
@@ -123,12 +141,12 @@ def _recipe_values_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, An
         values.pop("l2_sp", None)
     if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
         closed: tuple[str, ...] = _TRIED  # a named method is trained as it is
-    elif given.get("features", ONE_VIEW) != ONE_VIEW or given.get("finetune", FROZEN) != FROZEN:
+    elif given.get("features", ONE_VIEW) != ONE_VIEW or not given.get("frozen"):
         closed = SELECTED_FEATURES  # feature selection is for a frozen backbone and one view
     else:
         closed = ()
     values = {name: value for name, value in values.items() if name not in closed}
-    if given.get("finetune", FROZEN) != FROZEN:
+    if not given.get("frozen"):
         values = _finetuning_values(values, recipe=recipe, method=method)
     if given.get("positive_weights") == "none":
         values.pop("negative_weights", None)
@@ -174,9 +192,9 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     if not config.copy.copy_head:
         yield "copy_dim", "--copy-head"
     if not config.finetuning.trains:
-        yield from ((name, "--finetune") for name in option_names(FinetuneConfig) if name != "finetune")
-    elif config.finetuning.time_budget is not None:
-        yield "patience", "--epochs, not with --time-budget"
+        yield from ((name, "fine-tuning, not with --frozen") for name in _OF_FINETUNING)
+    elif config.finetuning.epochs is None and config.finetuning.time_budget is not None:
+        yield "patience", "--epochs, not with --time-budget alone"
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
         used = _OF_ANY_TRAINING if config.finetuning.trains else ()

@@ -124,6 +124,6 @@ def describe_copy_head(report: dict[str, Any] | None) -> list[str]:
         lines.append(
             f"warning: --copy-head did not work: {report['called_copies']:.1%} reach the threshold, expected at least "
             f"{LEAST_CALLED:.0%}; the model gets no second output. Give more images, fine-tune the network "
-            "(--finetune), or detect copies with the built-in model"
+            "(leave out --frozen), or detect copies with the built-in model"
         )
     return lines

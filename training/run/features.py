@@ -182,8 +182,7 @@ def require_runtime(machine: Machine, *, trains_network: bool) -> None:
     if asked in (AUTO, TORCH):
         return
     if trains_network:
-        raise InputError(f"--backend {asked} computes features of a frozen backbone, and --finetune trains it: "
-                         "leave one of them out")  # fmt: skip
+        raise InputError(f"--backend {asked} computes features of a frozen backbone: with it, --frozen")
     if machine.device.type != "cpu":
         raise InputError(f"--backend {asked} computes features on the CPU: with it, --device cpu")
     if machine.precision == "bfloat16" and asked == USUAL_BACKEND:

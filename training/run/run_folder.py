@@ -43,7 +43,7 @@ _FILES = (
     "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "copy_head.safetensors",
     "confidences.csv", "holdout.json", "finetuning.json", "runtime.json", "report.json",
 )  # fmt: skip
-_FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"finetune"}  # nothing to a run that trains none
+_FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"frozen"}  # nothing to a run that trains none
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from training.network.decoded_images import MappedArray, place_decoded, require_
 from training.options.config import FIRM_L2_SP, TrainConfig
 from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
 from training.options.machine import Machine
+from training.options.resolve import why_frozen
 from training.run.copy_stage import COPY_PHASE, VIEWS, require_images, train_copy_head
 from training.run.distributed import require_same_files
 from training.run.feature_selection import Candidate, list_candidates, select_features
@@ -64,6 +65,7 @@ from training.run.verdict import (
     ask_validation,
     choose_verdict,
     compare,
+    describe_figures,
     reach_verdict,
 )
 
@@ -128,9 +130,12 @@ def train(
             return report
     listed = _list(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val, asked=asked)
-    job = Job(run, config, machine, watcher)
+    limited = config.finetuning.limited(on_cpu=machine.device.type == "cpu")
+    job = Job(run, replace(config, finetuning=limited), machine, watcher)
     try:
         watcher.on_run(run)
+        if (reason := why_frozen(asked)) is not None:
+            watcher.on_note(f"the network stays frozen: {reason}")
         choice = _select_features(job, listed)
         features = _extract(job, listed, choice, data=data)
     except InputError:
@@ -140,11 +145,14 @@ def train(
     run.begin_metrics()
     holdout = _evaluate_holdout(job, features)
     confidences = _estimate_confidences(job, features.training)
-    job = replace(job, config=_resolve_plan(config, features, choice=choice, holdout=holdout, confidences=confidences))
-    verdict = _ask_holdout(job.config, holdout, feature_dim=features.training.source.centre.shape[1])
+    plan = _resolve_plan(job.config, features, choice=choice, holdout=holdout, confidences=confidences)
+    job = replace(job, config=plan)
+    verdict = _ask_holdout(plan, holdout, feature_dim=features.training.source.centre.shape[1])
     fitted = _fit(job, features, confidences, verdict=verdict)
     stage: StageResult | None = None
     if features.decoding is not None:
+        if verdict is not None and verdict["decided_by"] is not None:
+            watcher.on_note(f"before fine-tuning: {describe_figures(verdict)}")
         with job.measure(FINETUNING):
             stage = finetune_backbone(
                 job, features.training, confidences=confidences, method=fitted.method, guidance=features.guidance,

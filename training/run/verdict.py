@@ -183,18 +183,19 @@ def reach_verdict(
         "difference_interval": comparison["difference_interval"],
     }
     end = _conclude(best, by=by, winner=winner, chooses=chooses, but=contradicted_on)
-    return {**verdict, "text": f"{_describe_figures(verdict)} {end}"}
+    return {**verdict, "text": f"{describe_figures(verdict)} {end}"}
 
 
 def choose_verdict(val: Mapping[str, Any], holdout: Mapping[str, Any] | None) -> dict[str, Any]:
     """Verdict by --val, or a clear one by the holdout evaluation where --val cannot tell."""
     if holdout is None or val["outcome"] != CANNOT_TELL or holdout["outcome"] == CANNOT_TELL:
         return dict(val)
-    text = f"{_describe_figures(val)} That may be chance, so the holdout decides. {holdout['text']}"
+    text = f"{describe_figures(val)} That may be chance, so the holdout decides. {holdout['text']}"
     return {**holdout, "text": text}
 
 
-def _describe_figures(verdict: Mapping[str, Any]) -> str:
+def describe_figures(verdict: Mapping[str, Any]) -> str:
+    """Recall@1 of the trained embedding and its best rival, with their difference, in a sentence."""
     rival, widths = verdict["rival"], verdict["embedding_dim"]
     trained, other, raw = (100 * verdict["recall_at_1"][name] for name in (TRAINED, rival, "raw"))
     sign = -100 if verdict["difference"] < 0 else 100
@@ -219,7 +220,7 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
         return f"The trained embedding is exported.{chosen}"
     if chooses:
         return f"Training did not help: the better one ({best}) is exported.{chosen}"
-    way = "leave out --finetune" if best == FROZEN_HEAD else f"--method {best}"
+    way = "--frozen" if best == FROZEN_HEAD else f"--method {best}"
     return (
         f"Training did not help, but the options ask for the trained embedding, which is exported; {way} in a new "
         "--out gives the better one."
@@ -229,5 +230,5 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
 def add_finetuning(verdict: Mapping[str, Any]) -> dict[str, Any]:
     """Verdict of the holdout evaluation where fine-tuning was selected afterwards."""
     better = "Then the network itself was trained; it finds more of what that stage held out, and is exported."
-    figures = verdict["text"] if verdict["decided_by"] is None else _describe_figures(verdict)
+    figures = verdict["text"] if verdict["decided_by"] is None else describe_figures(verdict)
     return {**verdict, "exported": TRAINED, "text": f"{figures} {better}"}

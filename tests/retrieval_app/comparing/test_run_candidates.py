@@ -15,6 +15,7 @@ from training.backbone.extract import Extractor
 
 QUICK = {
     "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
+    "frozen": True,
     "head_steps": 4,
 }  # fmt: skip
 

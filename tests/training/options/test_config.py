@@ -23,7 +23,7 @@ from training.options.config import (
 )
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LOSSES, RIVALS, LossConfig, SpaOptions, option_groups, options_of
-from training.options.resolve import RECIPES, resolve
+from training.options.resolve import RECIPES, resolve, why_frozen
 
 WRONG: list[tuple[str, Any]] = [
     ("max_per_class", 1), ("resize", 0), ("crop", 0), ("crop", 41), ("seed", -1), ("seed", 2**32), ("head_epochs", 0),
@@ -56,6 +56,7 @@ PAPER: dict[str, Any] = {"recipe": "spa-paper"}
 PROCSIM = PAPER | {"method": "procsim"}
 WHITENED = PAPER | {"init": "wccn"}
 ALL: dict[str, Any] = {"finetune": "all"}
+FROZEN: dict[str, Any] = {"frozen": True}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # choices
     (PAPER | {"method": "spam"}, "--method must be one of spa, .*, got 'spam'"),
@@ -131,19 +132,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
       for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2, "features": "live",
                           "head_eval_every": 3, "holdout": True}.items()),
     (ALL | {"method": "pca", "head_lr": 0.1}, "--head-lr goes with a method that trains"),
-    ({"method": "proxy-anchor", "negative_weights": "confidence"}, "--negative-weights goes with --positive-weights"),
-    ({"lr": 1e-3}, "--lr goes with --finetune, and would do nothing here"),
-    ({"time_budget": "10m", "finetune": "none"}, "--time-budget goes with --finetune, and would do nothing here"),
+    (FROZEN | {"method": "proxy-anchor", "negative_weights": "confidence"}, "--negative-weights goes with --pos"),
+    ({"lr": 1e-3, "frozen": True}, "--lr goes with fine-tuning, not with --frozen, and would do nothing here"),
+    ({"time_budget": "10m", "frozen": True}, "--time-budget goes with fine-tuning, not with --frozen"),
     # the network
-    ({"finetune": "last-0"}, "--finetune must be none, all, or last-N with N of at least 1, got 'last-0'"),
-    ({"finetune": "some"}, "--finetune must be none, all"),
-    ({"finetune": "auto"}, "--finetune must be none, all, or last-N with N of at least 1, got 'auto'"),
-    ({"time_budget": "10m", "epochs": 3}, "--epochs and --time-budget: give one of them"),
-    ({"time_budget": "10m", "patience": 3}, "--patience goes with --epochs, not with --time-b"),
+    *(({"finetune": text}, f"--finetune must be last-N with N of at least 1, or all; got '{text}'")
+      for text in ("last-0", "some", "none")),
+    ({"time_budget": "10m", "patience": 3}, "--patience goes with --epochs, not with --time-budget alone"),
     *(({"time_budget": text}, "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got")
       for text in ("45", "0m", "-5m", "ten minutes")),
     ({"time_budget": 600}, "--time-budget must be text, got 600"),
-    (ALL | {"epochs": None}, "--epochs must be a whole number without --time-budget, got None"),
     (ALL | {"epochs": 0}, "--epochs must be at least 1, got 0"),
     (ALL | {"batch_size": 1}, "--batch-size must be at least 2"),
     (ALL | {"cached_views": -1}, "--cached-views must be at least 0, got -1"),
@@ -220,15 +218,16 @@ def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, in
 @pytest.mark.parametrize(
     ("given", "view", "pooling"),
     [
-        ({}, "auto", "auto"),
-        ({"features": "cached:1", "select": "trained", "head_epochs": 3}, "auto", "auto"),
-        ({"view": "whole"}, "whole", "auto"),
-        ({"pooling": "gem"}, "auto", "gem"),
+        (FROZEN, "auto", "auto"),
+        (FROZEN | {"features": "cached:1", "select": "trained", "head_epochs": 3}, "auto", "auto"),
+        (FROZEN | {"view": "whole"}, "whole", "auto"),
+        (FROZEN | {"pooling": "gem"}, "auto", "gem"),
         ({"recipe": "spa-paper"}, "crop", "own"),
-        ({"method": "proxy-nca"}, "crop", "own"),
-        ({"holdout": False}, "crop", "own"),
+        (FROZEN | {"method": "proxy-nca"}, "crop", "own"),
+        (FROZEN | {"holdout": False}, "crop", "own"),
         ({"features": "live"}, "crop", "own"),
         ({"features": "cached:4"}, "crop", "own"),
+        ({}, "crop", "own"),
         ({"finetune": "last-2"}, "crop", "own"),
         ({"method": "procsim", "omega": 1.0, "guidance": "words.npz"}, "crop", "own"),
         ({"method": "pca", "view": "auto"}, "auto", "own"),
@@ -247,25 +246,54 @@ def test_view_and_pooling_are_selected_where_the_default_recipe_has_its_holdout_
     assert settled.resize == (224 if settled.view == "whole" else 256)
 
 
-def test_what_to_finetune_and_a_time_are_read_and_by_default_nothing_trains() -> None:
-    assert not FinetuneConfig().trains
-    assert (FinetuneConfig("all").trains, FinetuneConfig("all").last_blocks) == (True, None)
-    assert (FinetuneConfig("last-12").trains, FinetuneConfig("last-12").last_blocks) == (True, 12)
+def test_the_blocks_that_train_and_a_time_are_read() -> None:
+    assert not FinetuneConfig(frozen=True).trains
+    blocks = {None: 13, "all": None, "last-12": 12}
+    assert {text: FinetuneConfig(finetune=text).last_blocks for text in blocks} == blocks
     for text, seconds in (("90s", 90), ("10m", 600), ("1.5h", 5400)):
-        assert FinetuneConfig("all", time_budget=text).budget_s == seconds
+        assert FinetuneConfig(time_budget=text).budget_s == seconds
     for view in ("crop", "whole", "both"):
         assert resolve(weights="none", finetune="all", view=view, image_size=160).finetuning.image_size == 160
 
 
-def test_a_time_stands_in_the_place_of_epochs_and_trains_the_network_by_itself() -> None:
-    recipe = resolve(weights="none", time_budget="10m")
-    assert (recipe.finetuning.finetune, recipe.finetuning.epochs) == ("last-4", None)
-    assert recipe.finetune_loss == resolve(weights="none", finetune="all").finetune_loss
-    assert resolve(weights="none", time_budget="10m", finetune="last-2").finetuning.finetune == "last-2"
+@pytest.mark.parametrize(
+    ("given", "on_cpu", "limits"),
+    [
+        ({}, True, (20, "10m")),
+        ({}, False, (20, None)),
+        ({"epochs": 3}, True, (3, None)),
+        ({"time_budget": "1h"}, True, (None, "1h")),
+        ({"time_budget": "1h", "epochs": 3}, False, (3, "1h")),
+    ],
+)
+def test_fine_tuning_ends_with_its_epochs_or_its_time_and_on_a_cpu_by_default_with_the_first(
+    given, on_cpu, limits
+) -> None:
+    limited = resolve(weights="none", **given).finetuning.limited(on_cpu=on_cpu)
+    assert (limited.epochs, limited.time_budget) == limits
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, None),
+        ({"method": "spa"}, None),
+        ({"frozen": True}, None),
+        ({"method": "pca"}, "--method pca has no loss"),
+        ({"recipe": "spa-paper"}, "--recipe spa-paper trains a head"),
+        ({"features": "live"}, "--features live draws views for a head"),
+        ({"features": "cached:3"}, "--features cached:3 draws views for a head"),
+        ({"method": "wccn", "epochs": 3}, None),
+        ({"recipe": "spa-paper", "finetune": "last-2"}, None),
+    ],
+)
+def test_what_goes_with_a_head_alone_leaves_the_network_frozen_unless_fine_tuning_is_asked_for(given, reason) -> None:
+    assert why_frozen(given) == reason
+    assert resolve(weights="none", **given).finetuning.frozen == (reason is not None or "frozen" in given)
 
 
 def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_head_as_ever() -> None:
-    plain, unfrozen = resolve(weights="none"), resolve(weights="none", finetune="last-2")
+    plain, unfrozen = resolve(weights="none", frozen=True), resolve(weights="none")
     assert unfrozen.loss == plain.loss
     loss = unfrozen.finetune_loss
     assert (loss.method, loss.options.alpha, loss.options.delta) == ("proxy-anchor", 32, 0.1)
@@ -274,11 +302,10 @@ def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_he
 
 
 def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_for_it() -> None:
-    named = resolve(weights="none", finetune="all", method="multi-similarity")
+    named = resolve(weights="none", method="multi-similarity")
     assert named.finetune_loss == named.loss
     anchor, plain, frozen = (
-        resolve(weights="none", method="proxy-anchor", **given)
-        for given in (ALL, ALL | {"positive_weights": "none"}, {})
+        resolve(weights="none", method="proxy-anchor", **given) for given in ({}, {"positive_weights": "none"}, FROZEN)
     )
     assert anchor.finetune_loss == anchor.loss
     found = [(one.loss.options.alpha, one.loss.options.positive_weights) for one in (anchor, plain, frozen)]

@@ -39,8 +39,8 @@ PAIR_METHODS = {
     "multi-similarity", "procsim", "prism", "superloss", "triplet", "contrastive", "lifted-structure", "circle",
     "fast-ap", "cross-batch-memory",
 }  # fmt: skip
-SMALL = (*IMAGES, "--embedding-dim", "8")
-"""A quick command line on which the recipe decides everything that it has a value for."""
+SMALL = (*IMAGES, "--embedding-dim", "8", "--frozen")
+"""A quick command line on which the recipe decides everything about the head that it has a value for."""
 NO_SELECTION = ("--view", "crop", "--pooling", "own")
 UNTRIED = {"select": "trained", "view": "crop", "pooling": "own"}
 """Options that the recipe leaves to feature selection."""
@@ -79,7 +79,7 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
     paper = resolve("spa-paper", method=method, weights="none").embedding
     assert paper.images_per_class == pairs.get("images_per_class", 0)
     values = recipe_values("default", method=method)
-    config = resolve(method=method, weights="none")
+    config = resolve(method=method, weights="none", frozen=True)
     assert config.loss.method == method
     if method in RIVALS:
         assert values == {}
@@ -92,12 +92,12 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
 
 
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
-    config = resolve(weights="none")
+    config = resolve(weights="none", frozen=True)
     assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
     assert (config.embedding.init, config.embedding.head_steps, config.embedding.head_epochs) == ("wccn", 300, 40)
     assert config.selection.select == "auto"
     named = {"select": "auto", "view": "auto", "pooling": "auto", "method": "proxy-nca"}
-    assert config == resolve("default", weights="none", **named)
+    assert config == resolve("default", weights="none", frozen=True, **named)
     assert set(DEFAULT) <= set(all_options())
     with pytest.raises(TypeError, match="recipe"):
         TrainConfig(recipe="default")  # type: ignore[call-arg]
@@ -143,7 +143,7 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
     [("method", "multi-similarity"), ("confidences", "module"), ("l2_sp", 0.0), ("head_lr", 1e-4), ("nca_scale", 8.0)],
 )
 def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: str, value: Any) -> None:
-    config = flatten(dataclasses.asdict(resolve(weights="none", holdout=False, **{name: value})))
+    config = flatten(dataclasses.asdict(resolve(weights="none", frozen=True, holdout=False, **{name: value})))
     recipe = {**recipe_values("default", method=config["method"]), **UNTRIED}
     assert config.items() >= ({**recipe, name: value}).items()
 
@@ -153,7 +153,7 @@ def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs() -> None:
     expected = TrainConfig(
         backbone="squeezenet1_1", weights="none", data=configs.DataConfig(), input=configs.InputConfig(),
         confidence=configs.ConfidenceConfig(), loss=LossConfig(method="pca"), selection=configs.SelectConfig(),
-        embedding=configs.EmbeddingConfig(embedding_dim=8),
+        embedding=configs.EmbeddingConfig(embedding_dim=8), finetuning=configs.FinetuneConfig(frozen=True),
     )  # fmt: skip
     assert dataclasses.asdict(found) == dataclasses.asdict(expected)
 

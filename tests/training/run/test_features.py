@@ -153,7 +153,7 @@ def test_who_needs_features_of_a_run_whose_runtime_is_gone_has_them_by_torch(tra
 @pytest.mark.parametrize(
     ("changes", "trains", "message"),
     [
-        ({"backend": "onnxruntime"}, True, "--finetune trains it: leave one of them out"),
+        ({"backend": "onnxruntime"}, True, "computes features of a frozen backbone: with it, --frozen"),
         ({"backend": "openvino", "device": torch.device("cuda")}, False, "computes features on the CPU"),
         ({"backend": "onnxruntime", "precision": "bfloat16"}, False, "with it, no --precision bfloat16"),
     ],

@@ -290,16 +290,21 @@ class FinetuneLoop:
 
     def _is_done(self, fitted: FittedWeights) -> bool:
         epochs = self._options.epochs
-        if epochs is None:
+        if self._elapsed >= 1 or epochs is None:
             return self._elapsed >= 1
         return len(fitted.epochs) > epochs or fitted.waited(epochs) >= self._options.patience
 
-    def _note_time(self) -> None:
-        """Update the elapsed share of the time budget, by the clock of rank 0."""
+    def _note_time(self, done: int = 0) -> None:
+        """Update the elapsed share of the time budget, by the clock of rank 0, or of the epochs if that is larger.
+
+        `done` are the images seen so far.
+        """
         if self._options.budget_s is not None:
-            self._elapsed = self._team.first_does(self._measure_share)
+            of_epochs = 0.0 if self._options.epochs is None else done / (self._options.epochs * len(self._rows))
+            self._elapsed = max(of_epochs, self._team.first_does(self._measure_share))
 
     def _measure_share(self) -> float:
+        """Elapsed share of the time budget."""
         now = time.perf_counter()
         if now >= self._deadline:
             return 1.0
@@ -338,8 +343,8 @@ class FinetuneLoop:
                 average_weights(fitted.average, self._model.moving(), keep=self._options.ema, step=step)
                 total += loss * len(rows)
                 seen += len(rows)
-                self._note_time()
                 done = (epoch - 1) * len(self._rows) + seen
+                self._note_time(done)
                 self._on_images(done, self._foresee(done, (self._options.epochs or 0) * len(self._rows)))
                 if self._elapsed >= 1:
                     break
@@ -360,10 +365,10 @@ class FinetuneLoop:
         """One step on the images `rows` (B,), of which `views` (n, …) are this process's own; returns the loss."""
         part = self._team.part_of(len(rows))
         labels = self._labels[rows].to(self._device)
-        if self._options.epochs is None:
+        if self._options.budget_s is not None:
             set_rates(self._optimizer, step=min(int(_TICKS * self._elapsed), _TICKS), steps=_TICKS)
         else:
-            set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
+            set_rates(self._optimizer, step=step, steps=self._steps * (self._options.epochs or 0))
         batch = self._confidences.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
@@ -426,7 +431,7 @@ class FinetuneLoop:
         self.prepared_s = self._first_step - self._begun
         if (budget := self._options.budget_s) is not None:
             self._deadline = self._begun + max(budget / 2, budget - CANDIDATES * fitted.epochs[0].seconds)
-            self._note_time()
+            self._note_time((len(fitted.epochs) - 1) * len(self._rows))
 
     def _has_unused(self) -> bool:
         """Whether a pass leaves out parameters that train, such as a mask token."""

@@ -26,6 +26,7 @@ from training.network.decoded_images import centre_views, cut_windows, draw_view
 from training.network.kept_inputs import KeptInputs, Tail, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
 from training.options.config import TrainConfig
+from training.options.finetuning import USUAL_BLOCKS
 from training.options.machine import Machine
 from training.run.phases import FINETUNING, Watcher, phase_generator
 
@@ -72,8 +73,10 @@ _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 
 def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[Block]:
     """Blocks that train; `side` is the image size of the backbone."""
-    blocks = find_blocks(backbone, side=side)
-    return choose_blocks(blocks, last=config.finetuning.last_blocks, name=backbone.name)
+    blocks, last = find_blocks(backbone, side=side), config.finetuning.last_blocks
+    if config.finetuning.finetune is None:
+        last = min(USUAL_BLOCKS, len(blocks))
+    return choose_blocks(blocks, last=last, name=backbone.name)
 
 
 def smaller_side(backbone: Backbone, crop: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.training.conftest import Trainer
 from tests.training.run.finetuning.test_stage import network_config
@@ -63,6 +64,14 @@ def test_a_resumed_run_goes_on_with_the_time_that_it_had_used(trainer: Trainer, 
     assert rates[before] >= rates[before - 1]
 
 
+def test_epochs_that_end_before_the_time_end_the_training_and_the_rates_fall_with_them(trainer, rates) -> None:
+    network = trainer(config=network_config(epochs=2, time_budget="10h"))["finetuning"]
+    assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
+    assert all(epoch["map_at_r"] is not None for epoch in network["epochs"])
+    shares = [step / steps for step, steps in rates]
+    assert shares == pytest.approx([number / len(shares) for number in range(len(shares))], abs=0.02)
+
+
 def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_report_says_so(
     trainer: Trainer, rates
 ) -> None:
@@ -83,6 +92,7 @@ def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interr
     now = 1000.0
     monkeypatch.setattr(network_fit.time, "perf_counter", lambda: now)
     fit = object.__new__(network_fit.FinetuneLoop)
+    fit._rows = torch.arange(10)
     fit._team, fit._options, fit._begun, fit._used = ALONE, budget_config("100s").finetuning, 930.0, 0.0
     fitted = network_fit.FittedWeights({}, {}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.5)])
     fit._start_clock(fitted)

@@ -57,7 +57,7 @@ def network_config(**changes: Any) -> TrainConfig:
 def frozen_config() -> TrainConfig:
     """The linear start alone."""
     idle = ("epochs", "batch_size", "eval_every", "image_size")
-    return network_config(finetune="none", **dict.fromkeys(idle))
+    return network_config(frozen=True, finetune=None, **dict.fromkeys(idle))
 
 
 @pytest.fixture(scope="module")
