@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 from collections.abc import Sequence
 from functools import cache
@@ -19,12 +20,12 @@ _OF_SEED = 30  # photos of a kind that another seed begins with
 
 def read_photo(kind: str, number: int, *, size: int = 96) -> Image.Image:
     """A photo of a kind, stretched to `size` by `size` pixels; after the last one they come mirrored, then darker."""
-    names = _list_names()[kind]
-    again, number = divmod(number, len(names))
-    with tarfile.open(PHOTOS) as archive:
-        file = archive.extractfile(names[number])
-        assert file is not None
-        photo = Image.open(file).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+    photos = _find_photos()[kind]
+    again, number = divmod(number, len(photos))
+    with PHOTOS.open("rb") as file:
+        file.seek(photos[number].offset_data)
+        data = io.BytesIO(file.read(photos[number].size))
+    photo = Image.open(data).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
     if again % 2:
         photo = photo.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return ImageEnhance.Brightness(photo).enhance(0.85 ** (again // 2))
@@ -40,9 +41,10 @@ def write_photos(folder: Path, *, kinds: Sequence[str], pictures_per_kind: int, 
 
 
 @cache
-def _list_names() -> dict[str, list[str]]:
-    names: dict[str, list[str]] = {}
+def _find_photos() -> dict[str, list[tarfile.TarInfo]]:
+    """By kind, in the order of their names; read once, as an archive is searched from its beginning."""
+    photos: dict[str, list[tarfile.TarInfo]] = {}
     with tarfile.open(PHOTOS) as archive:
-        for name in sorted(archive.getnames()):
-            names.setdefault(Path(name).parent.name, []).append(name)
-    return names
+        for member in sorted(archive.getmembers(), key=lambda member: member.name):
+            photos.setdefault(Path(member.name).parent.name, []).append(member)
+    return photos
