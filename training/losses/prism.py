@@ -33,8 +33,10 @@ def clean_probabilities(unit: Tensor, labels: Tensor, memory: Tensor, remembered
         remembered: (M,) int64 their labels, `EMPTY` for a free place.
     """
     places = torch.where(remembered == EMPTY, classes, remembered)  # free places form one more class
-    sums = memory.new_zeros(classes + 1, memory.shape[1]).index_add_(0, places, memory)[:classes]
-    counts = memory.new_zeros(classes + 1).index_add_(0, places, memory.new_ones(len(memory)))[:classes]
+    counted = torch.cat([memory, memory.new_ones(len(memory), 1)], dim=1)
+    # accumulate sums in a fixed order, also on a GPU, where index_add does not
+    added = memory.new_zeros(classes + 1, counted.shape[1]).index_put_((places,), counted, accumulate=True)[:classes]
+    sums, counts = added[:, :-1], added[:, -1]
     cosines = unit @ (sums / counts.clamp(min=1)[:, None]).to(unit.dtype).T
     found = cosines.masked_fill(counts == 0, -math.inf).log_softmax(dim=1).exp()
     return torch.where(counts[labels] > 0, found.gather(1, labels[:, None])[:, 0], 1)
@@ -99,7 +101,7 @@ class Prism(ProxyLoss):
         if not len(found):
             return found > 0
         if removed := int(self.options.prism_rate * len(found)):
-            last = found.kthvalue(removed).values.to(self.thresholds.dtype)
+            last = found.sort().values[removed - 1].to(self.thresholds.dtype)
             noted = torch.cat([self.thresholds[1:], last[None]])
             self.thresholds = torch.where(last < 1, noted, self.thresholds)
         none = (found <= self._mean_threshold()).all()
