@@ -308,7 +308,8 @@ class ProgressLines:
         elif now - told >= EVERY_S:
             self._begun[name] = begun, now
             share = f"{done:,} of {total:,}" if total else f"{done:,}"
-            click.echo(f"{name}: {share} {unit} after {seconds:.0f} s", err=True)
+            left = f", some {seconds * (total - done) / done:.0f} s left" if total and done else ""
+            click.echo(f"{name}: {share} {unit} after {seconds:.0f} s{left}", err=True)
 
 
 @contextmanager

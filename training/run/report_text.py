@@ -20,18 +20,20 @@ _FEW_PHOTOS = 100
 def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
     """Lines about fine-tuning: options, MAP@R on held-out images, and the selected embedding."""
     if network is None:
-        return []
-    held = network["held_out"]
+        return ["fine-tuning: none, the backbone is as it was"]
+    held, epochs = network["held_out"], len(network["epochs"]) - 1
     budget = "" if network["time_budget"] is None else f" of --time-budget {network['time_budget']}"
     lines = [
+        "",
         f"fine-tuning: {network['finetune']} ({network['blocks']} of {network['of_blocks']} blocks, "
         f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']} on "
-        f"{network['device']}, {len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, "
-        f"{network['seconds']:.0f} s{budget}"
+        f"{network['device']}, {epochs} epochs on {network['trained_on']:,} images, {network['seconds']:.0f} s{budget}",
     ]
-    if len(network["epochs"]) == 1:
-        return [*lines, f"exported: the frozen embedding, as preparation took {network['prepared_s']:.1f} s and left "
-                f"no time for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
+    if network["ended_by"] == "Ctrl-C":
+        lines.append(f"stopped early by Ctrl-C in epoch {epochs}: the best weights until then were compared")
+    if epochs == 0:
+        return [*lines, f"exported: the frozen backbone, as preparation took {network['prepared_s']:.1f} s and left no "
+                f"time for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
     tried = network["tried"]
     if not tried:
         return [*lines, "exported: the fine-tuned network; too few images to hold some out and compare"]
@@ -53,7 +55,7 @@ def _name_exported(network: Mapping[str, Any]) -> str:
         return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
     if network["weights"] == INITIAL:
         return f"the initial backbone, as no epoch was better; {_ask_for_time(network)}"
-    return "the fine-tuned network"
+    return "the fine-tuned network, which finds more of these"
 
 
 def _ask_for_time(network: Mapping[str, Any]) -> str:
@@ -64,7 +66,7 @@ def _ask_for_time(network: Mapping[str, Any]) -> str:
     shown = f"MAP@R by evaluated epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
     if course[-1] <= max(course[:-1]):
         return f"more epochs would hardly help ({shown})"
-    way = "a longer --time-budget" if network["time_budget"] else "more --epochs"
+    way = "more time (--time-budget)" if network["time_budget"] and network["ended_by"] != "epochs" else "more --epochs"
     return f"MAP@R was still rising: {way} may help ({shown})"
 
 

@@ -343,8 +343,8 @@ def _evaluate(
     training, validation, plan = features.training, features.validation, job.config
     trained = fitted.head if stage is None or stage.head is None else stage.head
     is_network = trained is not fitted.head
-    if is_network and verdict is not None:
-        verdict = add_finetuning(verdict)
+    if stage is not None and verdict is not None:
+        verdict = add_finetuning(verdict, stage.report)
     if validation is None:
         return {TRAINED: trained}, {}, None, verdict
     searches = plan_searches(validation, training.known)

@@ -227,8 +227,21 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
     )
 
 
-def add_finetuning(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """Verdict of the holdout evaluation where fine-tuning was selected afterwards."""
-    better = "Then the network itself was trained; it finds more of what that stage held out, and is exported."
+def add_finetuning(verdict: Mapping[str, Any], network: Mapping[str, Any]) -> dict[str, Any]:
+    """Verdict of the holdout evaluation with the result of fine-tuning; `network` as in the report."""
+    steps, scores = len(network["epochs"]) - 1, network["map_at_r"]
+    if steps == 0:
+        return {**verdict, "text": f"{verdict['text']} Nothing was fine-tuned, as there was no time for a step."}
+    epochs = f"{steps} epoch{'' if steps == 1 else 's'}, {network['seconds'] / 60:.0f} min"
+    found = "no photos were held out to compare"
+    if scores is not None:
+        frozen, finetuned = 100 * scores["frozen"], 100 * scores["fine-tuned"]
+        found = f"MAP@R on the photos that this held out: {finetuned:.1f} %, with the frozen backbone {frozen:.1f} %"
+    if not network["selected"]:
+        return {
+            **verdict,
+            "text": f"{verdict['text']} Fine-tuning ({epochs}) did not find more, and is left out: {found}.",
+        }
     figures = verdict["text"] if verdict["decided_by"] is None else describe_figures(verdict)
+    better = f"Then the network was fine-tuned ({epochs}; {found}), and is exported."
     return {**verdict, "exported": TRAINED, "text": f"{figures} {better}"}

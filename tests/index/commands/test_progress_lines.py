@@ -25,8 +25,8 @@ def test_a_stage_reports_every_half_minute(capsys: pytest.CaptureFixture[str]) -
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        "features: 2,401 of 5,398 images after 30 s",
-        "features: 4,801 of 5,398 images after 60 s",
+        "features: 2,401 of 5,398 images after 30 s, some 37 s left",
+        "features: 4,801 of 5,398 images after 60 s, some 7 s left",
         "features: 5,398 images in 67 s",
     ]
     lines = ProgressLines(least_s=EVERY_S, clock=clock)

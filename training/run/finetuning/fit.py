@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -170,6 +172,28 @@ def backward_in_chunks(
     return loss.detach()
 
 
+@contextmanager
+def on_first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at the first Ctrl-C (SIGINT) while the block runs; the next one interrupts as usual.
+
+    Nothing changes outside of the main thread, which alone gets signals, and where a program handles SIGINT itself.
+    """
+    usual = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+        yield
+        return
+
+    def note(*_: object) -> None:
+        signal.signal(signal.SIGINT, usual)
+        stop()
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
 @dataclass(frozen=True, slots=True)
 class EpochScore:
     """MAP@R on the held-out images, by part, with the averaged weights after an epoch; epoch 0 is the initial model.
@@ -236,18 +260,23 @@ class FinetuneLoop:
         model: at its initial weights; it ends with the last weights.
         context: its checkpoint is replaced after every epoch, on rank 0.
         on_images: called with (images seen, images of all epochs).
+        on_note: called with a line of text.
         begun: start of the time budget, by `time.perf_counter`.
 
     Attributes:
         prepared_s: seconds before the first step, including those of an interrupted run.
+        ended_by: `epochs`, `time`, `patience` or `Ctrl-C`, once training is over.
     """
 
     def __init__(
         self, model: NetworkModel, loss: MetricLoss, data: FinetuneData, *, inputs: FinetuneInputs,
         confidences: LossConfidences, config: TrainConfig, context: PhaseContext,
-        on_images: Progress = lambda *_: None, begun: float | None = None,
+        on_images: Progress = lambda *_: None, on_note: Callable[[str], None] = lambda _: None,
+        begun: float | None = None,
     ) -> None:  # fmt: skip
         self._team = current_team()
+        self._on_note, self._is_stopped = on_note, False
+        self.ended_by: str | None = None
         self._begun = time.perf_counter() if begun is None else begun
         self._first_step = self._deadline = self._begun  # by the same clock
         self._used = self._elapsed = 0.0  # shares of the time from the first step to the deadline: before, and now
@@ -272,9 +301,10 @@ class FinetuneLoop:
         )
 
     def run(self) -> FittedWeights:
-        """Train from the checkpoint, if there is one, until patience, epochs or time budget end.
+        """Train from the checkpoint, if there is one, until patience, epochs or time budget end, or Ctrl-C ends it.
 
-        Where preparation has used up the time budget, only the initial model has a score.
+        Where preparation has used up the time budget, only the initial model has a score. Processes that train together
+        are interrupted as usual.
         """
         start = copy_weights(self._model)
         last, average, best = (copy_weights(self._model) for _ in range(3))
@@ -283,16 +313,26 @@ class FinetuneLoop:
         self.share()
         penalty = self.hold_back(start)
         self._start_clock(fitted)
-        while not self._is_done(fitted):
-            self._run_epoch(len(fitted.epochs), fitted, penalty)
+        with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():
+            while not self._is_done(fitted):
+                self._run_epoch(len(fitted.epochs), fitted, penalty)
         load_weights(self._model, fitted.last)
         return fitted
 
+    def _stop(self) -> None:
+        self._is_stopped = True
+
     def _is_done(self, fitted: FittedWeights) -> bool:
         epochs = self._options.epochs
-        if self._elapsed >= 1 or epochs is None:
-            return self._elapsed >= 1
-        return len(fitted.epochs) > epochs or fitted.waited(epochs) >= self._options.patience
+        if self._is_stopped and len(fitted.epochs) > 1:
+            self.ended_by = "Ctrl-C"
+        elif epochs is not None and len(fitted.epochs) > epochs:
+            self.ended_by = "epochs"
+        elif self._elapsed >= 1:
+            self.ended_by = "time"
+        elif epochs is not None and fitted.waited(epochs) >= self._options.patience:
+            self.ended_by = "patience"
+        return self.ended_by is not None
 
     def _note_time(self, done: int = 0) -> None:
         """Update the elapsed share of the time budget, by the clock of rank 0, or of the epochs if that is larger.
@@ -346,20 +386,23 @@ class FinetuneLoop:
                 done = (epoch - 1) * len(self._rows) + seen
                 self._note_time(done)
                 self._on_images(done, self._foresee(done, (self._options.epochs or 0) * len(self._rows)))
-                if self._elapsed >= 1:
+                if self._elapsed >= 1 or self._is_stopped:
                     break
+        if self._is_stopped:
+            self._on_note("Ctrl-C: fine-tuning ends early, and the best weights so far are saved; again ends at once")
         self._model.learn(False)
         epochs = self._foresee(epoch, self._options.epochs or 0)
         mean_loss = require_finite(total.item() / seen, phase=FINETUNING, epoch=epoch)  # waits for a GPU
         trained = time.perf_counter() - started
-        is_last = self._elapsed >= 1 or epoch == self._options.epochs
+        is_last = self._elapsed >= 1 or self._is_stopped or epoch == self._options.epochs
         with using_weights(self._model, fitted.average):
             found = self._evaluate(epoch, is_last=is_last)
         fitted.last = copy_weights(self._model)
         fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         seconds, speed = time.perf_counter() - started, seen / trained
         self._context.on_epoch(EpochReport(FINETUNING, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
-        self._save(epoch, fitted)
+        if not self._is_stopped:  # a resume of a run that is killed now continues after the last whole epoch
+            self._save(epoch, fitted)
 
     def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: Callable[[], None]) -> Tensor:
         """One step on the images `rows` (B,), of which `views` (n, …) are this process's own; returns the loss."""
@@ -423,14 +466,15 @@ class FinetuneLoop:
         self._used = state["share"]
 
     def _start_clock(self, fitted: FittedWeights) -> None:
-        """Reserve time of the budget, at most half, for choosing the weights.
+        """Reserve time of the budget for choosing the weights: at most half of what preparation has left.
 
         Learning rates follow the share of time since the first step: a slow preparation does not cut the warm-up.
         """
         self._first_step = time.perf_counter()
         self.prepared_s = self._first_step - self._begun
         if (budget := self._options.budget_s) is not None:
-            self._deadline = self._begun + max(budget / 2, budget - CANDIDATES * fitted.epochs[0].seconds)
+            half = (self.prepared_s + budget) / 2
+            self._deadline = self._begun + max(half, budget - CANDIDATES * fitted.epochs[0].seconds)
             self._note_time((len(fitted.epochs) - 1) * len(self._rows))
 
     def _has_unused(self) -> bool:

@@ -79,6 +79,12 @@ class WeightChoice:
         """Name in `tried` of the weights with their head."""
         return f"{self.weights}, head refitted" if self.head == "refitted" else self.weights
 
+    def mean_scores(self) -> dict[str, float] | None:
+        """Mean MAP@R of the frozen embedding and the fine-tuned one; None where they were not compared."""
+        if not {"frozen", self.selected_name} <= self.tried.keys():
+            return None
+        return {"frozen": mean_score(self.tried["frozen"]), "fine-tuned": mean_score(self.tried[self.selected_name])}
+
     def best(self, names: Iterable[str]) -> str:
         """The highest mean over the parts; the first of equals."""
         return max(names, key=lambda name: mean_score(self.tried[name]))
@@ -241,6 +247,7 @@ def _fit_and_choose(
     loop = FinetuneLoop(
         model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
         context=context, begun=begun, on_images=partial(watcher.on_images, "finetuning images"),
+        on_note=watcher.on_note,
     )  # fmt: skip
     fitted = loop.run()
     choice, head, chosen_features = choose_weights(
@@ -326,7 +333,7 @@ def finetune_backbone(
     model.release()
     report = {
         "method": config.finetune_loss.method,
-        "finetune": config.finetuning.finetune,
+        "finetune": config.finetuning.finetune or f"last-{len(blocks)}",
         "image_size": config.finetuning.image_size,
         "parameters": sum(p.numel() for level in model.levels for p in level),
         "precision": str(model.precision).removeprefix("torch."),
@@ -340,6 +347,8 @@ def finetune_backbone(
         "weights": choice.weights,
         "head": choice.head,
         "selected": choice.selected,
+        "map_at_r": choice.mean_scores(),
+        "ended_by": loop.ended_by,
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
         "decoded_bytes": decoding.bytes,

@@ -104,6 +104,12 @@ def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interr
     fit._begun -= 5.0
     fit._start_clock(fitted)
     assert fit._elapsed == 0.75
-    now = 1020.0
+    now = 1022.5  # of the 15 s that are left half are for choosing weights
+    fit._note_time()
+    assert fit._elapsed == 1
+    fit._begun, fit._used, now = 930.0, 0.0, 1020.0
+    fit._start_clock(fitted)
+    assert fit._elapsed == 0.0, "a long preparation leaves time for some steps"
+    now = 1025.0
     fit._note_time()
     assert fit._elapsed == 1

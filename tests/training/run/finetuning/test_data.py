@@ -169,7 +169,7 @@ def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
         "precision": "float32", "epochs": [{"map_at_r": {"unseen": one}} for one in (0.3, 0.2, 0.4)],
         "trained_on": 1234, "seconds": 61.4, "time_budget": None, "device": "CPU",
         "held_out": searched, "tried": {"frozen": scores[0], "average": scores[1]}, "weights": "average",
-        "head": "trained", "selected": True,
+        "head": "trained", "selected": True, "ended_by": "epochs",
     } | changes  # fmt: skip
 
 

@@ -247,6 +247,70 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, 
     assert weights(out, "backbone") == weights(network_run, "backbone")
 
 
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from index.commands.exit_codes import run_command
+from training.commands import train
+from training.run.finetuning import fit
+sent = []
+step = fit.FinetuneLoop.step
+def interrupt(loop, rows, views, number, **others):
+    if number == 4 and not sent:
+        sent.append(os.kill(os.getpid(), signal.SIGINT))
+        if "twice" in sys.argv:
+            os.kill(os.getpid(), signal.SIGINT)
+    return step(loop, rows, views, number, **others)
+fit.FinetuneLoop.step = interrupt
+arguments = [word for word in sys.argv[1:] if word != "twice"]
+sys.exit(run_command(train, arguments, prog_name="train", how_to_go_on=lambda _: "again"))
+"""
+
+
+def _interrupt(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`retrieval train`, which gets Ctrl-C in the second of three epochs of three steps."""
+    small = ("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32", "--embedding-dim", "8",
+             "--no-holdout", "--head-steps", "5", "--epochs", "3", "--batch-size", "16", "--workers", "1",
+             "--precision", "float32", "--eval-every", "3")  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *map(str, arguments), *small], capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+    )  # fmt: skip
+
+
+def test_the_first_interrupt_ends_fine_tuning_and_keeps_the_best_so_far(pictures, cache, tmp_path) -> None:
+    run = tmp_path / "run"
+    arguments = (pictures, "--out", run, "--cache", cache)
+    ended = _interrupt(*arguments)
+    assert ended.returncode == 0, ended.stderr
+    assert "Ctrl-C: fine-tuning ends early" in ended.stderr
+    assert "stopped early by Ctrl-C in epoch 2" in ended.stdout
+    report = json.loads((run / "report.json").read_text())
+    network = report["finetuning"]
+    assert network["ended_by"] == "Ctrl-C"
+    assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
+    assert network["epochs"][2]["map_at_r"], "the last epoch is evaluated, though only every third would be"
+    assert "frozen" in network["tried"]
+    _, head, _ = RunFolder.open(run).load_trained()
+    assert head.embedding_dim == 8
+    again = _interrupt(*arguments, "--resume", "--json")
+    assert (again.returncode, json.loads(again.stdout)) == (0, report)
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_ends_at_once_and_a_resume_goes_on_after_the_last_whole_epoch(
+    pictures, cache, tmp_path
+) -> None:
+    arguments = (pictures, "--out", tmp_path / "run", "--cache", cache)
+    ended = _interrupt(*arguments, "twice")
+    assert ended.returncode == 130, ended.stderr
+    assert not (tmp_path / "run" / "report.json").exists()
+    again = _interrupt(*arguments, "--resume")
+    assert again.returncode == 0, again.stderr
+    network = json.loads((tmp_path / "run" / "report.json").read_text())["finetuning"]
+    assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_stop(trainer, always_ships) -> None:
