@@ -87,7 +87,7 @@ def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
 def _take_steps(case: str) -> dict[str, Tensor]:
     """The weights of model and loss after some steps, and the features by them."""
     config = resolve(
-        backbone="resnet18", weights="none", resize=16, crop=SIDE, image_size=SIDE, finetune="all",
+        backbone="resnet18", weights="none", resize=16, crop=SIDE, image_size=SIDE, finetune="all", epochs=10,
         embedding_dim=4, batch_size=5, holdout=False, **CASES[case],
     )  # fmt: skip
     rng, rows = np.random.default_rng(5), np.arange(IMAGES)

@@ -165,7 +165,7 @@ def test_what_processes_cannot_part_is_refused() -> None:
     follows = resolve(backbone="resnet18", weights="none", finetune="all", batch_norm="train")
     with pytest.raises(InputError, match="--batch-norm train takes one process"):
         require_shares(follows, processes=2)
-    require_shares(resolve(), processes=1000)
+    require_shares(resolve(frozen=True), processes=1000)
 
 
 def test_torchruns_variables_say_which_process_this_is() -> None:

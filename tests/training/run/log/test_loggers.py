@@ -122,7 +122,7 @@ def test_python_programs_name_what_to_tell_beside_their_own_watcher(finished_run
     retrieval_app.train(
         finished_run.data, tmp_path / "run", backbone=BACKBONE, weights="none", resize=40, crop=32, cache=cache,
         recipe="spa-paper", holdout=False, head_epochs=2, head_batch_size=16, embedding_dim=8, confidence_epochs=1,
-        workers=1,
+        workers=1, frozen=True,
         device="cpu", precision="float32", log=f"tensorboard:{tmp_path / 'events'}",
         watcher=Watcher(on_phase=phases.append, on_note=notes.append),
     )  # fmt: skip
