@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import runpy
 import shlex
@@ -23,27 +24,30 @@ import torchvision
 from torchvision.models import resnet
 
 from index.images.image_files import read_image
-from index.images.preprocess import PreprocessConfig, preprocess_image
+from index.images.preprocess import preprocess_image
 from retrieval_app.commands.cli import main
 from tests.documents import PAGES, ROOT, Step, broken_links, documents, steps_of
 from tests.photos import KINDS, write_photos
 from tests.serving_server import serve
 from training.backbone.backbones import normalise_images
 from training.options import resolve as options
+from training.options.backbone_libraries import BUILTIN, DEFAULT_LIBRARY, LIBRARIES, preprocess_for
 
 
 @pytest.fixture(scope="module")
 def short_trainings() -> Iterator[None]:
-    """Few steps, and ResNets of one narrow block a stage: features as wide, and what they know is chance anyway."""
+    """Few steps, small images, and ResNets of one plain block a stage: what their features know is chance anyway."""
     whole = resnet._resnet
 
     def make(block: type[torch.nn.Module], layers: list[int], *rest: Any, **more: Any) -> torch.nn.Module:
-        narrow = {"width_per_group": 16} if block is resnet.Bottleneck else {}
-        return whole(block, [1] * 4, *rest, **more | narrow)
+        return whole(resnet.BasicBlock, [1] * 4, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resnet, "_resnet", make)
         patch.setattr(options, "DEFAULT", {**options.DEFAULT, "head_steps": 30})
+        for name in (DEFAULT_LIBRARY, BUILTIN):
+            small = dataclasses.replace(LIBRARIES[name].describe_input("resnet18"), resize=112, crop=96)
+            patch.setitem(LIBRARIES, name, dataclasses.replace(LIBRARIES[name], preprocess=lambda _, own=small: own))
         patch.setattr("training.options.finetuning.USUAL_EPOCHS", 1)
         yield
 
@@ -95,8 +99,8 @@ def make_backbone(name: str, photos: list[Path]) -> torch.nn.Module:
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None  # plain averages
-    config = PreprocessConfig(resize=256, crop=224)
-    pixels = np.stack([preprocess_image(read_image(path, target_side=256), config) for path in photos])
+    config = preprocess_for(name)
+    pixels = np.stack([preprocess_image(read_image(path, target_side=config.resize), config) for path in photos])
     mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (config.mean, config.std))
     with torch.no_grad():
         model.train()(normalise_images(torch.from_numpy(pixels), mean, std))
