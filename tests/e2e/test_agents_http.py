@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import socket
@@ -13,11 +14,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra `ui`")
-pytest.importorskip("mcp", reason="needs the extra `agents`")
-import httpx2
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
+if "CI" not in os.environ:
+    pytest.importorskip("fastapi", reason="needs the extra `ui`")
+    pytest.importorskip("mcp", reason="needs the extra `agents`")
 
 from retrieval_app.api.security.tokens import add_token, revoke_token
 from retrieval_app.review.activity_log import read_log
@@ -47,6 +46,9 @@ def call(
     **arguments: Any,
 ) -> Any:  # fmt: skip
     """What a tool answers to the protocol's client; the text of its refusal."""
+    import httpx2  # like the client, which takes a second, for this alone
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
 
     async def call() -> Any:
         bearer = {} if token is None else {"Authorization": f"Bearer {token}"}

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
 import torch
-from torchvision.models import MobileNetV3
 
 from export.exports import export_run, export_untrained
 from export.public import ExportConfig
@@ -84,8 +82,12 @@ def test_every_family_gives_the_features_that_training_sees(
     name: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "patch14" in name:  # two of its twelve blocks, which are alike
+        import timm  # which takes seconds
+
         monkeypatch.setattr("timm.create_model", partial(timm.create_model, depth=2))
     if name == "mobilenet_v3_small":  # one of its eleven blocks: squeeze-and-excite, hard-swish
+        from torchvision.models import MobileNetV3
+
         make = MobileNetV3.__init__
         monkeypatch.setattr(
             MobileNetV3, "__init__", lambda net, blocks, *rest, **more: make(net, blocks[:1], *rest, **more)

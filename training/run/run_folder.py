@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
-import torchvision
 from PIL import Image
 from torch import Tensor, nn
 
@@ -337,7 +336,7 @@ def describe_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
+        "torchvision": version("torchvision"),
         **{name: version(name) for name in ("timm", "open_clip_torch") if find_spec(name.removesuffix("_torch"))},
         "numpy": np.__version__,
         "pillow": PIL.__version__,
