@@ -20,7 +20,7 @@ MIN_P_ERROR = 0.1  # least probability of a label error for the list
 NEIGHBOURS = 3  # listed with the same label, and with others
 LOWER_BOUND = (
     "This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. "
-    "A gallery of a model that was trained without them, such as the built-in model, gives the estimate."
+    "`retrieval audit` of the training gives the estimate, or a gallery of the built-in model."
 )
 _DETECTING = 10  # percent of the time; the search for the nearest images takes the rest
 

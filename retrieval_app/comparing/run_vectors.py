@@ -85,7 +85,7 @@ def _embed_files(
 
 def _export(run: RunFolder, folder: Path) -> Path:
     """The run's model file, exported once for its weights."""
-    weights = [hash_file(run.path / name)[:16] for name in ("backbone.safetensors", "head.safetensors")]
+    weights = [hash_file(file)[:16] for file in (run.exported_backbone, run.path / "head.safetensors")]
     model = folder / f"{run.run_id}-{'-'.join(weights)}.onnx"
     if not model.exists():
         folder.mkdir(parents=True, exist_ok=True)

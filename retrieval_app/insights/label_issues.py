@@ -19,7 +19,6 @@ from index.labels.issues import MIN_P_ERROR, LabelIssue, LabelIssues, collect_is
 from index.labels.kinds import KINDS
 from index.labels.label_errors import find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
-from index.marks import read_object
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
@@ -126,12 +125,7 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
         if p_error >= MIN_P_ERROR:
             items.append(_read_issue(row, member, by_path, labels=labels, table=table))
     items.sort(key=lambda issue: -issue.p_error)
-    return replace(collect_issues(items, checked=checked, errors=errors), is_lower_bound=is_lower_bound(table.parent))
-
-
-def is_lower_bound(audit: Path) -> bool:
-    """Whether the noise rate of an audit is a lower bound."""
-    return (read_object(audit / "summary.json") or {}).get("is_lower_bound") is True
+    return collect_issues(items, checked=checked, errors=errors)
 
 
 def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, str]]:

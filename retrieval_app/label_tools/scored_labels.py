@@ -91,7 +91,6 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
         audited = read_audited(place)
         errors = [item.p_error for item in audited.items]
         issues = collect_issues([], checked=len(errors), errors=sum(errors))
-        issues = replace(issues, is_lower_bound=audited.is_lower_bound)
         scored = replace(audited, items=tuple(item for item in audited.items if item.p_error >= MIN_P_ERROR))
     else:
         gallery = Gallery.open(place).as_given
@@ -166,4 +165,4 @@ def read_audited(folder: Path) -> ScoredLabels:
     saved = folder / DECISIONS_NAME
     decisions = read_decisions(saved, known=known) if saved.exists() else {}
     classes = tuple(sorted({item.label for item in items}))
-    return ScoredLabels(items, classes, decisions, is_lower_bound=label_issues.is_lower_bound(folder))
+    return ScoredLabels(items, classes, decisions)

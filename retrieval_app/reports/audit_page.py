@@ -70,7 +70,7 @@ def write_audit_page(
     }
     write_document(
         out, "audit.html", script="audit.js", data=data, run=report.run.resolve().name, total=len(report.images),
-        noise_rate=report.noise_rate, is_lower_bound=report.is_lower_bound, confused_classes=report.confused_classes,
+        noise_rate=report.noise_rate, confused_classes=report.confused_classes,
         items=items, gone=gone,
         verdicts={verdict: verdicts[verdict] for verdict in DECISIONS}, labels=sorted(labels), panels=panels,
         counts=of_page,

@@ -144,7 +144,6 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
 
 def format_audit(outcome: AuditOutcome) -> str:
     """The outcome for people."""
-    from index.labels.issues import LOWER_BOUND
     from training.audit.report import summarise_audit
 
     report, folder = outcome.report, outcome.files[0].parent
@@ -154,8 +153,6 @@ def format_audit(outcome: AuditOutcome) -> str:
         f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
         f"every label was checked leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
     ]
-    if report.is_lower_bound:
-        lines.append(LOWER_BOUND)
     if outcome.decisions is not None:
         lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
     verdicts = summarise_audit(report)["verdicts"]

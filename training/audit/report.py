@@ -79,7 +79,6 @@ def summarise_audit(report: AuditReport) -> dict[str, Any]:
         "run": str(report.run),
         "images": len(report.images),
         "noise_rate": report.noise_rate,
-        "is_lower_bound": report.is_lower_bound,
         "verdicts": {verdict: verdicts[verdict] for verdict in DECISIONS},
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "classes": [asdict(found) for found in report.classes],
@@ -189,7 +188,6 @@ class AuditReport:
         pairs: the most images first; pairs with an estimate below half an image are left out.
         noise_rate: estimated share of all labels that are wrong, 0..1.
         confused_classes: (label, label, images) of labels used for each other, the most images first.
-        is_lower_bound: whether `noise_rate` is too low, because the backbone was trained with these labels.
     """
 
     run: Path
@@ -198,7 +196,6 @@ class AuditReport:
     pairs: tuple[PairNoise, ...]
     noise_rate: float
     confused_classes: tuple[tuple[str, str, float], ...] = ()
-    is_lower_bound: bool = False
 
 
 def issue_order(image: AuditedImage) -> tuple[float, float]:

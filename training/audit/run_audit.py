@@ -31,6 +31,9 @@ _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
+    It reads the features of the backbone before fine-tuning: those of a network that was trained with wrong labels have
+    learnt them.
+
     Args:
         run: of any method, finished or not, once its features are made.
         machine: device, feature cache, decoding threads; the precision is the run's own.
@@ -89,7 +92,6 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         pairs=_pair_noise(errors, counts=counts, classes=classes),
         noise_rate=float(counts @ errors.rates / len(images)),
         confused_classes=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes),
-        is_lower_bound=run.has_trained_network(),
     )
 
 
@@ -104,7 +106,7 @@ def read_images(run: RunFolder) -> list[LabelledImage]:
 def _load_features(
     run: RunFolder, images: Sequence[LabelledImage], *, machine: Machine, progress: StepProgress
 ) -> Floats:
-    """(N, F) float32 backbone features of the centre crops, from the cache where the run left them."""
+    """(N, F) float32 features of the backbone before fine-tuning, from the cache where the run left them."""
     described = run.read_json("features.json")
     extractor = reopen_extractor(run, run.load_backbone(), device=machine.device, cache=machine.cache)
     views = described["views"]
@@ -128,8 +130,8 @@ def _load_features(
 
 
 def _embed(run: RunFolder, features: Floats) -> Floats:
-    """(N, D) float32 unit rows: the run's own embedding, or the features where it is not trained yet."""
-    if not (run.path / "head.safetensors").exists():
+    """(N, D) float32 unit rows: the embedding on the frozen backbone, or its features where the run has none."""
+    if run.has_finetuned or not (run.path / "head.safetensors").exists():
         return normalise_rows(features)
     return embed_features(run.load_trained()[1], features)
 

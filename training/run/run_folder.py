@@ -39,9 +39,11 @@ FORMAT_VERSION = 1  # of a run
 FEATURE_SELECTION = "feature_selection.json"  # view and pooling that the run takes, and what they were chosen among
 _FILES = (
     "config.json", FEATURE_SELECTION, "features.json", "labels.csv", "skipped.csv", "environment.json",
-    "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "copy_head.safetensors",
+    "metrics.jsonl", "backbone.safetensors", "finetuned.safetensors", "untrained.safetensors", "head.safetensors",
+    "copy_head.safetensors",
     "confidences.csv", "holdout.json", "finetuning.json", "runtime.json", "report.json",
 )  # fmt: skip
+_FINETUNED = "finetuned.safetensors"
 _FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"frozen"}  # nothing to a run that trains none
 
 
@@ -235,12 +237,31 @@ class RunFolder:
         save_checkpoint(self.path / f"{name}.safetensors", pack_modules(**{name: module}), state=state)
 
     def save_backbone(self, backbone: Backbone) -> None:
-        """backbone.safetensors: weights of the backbone."""
+        """backbone.safetensors: weights of the backbone before fine-tuning."""
         self.save_module("backbone", backbone.network, name=backbone.name)
 
-    def load_backbone(self) -> Backbone:
-        """Backbone of the run, with its view and pooling."""
-        tensors, state = load_checkpoint(self.path / "backbone.safetensors")
+    def save_finetuned(self, backbone: Backbone | None) -> None:
+        """finetuned.safetensors: weights of the exported backbone, where it was fine-tuned; else None."""
+        if backbone is None:
+            (self.path / _FINETUNED).unlink(missing_ok=True)
+        else:
+            save_checkpoint(
+                self.path / _FINETUNED, pack_modules(backbone=backbone.network), state={"name": backbone.name}
+            )
+
+    @property
+    def has_finetuned(self) -> bool:
+        """Whether the exported backbone was fine-tuned."""
+        return (self.path / _FINETUNED).exists()
+
+    @property
+    def exported_backbone(self) -> Path:
+        """File of the exported backbone's weights."""
+        return self.path / (_FINETUNED if self.has_finetuned else "backbone.safetensors")
+
+    def load_backbone(self, file: Path | None = None) -> Backbone:
+        """Backbone of the run before fine-tuning, or of another file of weights, with its view and pooling."""
+        tensors, state = load_checkpoint(file or self.path / "backbone.safetensors")
         how = self.read_json("config.json")["config"]["input"]
         if AUTO in (how["view"], how["pooling"]):
             how |= self.read_json(FEATURE_SELECTION)
@@ -258,11 +279,6 @@ class RunFolder:
             return None
         tensors, _ = load_checkpoint(self.path / "untrained.safetensors")
         return ProjectionHead(tensors["untrained.weight"], tensors["untrained.bias"])
-
-    def has_trained_network(self) -> bool:
-        """Whether the exported backbone was trained with the run's labels."""
-        network = (self.find_json("report.json") or {}).get("finetuning")
-        return network is not None and bool(network["selected"])
 
     def save_copy_head(self, head: CopyHead, *, threshold: float, is_kept: bool) -> None:
         """copy_head.safetensors: the copy-detection head, its threshold, and whether it works."""
@@ -285,11 +301,12 @@ class RunFolder:
         return head.eval().requires_grad_(False), state["threshold"]
 
     def load_trained(self) -> tuple[Backbone, Head, dict[str, Any]]:
-        """Backbone, head, and the head's state (method, class count)."""
+        """Exported backbone, head, and the head's state (method, class count)."""
         if not (self.path / "head.safetensors").exists():
             raise RunError(f"{self.path}: training is not finished; continue it with `retrieval train … --resume`")
         tensors, state = load_checkpoint(self.path / "head.safetensors")
-        return self.load_backbone(), _load_head(tensors, state).eval().requires_grad_(False), state
+        head = _load_head(tensors, state).eval().requires_grad_(False)
+        return self.load_backbone(self.exported_backbone), head, state
 
     def save_parity_images(self, images: Sequence[np.ndarray]) -> None:
         """parity/NN.png: small lossless images for the parity check of an export."""

@@ -388,15 +388,16 @@ def _save(
     if stage is not None and stage.head is not None:
         if exported == TRAINED:
             head, method = stage.head, plan.finetune_loss.method
-            run.save_backbone(extractor.backbone)
         else:
             network = {**stage.report, "selected": False, "left_by": VAL}
             frozen = load_backbone(plan.backbone, plan.weights, seed=plan.seed, side=plan.input.crop)
             sizes = plan.input
             extractor = open_extractor(frozen, sizes, view=sizes.view, pooling=sizes.pooling, machine=job.machine)
+    is_finetuned = network is not None and network["selected"]
+    run.save_finetuned(extractor.backbone if is_finetuned else None)
     if exported in heads and exported not in (FROZEN_HEAD, TRAINED):
         head, method = heads[exported], exported
-    if method not in UNTRAINED_METHODS and (network is None or not network["selected"]):
+    if method not in UNTRAINED_METHODS and not is_finetuned:
         width = min(UNTRAINED_DIM, count_directions(training.features))
         run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
     run.save_head(head, method=method, class_count=len(training.classes))

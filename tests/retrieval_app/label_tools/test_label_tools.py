@@ -19,10 +19,9 @@ from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.insights.background import Insights
-from retrieval_app.insights.label_issues import read_audit
 from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio, write_table
 from retrieval_app.label_tools.import_decisions import match_decisions
-from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels, list_issues, read_audited
+from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels, list_issues
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject, read_all_subjects
 from tests.retrieval_app.insights.conftest import draw_labelled
@@ -93,19 +92,6 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     assert found == updated
     assert [(row["p_error"], row["kind"]) for row in rows] == [(one.p_error, one.kind) for one in found.items]
     assert {row["new_label"] for row in rows if row["path"] == wrong.path} == {"blue"}
-
-
-def test_the_estimate_of_a_finetuned_run_is_a_lower_bound(gallery: Path, tmp_path: Path) -> None:
-    audit = write_audit(Gallery.open(gallery), tmp_path / "audit")
-    assert not read_audited(audit).is_lower_bound
-    summary = json.loads((audit / "summary.json").read_text())
-    (audit / "summary.json").write_text(json.dumps({**summary, "is_lower_bound": True}))
-    assert read_audited(audit).is_lower_bound
-    found, rows = list_issues(audit)
-    assert found.is_lower_bound
-    assert found.noise_rate > 0
-    assert [row["p_error"] for row in rows] == [0.9, 0.2]
-    assert read_audit(audit, Gallery.open(gallery)).is_lower_bound
 
 
 def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:

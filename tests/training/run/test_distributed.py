@@ -20,6 +20,7 @@ from tests.training.runs import epochs, read_metrics
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.distributed import ALONE, Place, Team, current_team, require_shares
+from training.run.run_folder import RunFolder
 from training.run.train import train
 
 EXACT, ROUNDED = 1e-12, 1e-5
@@ -56,7 +57,7 @@ def _compare(one: Path, other: Path, *, within: float) -> None:
 
 
 def _compare_runs(one: Path, other: Path) -> None:
-    for file in ("head", "backbone", "checkpoints/finetuning"):
+    for file in (RunFolder(one).exported_backbone.stem, "head", "checkpoints/finetuning"):
         _compare(one / f"{file}.safetensors", other / f"{file}.safetensors", within=ROUNDED)
 
 

@@ -15,7 +15,7 @@ import {onState, readState, writeState} from '../core/url_state.js';
 const ONE_LABEL = 'All labelled images have the same label: there is no other label to suggest.';
 const LOWER_BOUND =
   'This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. '
-  + 'A gallery of a model that was trained without them, such as the built-in model, gives the estimate. ';
+  + '`retrieval audit` of the training gives the estimate, or a gallery of the built-in model. ';
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */

@@ -94,7 +94,7 @@ def _an_epoch_finds_more() -> Iterator[None]:
 
 
 def _backbone(run: Path) -> dict[str, torch.Tensor]:
-    return load_checkpoint(run / "backbone.safetensors")[0]
+    return load_checkpoint(RunFolder.open(run).exported_backbone)[0]
 
 
 def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Path, tmp_path: Path) -> None:
@@ -153,6 +153,16 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     assert {int(k): value for k, value in report["val"]["recall"].items()} == pytest.approx(recall)
 
 
+def test_labels_are_audited_by_the_backbone_before_fine_tuning(network_run, trainer) -> None:
+    trainer("frozen", config=frozen_config())
+    tuned, frozen = (
+        audit_labels(RunFolder.open(run), machine=make_machine(trainer.cache))
+        for run in (network_run, trainer.folder / "frozen")
+    )
+    assert [image.p_error for image in tuned.images] == [image.p_error for image in frozen.images]
+    assert RunFolder.open(network_run).has_finetuned
+
+
 @pytest.mark.slow
 def test_a_run_whose_network_trained_exports_audits_and_agrees(trainer: Trainer, always_ships: None) -> None:
     """Its start: two epochs make of random weights what is ill-conditioned."""
@@ -171,7 +181,7 @@ def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictur
         report = trainer(resume=True, **options)
     assert weights(out) == weights(network_run)
     assert figures(out) == figures(network_run)
-    assert weights(out, "backbone") == weights(network_run, "backbone")
+    assert weights(out, "finetuned") == weights(network_run, "finetuned")
     assert report["val"] == json.loads((network_run / "report.json").read_text())["val"]
 
 
@@ -209,7 +219,7 @@ def test_a_loss_with_a_state_trains_the_network_and_goes_on_to_the_same_bits(tra
     assert any(name.startswith("loss.") for name in ended)
     assert all(torch.equal(tensor, again[name]) for name, tensor in ended.items())
     assert trainer.weights() == trainer.weights("whole")
-    assert weights(resumed, "backbone") == weights(whole, "backbone")
+    assert weights(resumed, "finetuned") == weights(whole, "finetuned")
     start = load_backbone(BACKBONE, "none").network.state_dict()
     assert any(not torch.equal(tensor, _backbone(whole)[f"backbone.{name}"]) for name, tensor in start.items())
 
@@ -244,7 +254,7 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, 
     with _an_epoch_finds_more():
         trainer(config=network_config(), val=other_pictures, resume=True)
     assert weights(out) == weights(network_run)
-    assert weights(out, "backbone") == weights(network_run, "backbone")
+    assert weights(out, "finetuned") == weights(network_run, "finetuned")
 
 
 INTERRUPTED = """
