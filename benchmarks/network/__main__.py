@@ -7,7 +7,7 @@ poolings. The same command continues after a stop and skips the runs that have a
     python -m benchmarks.network --out bench/network --dataset cars --noise uniform:0.3 --seeds 0 1 2
     python -m benchmarks.network --out bench/network --dataset groceries-seen --dataset groceries-disjoint --seeds 0 1 2
     python -m benchmarks.network --out bench/network --dataset cars --seeds 0 --epochs 4 --variant default \\
-        --variant unweighted --variant spa --variant proxy-anchor --variant multi-similarity --variant proxy-nca \\
+        --variant spa --variant proxy-anchor --variant multi-similarity --variant proxy-nca \\
         --variant procsim --variant prism
 """
 
@@ -121,7 +121,7 @@ def report(
 
 def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     network = cell["report"]["finetuning"]
-    kept = ("finetune", "image_size", "weights", "head", "selected", "tried", "epochs", "time_budget", "seconds")
+    kept = ("finetune", "image_size", "selected", "tried", "epochs", "time_budget", "seconds")
     return {"name": cell["name"], "recall": cell["recall"], "seconds": cell["seconds"], "load": cell["load"],
             "network": {name: network.get(name) for name in kept}}  # fmt: skip
 

@@ -29,17 +29,15 @@ from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
 from training.run.searches import ValidationSet, embed_features
 
-DEFAULT, UNWEIGHTED = "default", "unweighted"
+DEFAULT = "default"
 LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim", "prism")
+PLAIN: Mapping[str, Mapping[str, Any]] = {
+    "proxy-nca": {"targets": "labels"}, "multi-similarity": {"sample_weights": "none"},
+}  # fmt: skip
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    DEFAULT: {},
-    UNWEIGHTED: {"method": "proxy-anchor", "positive_weights": "none"},
-    **{loss: {"recipe": "spa-paper", "method": loss} for loss in LOSSES},
-}
-"""`default` is `retrieval train`, `unweighted` the same with all labels weighted alike.
-
-The losses have their papers' options; the network's learning rates and epochs are the same for all.
-"""
+    DEFAULT: {}, **{loss: {"method": loss, **PLAIN.get(loss, {})} for loss in LOSSES},
+}  # fmt: skip
+"""`default` is `retrieval train`; of the losses only `spa` reads label posteriors. All have its start and rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +65,10 @@ class NetworkCell:
     def options(self, *, width: int) -> dict[str, Any]:
         """Of `retrieval_app.train`."""
         noise: dict[str, Any] = {} if self.noise == CLEAN else {"label_noise": self.noise}
-        start = {} if self.variant in LOSSES else {"holdout": False}
         if self.variant == "prism":  # its authors give it the true share of wrong labels
             noise["prism_rate"] = 0.0 if self.noise == CLEAN else float(self.noise.partition(":")[2])
         return {"backbone": "mobilenet_v2", "embedding_dim": width, "seed": self.seed,
-                **noise, **start, **VARIANTS[self.variant], **dict(self.plan)}  # fmt: skip
+                "holdout": False, **noise, **VARIANTS[self.variant], **dict(self.plan)}  # fmt: skip
 
 
 def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int, cache: Path) -> dict[str, Any]:

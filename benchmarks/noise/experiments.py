@@ -12,7 +12,6 @@ from training.options.losses import RIVALS, UNTRAINED_METHODS
 from training.options.resolve import SELECTED_FEATURES, recipe_values
 
 LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
-UNWEIGHTED = "default-unweighted"  # the default recipe with a loss that gives all labels the same weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +71,11 @@ def make_table(number: str, setting: Setting, methods: Sequence[str]) -> Experim
         places = itertools.product(LAMBDAS, BETAS)
         grid = tuple(_row(setting, "spa", at=at, lambda_=at[0], beta=at[1]) for at in places)
         return Experiment("table-2", "Smooth Proxy-Anchor by lambda and beta", setting, grid, ("lambda", "beta"))
-    names = dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m not in (*RIVALS, RECIPE, UNWEIGHTED))
+    names = dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m not in (*RIVALS, RECIPE))
     rows = tuple(_row(setting, name + suffix) for name in names for suffix in ("", FILTERED))
     return Experiment("table-1", "with and without the samples of low confidence", setting, rows)
 
 
 def _row(setting: Setting, method: str, *, at: tuple[float, ...] = (), **changes: Any) -> Row:
-    if method == UNWEIGHTED:
-        base, changes = RECIPE, {"sample_weights": "none"}
-    else:
-        base = method
     seeds = (0,) if method in UNTRAINED_METHODS else setting.seeds
-    return Row(method, tuple(setting.cell(base, seed, **changes) for seed in seeds), at)
+    return Row(method, tuple(setting.cell(method, seed, **changes) for seed in seeds), at)

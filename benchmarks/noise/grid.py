@@ -30,7 +30,7 @@ from training.confidence.confidences import (
     FixedConfidences,
     LabelConfidences,
     compute_confidences,
-    leave_one_out_confidences,
+    estimate_posteriors,
     rows_to_trust,
 )
 from training.data.label_noise import add_label_noise, read_hierarchy
@@ -244,7 +244,7 @@ def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
     """Write the leave-one-out confidences of a label set."""
     features, noisy = load_label_set(folder, labels)
     source = CachedSource(torch.from_numpy(features.train)[:, None])
-    found = leave_one_out_confidences(source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
+    found = estimate_posteriors(source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
     save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.by_class.blocks()]).numpy())
 
 
@@ -272,7 +272,7 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
     confidences = _load_confidences(folder, cell, noisy)
     if cell.base_method in RIVALS:
         width = min(cell.width, count_directions(features.train))
-        weights = None if confidences is None else confidences.weights.cpu().numpy()
+        weights = None if confidences is None else confidences.own.cpu().numpy()
         images = LabelledFeatures(features.train, noisy, weights=weights)
         return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
     device, config = resolve_device("auto"), cell.config()
@@ -289,7 +289,7 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
     head = fit_embedding(
         source, labels, class_count=count, loss_config=config.loss, config=config.embedding,
         confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
-        own=None if confidences is None else confidences.weights,
+        own=None if confidences is None else confidences.own,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 
@@ -301,4 +301,4 @@ def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Labe
     path = folder.module_confidences(cell.labels) if cell.needs_module else folder.leave_one_out(cell.labels)
     values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
     labels = torch.from_numpy(noisy).to(values.device)
-    return LabelConfidences.of(FixedConfidences(values), labels, against_others=not cell.needs_module)
+    return LabelConfidences.of(FixedConfidences(values, class_count=values.shape[1]), labels)

@@ -17,6 +17,7 @@ from training.data.protocols import load_protocol
 
 NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
 SEEN_TRAINING_SHARE = 0.7
+CARS_TUNE = 52  # models by the first nine makes, of the 98 models that train
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,11 @@ def _cars(images: Path) -> SplitRecords:
     return SplitRecords(*parts)
 
 
+def _cars_tune(images: Path) -> SplitRecords:
+    records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
+    return SplitRecords(*_part(records, [int(record.label[:3]) <= CARS_TUNE for record in records]))
+
+
 def _cars_seen(images: Path) -> SplitRecords:
     records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
     return SplitRecords(*_part(records, _take_seventy(records)))
@@ -96,7 +102,16 @@ def _groceries_seen(images: Path) -> SplitRecords:
 
 
 def _groceries_disjoint(images: Path) -> SplitRecords:
+    return _split_groceries(_groceries(images))
+
+
+def _groceries_tune(images: Path) -> SplitRecords:
     parts = _groceries(images)
+    trains = _every_other({record.label for part in parts.values() for record in part})
+    return _split_groceries({name: [one for one in part if one.label in trains] for name, part in parts.items()})
+
+
+def _split_groceries(parts: dict[str, list[Record]]) -> SplitRecords:
     every = [record for part in parts.values() for record in part]
     trains = _every_other({record.label for record in every})
     gallery, queries = ([one for one in parts[part] if one.label not in trains] for part in ("train", "test"))
@@ -135,6 +150,8 @@ SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
     "clothing-seen": _clothing_seen,
     "cars-seen": _cars_seen,
     "groceries-seen": _groceries_seen,
+    "cars-tune": _cars_tune,
+    "groceries-tune": _groceries_tune,
 }
 """Datasets by name. The searched classes are not those that train; with `-seen` they are, in other images.
 
@@ -143,4 +160,5 @@ SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
 - `groceries-disjoint`: every other class trains; of the others the official test photos query the training photos.
 - `clothing-seen` and `cars-seen`: 70 % of every folder train, the others are searched leave-one-out.
 - `groceries-seen`: the official test photos query the training photos, official `val` among them.
+- `cars-tune` and `groceries-tune`: parts of the training classes of `cars` and `groceries-disjoint`, to choose options.
 """

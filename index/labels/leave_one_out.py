@@ -145,10 +145,6 @@ class LeaveOneOut:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return softmax(self.temperature * self._predict(rows)).astype(np.float32)
 
-    def leave_out(self, rows: Ids) -> LeftOut:
-        """The same of (B,) rows, made as they are read: (B, C) is never held."""
-        return LeftOut(self, rows)
-
     def _blocks(self, rows: Ids) -> Iterator[Ids]:
         return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self.count)))
 
@@ -192,7 +188,7 @@ class LeaveOneOut:
         self._scale: Doubles = np.sqrt(1 / (self._variances + ridge * max(mean_variance, 1e-12)))
         intercept = self._share * np.sqrt(len(self._labels))
         self._weights: Doubles = np.vstack([self._targets * self._scale[:, None], intercept])  # F'WY, (D + 1, C)
-        self._solved: tuple[tuple[int, int, int], Doubles] | None = None
+        self._solved: tuple[int, Doubles] | None = None
 
     def _features(self, rows: Ids) -> Doubles:
         """(B, D + 1) rows of F."""
@@ -202,86 +198,47 @@ class LeaveOneOut:
 
     def _predict(self, rows: Ids) -> Doubles:
         """(B, C) predictions for rows that were left out."""
-        return self._predict_columns(rows, self._features(rows), start=0, stop=self.count)
-
-    def _predict_columns(self, rows: Ids, features: Doubles, *, start: int, stop: int) -> Doubles:
-        """(B, stop - start) of these predictions, those for the labels start..stop-1."""
+        features, own = self._features(rows), np.arange(len(rows))
         leverage = np.einsum("bd,bd->b", features, features) * self._parts[rows]
-        left_out: Doubles = features @ self._weights[:, start:stop]
-        labels = self._labels[rows]
-        own = np.flatnonzero((start <= labels) & (labels < stop))
-        left_out[own, labels[own] - start] -= leverage[own]
+        left_out: Doubles = features @ self._weights
+        left_out[own, self._labels[rows]] -= leverage
         left_out /= (1 - leverage).clip(min=1e-9)[:, None]
         sets = self._set_of[rows]
         for number in np.unique(sets[sets != _ALONE]).tolist():
             places = np.flatnonzero(sets == number)
-            left_out[places] = self._leave_set_out(number, rows[places], features[places], start=start, stop=stop)
+            left_out[places] = self._leave_set_out(number, rows[places], features[places])
         return left_out
 
-    def _leave_set_out(self, number: int, rows: Ids, features: Doubles, *, start: int, stop: int) -> Doubles:
-        """(B, stop - start) predictions for rows of a set that was left out, of which these are the features."""
+    def _leave_set_out(self, number: int, rows: Ids, features: Doubles) -> Doubles:
+        """(B, C) predictions for rows of a set that was left out, of which these are the features."""
         together = self._sets[number]
         if len(together) == len(self._labels):  # nothing is left to learn from
-            return np.zeros((len(rows), stop - start))
+            return np.zeros((len(rows), self.count))
         is_large = len(together) > features.shape[1]
-        asked = number, start, stop
-        if self._solved is None or self._solved[0] != asked:
-            solve = self._weights_without if is_large else self._predict_without
-            self._solved = asked, solve(together, start=start, stop=stop)
+        if self._solved is None or self._solved[0] != number:
+            self._solved = number, (self._weights_without if is_large else self._predict_without)(together)
             self._tell(0)
         solved = self._solved[1]
         return features @ solved if is_large else solved[np.searchsorted(together, rows)]
 
-    def _weights_without(self, together: Ids, *, start: int, stop: int) -> Doubles:
-        """(D + 1, stop - start) weights of the regression without a set."""
-        kept, sums = np.eye(len(self._weights)), self._weights[:, start:stop].T.copy()
+    def _weights_without(self, together: Ids) -> Doubles:
+        """(D + 1, C) weights of the regression without a set."""
+        kept, sums = np.eye(len(self._weights)), self._weights.T.copy()
         for rows in _cut(together, _ROWS_AT_ONCE):
             features = self._features(rows)
             weighted = features * self._parts[rows, None]
             kept -= weighted.T @ features
-            own = (start <= self._labels[rows]) & (self._labels[rows] < stop)
-            _add_by_label(sums, -weighted[own], self._labels[rows[own]] - start)
+            _add_by_label(sums, -weighted, self._labels[rows])
             self._tell(0)
         return np.asarray(np.linalg.solve(kept, sums.T), dtype=np.float64)
 
-    def _predict_without(self, together: Ids, *, start: int, stop: int) -> Doubles:
-        """(g, stop - start) predictions for the rows of a set that was left out."""
+    def _predict_without(self, together: Ids) -> Doubles:
+        """(g, C) predictions for the rows of a set that was left out."""
         features, labels = self._features(together), self._labels[together]
-        targets = (labels[:, None] == np.arange(start, stop)).astype(np.float64)
+        targets = (labels[:, None] == np.arange(self.count)).astype(np.float64)
         kept = np.eye(len(together)) - features @ features.T * self._parts[together]
-        left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights[:, start:stop])
+        left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights)
         return left_out
-
-
-class LeftOut:
-    """The confidences of some rows by their columns; what they are divided by is found first, in one pass over all.
-
-    Args:
-        regression: fitted on all rows but those.
-        rows: (B,) row numbers.
-    """
-
-    def __init__(self, regression: LeaveOneOut, rows: Ids) -> None:
-        self._regression, self._rows, self._features = regression, rows, regression._features(rows)
-        self._tops, self._sums = np.full(len(rows), -np.inf), np.zeros(len(rows))
-        step = max(1, _VALUES_AT_ONCE // max(len(rows), 1))
-        for start in range(0, regression.count, step):
-            self._add(self._scaled(start, min(start + step, regression.count)))
-
-    def confidences(self, start: int, stop: int) -> Floats:
-        """(B, stop - start) float32 confidences in the labels start..stop-1; over all labels they sum to 1."""
-        powers = np.exp(self._scaled(start, stop) - self._tops[:, None])
-        shares: Floats = (powers / self._sums[:, None]).astype(np.float32)
-        return shares
-
-    def _scaled(self, start: int, stop: int) -> Doubles:
-        predicted = self._regression._predict_columns(self._rows, self._features, start=start, stop=stop)
-        return self._regression.temperature * predicted
-
-    def _add(self, values: Doubles) -> None:
-        tops = np.maximum(self._tops, values.max(axis=1))
-        self._sums = self._sums * np.exp(self._tops - tops) + np.exp(values - tops[:, None]).sum(axis=1)
-        self._tops = tops
 
 
 def own_against_others(confidences: Floats, labels: Labels) -> Floats:

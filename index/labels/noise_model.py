@@ -18,6 +18,7 @@ _STEPS = 25
 _MOST_VALUES = 1 << 22  # confidences that are fitted to
 _FIRST_SHARE = 0.1
 _LEAST = 1e-7
+_MOST_CLASSES = 4096  # whose transitions are a matrix; wrong labels of more are taken to be drawn by frequency
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class NoiseModel:
     Attributes:
         noise_rate: share of labels that are wrong, 0..1.
         power: confidences to this power, normalised, are the class probabilities of an image.
-        transitions: (C, C) float64; row c has the probabilities of the wrong labels of an image of class c.
+        transitions: (C, C) float64; row c has the probabilities of the wrong labels of an image of class c. Beyond
+            4,096 classes every row has the labels' frequencies, its own among them.
     """
 
     noise_rate: float
@@ -37,6 +39,18 @@ class NoiseModel:
     def classes(self, confidences: Floats) -> Doubles:
         """(B, C) class probabilities of images from (B, C) confidences, whatever their labels."""
         return _sharpen(np.log(np.maximum(confidences, _LEAST, dtype=np.float64)), self.power)
+
+    def posterior(self, confidences: Floats, labels: Labels) -> Doubles:
+        """(B, C) probabilities of the true class, given both the confidences and the (B,) labels; rows sum to 1.
+
+        q_i(k) in proportion to s_i(k) ((1 - e) [k = y_i] + e M_k,y_i), with s_i, e and M of `fit_noise_model`.
+        """
+        joint = self.classes(confidences)
+        right = (1 - self.noise_rate) * joint[np.arange(len(labels)), labels]
+        joint *= self.noise_rate * self.transitions[:, labels].T
+        joint[np.arange(len(labels)), labels] += right
+        joint /= np.maximum(joint.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return joint
 
     def classes_if_wrong(self, confidences: Floats, labels: Labels) -> Doubles:
         """(B, C) class probabilities of images whose (B,) labels are wrong; 0 for these labels."""
@@ -63,10 +77,14 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
     """
     count = confidences.shape[1]
     images = np.bincount(labels, minlength=count).astype(np.float64)
-    likeness = _likeness(confidences, labels, images)
     size = min(len(labels), max(count, _MOST_VALUES // count))
     rows = np.linspace(0, len(labels) - 1, size).round().astype(np.int64)
     logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
+    if count > _MOST_CLASSES:
+        frequent = np.broadcast_to(images / images.sum(), (count, count))
+        share, power, _ = _fit(logs, given, [frequent])
+        return NoiseModel(share, power, frequent)
+    likeness = _likeness(confidences, labels, images)
     spread = [_rows_to_one(np.maximum(images, _LEAST) * likeness**power) for power in _LIKENESS]
     share, power, best = _fit(logs, given, spread)
     first = transitions = spread[best]

@@ -151,6 +151,15 @@ def test_network(tmp_path: Path, dataset: str) -> None:
     assert results["cells"][0]["seconds"]["processor"] > 0
 
 
+def test_network_search(tmp_path: Path, dataset: str) -> None:
+    small = ("--weights", "none", "--backbone", "timm:test_resnet", "--epochs", "1", "--width", "4", "--trials", "1")
+    asked = ("--tune", dataset, "--dataset", dataset, "--noise", "clean", "--method", "spa", "--method", "proxy-nca")
+    results = run("network.search", tmp_path, *asked, *small, record="results/*1epochs.json")
+    assert set(results["recall_at_1"]) == {"spa", "proxy-nca"}
+    assert set(results["leads"]) == {"proxy-nca"}
+    assert results["chosen"]["spa"]["trial"]["lr"] == 1e-3
+
+
 def test_label_chances(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     right = np.repeat(np.arange(4), 25)

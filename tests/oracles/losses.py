@@ -29,28 +29,20 @@ def proxy_anchor(
     alpha: float,
     delta: float,
     negative_normalisation: str,
-    weights: Sequence[float] | None = None,
-    negative_weights: Sequence[float] | None = None,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
 ) -> Any:
-    """Proxy-Anchor, Eq. 4; with weights every positive's term is multiplied by its own, and so is every negative's."""
-    weights = [1.0] * len(labels) if weights is None else weights
-    pushes = [1.0] * len(labels) if negative_weights is None else negative_weights
+    """Proxy-Anchor, Eq. 4."""
     with_positive, with_negative = 0, 0
     positive_term, negative_term = 0.0, 0.0
     for number, proxy in enumerate(proxies):
         pull, push = 0.0, 0.0
-        positives = [
-            (x, weight) for x, label, weight in zip(embeddings, labels, weights, strict=True) if label == number
-        ]
-        negatives = [
-            (x, weight) for x, label, weight in zip(embeddings, labels, pushes, strict=True) if label != number
-        ]
-        for x, weight in positives:
-            pull = pull + weight * exp(-alpha * (cosine(x, proxy) - delta))
-        for x, weight in negatives:
-            push = push + weight * exp(alpha * (cosine(x, proxy) + delta))
+        positives = [x for x, label in zip(embeddings, labels, strict=True) if label == number]
+        negatives = [x for x, label in zip(embeddings, labels, strict=True) if label != number]
+        for x in positives:
+            pull = pull + exp(-alpha * (cosine(x, proxy) - delta))
+        for x in negatives:
+            push = push + exp(alpha * (cosine(x, proxy) + delta))
         if positives:
             with_positive += 1
             positive_term = positive_term + log(1 + pull)
@@ -114,25 +106,21 @@ def adaptive_proxy_anchor(
     kappa: float,
     margin_of: str,
     negative_normalisation: str,
-    weights: Sequence[float] | None = None,
-    negative_weights: Sequence[float] | None = None,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
 ) -> Any:
-    """Adaptive Proxy-Anchor, Eqs. 2-4; the margins are one number, or one a class; weights as of Proxy-Anchor."""
-    weights = [1.0] * len(labels) if weights is None else weights
-    pushes = [1.0] * len(labels) if negative_weights is None else negative_weights
+    """Adaptive Proxy-Anchor, Eqs. 2-4; the margins are one number, or one a class."""
     by_class = margins if isinstance(margins, list) else [margins] * len(proxies)
     with_positive, with_negative = 0, 0
     positive_term, negative_term = 0.0, 0.0
     for number, proxy in enumerate(proxies):
         pull, push = 0.0, 0.0
-        for x, label, weight, own_push in zip(embeddings, labels, weights, pushes, strict=True):
+        for x, label in zip(embeddings, labels, strict=True):
             if label == number:
-                pull = pull + weight * exp(-alpha * (cosine(x, proxy) - by_class[label]))
+                pull = pull + exp(-alpha * (cosine(x, proxy) - by_class[label]))
             else:
                 margin = by_class[number] if margin_of == "proxy" else by_class[label]
-                push = push + own_push * exp(alpha * (cosine(x, proxy) + margin))
+                push = push + exp(alpha * (cosine(x, proxy) + margin))
         if any(label == number for label in labels):
             with_positive += 1
             positive_term = positive_term + log(1 + pull)

@@ -39,8 +39,8 @@ def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"finetune_method": "spa", "epochs": 1},
-        pytest.param({"finetune_method": "procsim", "epochs": 1}, marks=pytest.mark.slow),
+        {"method": "spa", "epochs": 1},
+        pytest.param({"method": "procsim", "epochs": 1}, marks=pytest.mark.slow),
         pytest.param({"epochs": None, "time_budget": "2s"}, marks=pytest.mark.slow),
     ],
 )

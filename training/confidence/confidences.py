@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from index.labels.leave_one_out import LeaveOneOut, LeftOut, SumMoments, own_against_others, sum_moments
+from index.arrays import Ids, Labels
+from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
+from index.labels.noise_model import NoiseModel, fit_noise_model
 from training.backbone.extract import FeatureSource
-from training.losses.interface import ClassColumns
+from training.losses.interface import ClassColumns, read_columns
 
 KEPT = 64
 
@@ -43,6 +45,13 @@ class TopConfidences:
             rest = (block.sum(dim=1, dtype=torch.float64) - values.sum(dim=1, dtype=torch.float64)) / others
             parts.append((classes, values, rest.clamp(min=0).to(values.dtype)))
         return cls(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    @property
+    def device(self) -> torch.device:
+        return self.classes.device
 
     def take(self, rows: Tensor) -> TopConfidences:
         """Those of some images."""
@@ -153,43 +162,23 @@ def rows_at_once(class_count: int) -> int:
 
 
 class FixedConfidences:
-    """(N, C) confidences in memory, which do not depend on the view."""
+    """(N, C) confidences in memory, which do not depend on the view; of many classes the largest of every image."""
 
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
+    def __init__(self, values: Tensor | TopConfidences, *, class_count: int) -> None:
+        self.values, self._class_count = values, class_count
 
-    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
-        return self.values[rows]
-
-    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in torch.arange(len(self.values), device=self.values.device).split(4096):
-            yield rows, self.values[rows]
-
-
-class LeaveOneOutConfidences:
-    """Leave-one-out confidences, computed on demand; the view does not matter."""
-
-    def __init__(self, left_out: LeaveOneOut, *, count: int, device: torch.device) -> None:
-        self._left_out, self._count, self._device = left_out, count, device
-
-    def batch(self, rows: Tensor, features: Tensor) -> ClassColumns:
-        return _LeftOutColumns(self._left_out.leave_out(rows.cpu().numpy()), self._device)
+    def batch(self, rows: Tensor, features: Tensor) -> Tensor | ClassColumns:
+        return take_rows(self.values, rows)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in torch.arange(self._count, device=self._device).split(rows_at_once(self._left_out.count)):
-            yield rows, torch.from_numpy(self._left_out.confidences(rows.cpu().numpy())).to(self._device)
+        count, device = len(self.values), self.values.device
+        for rows in torch.arange(count, device=device).split(rows_at_once(self._class_count)):
+            yield rows, read_columns(take_rows(self.values, rows), 0, self._class_count)
 
 
-@dataclass(frozen=True, slots=True)
-class _LeftOutColumns:
-    """Leave-one-out confidences of some images, by columns."""
-
-    found: LeftOut
-    device: torch.device
-
-    def columns(self, start: int, stop: int) -> Tensor:
-        """(B, stop - start) in 0..1, of the classes start..stop-1."""
-        return torch.from_numpy(self.found.confidences(start, stop)).to(self.device)
+def take_rows(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopConfidences:
+    """Confidences of some images."""
+    return confidences[rows] if isinstance(confidences, Tensor) else confidences.take(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,27 +186,20 @@ class LabelConfidences:
     """Label confidences of the N training images, from phase 1.
 
     Attributes:
-        own: (N,) float32 confidence of every image in its own label.
-        by_class: confidences in all classes.
-        weights: (N,) float32 in 0..1 for weighted losses: the confidence of the module; of leave-one-out
-            (p(y) / (p(y) + max of p(c) over other c))^2, as its p(y) alone is small for right labels too where classes
-            are many, alike or rare.
+        own: (N,) float32 confidence of every image in its own label, 0..1.
+        by_class: confidences in all classes: of the confidence module, or posteriors of the true class.
+        noise: noise model of the posteriors; None for the confidence module.
     """
 
     own: Tensor
     by_class: Confidences
-    weights: Tensor
+    noise: NoiseModel | None = None
 
     @classmethod
-    def of(cls, confidences: Confidences, labels: Tensor, *, against_others: bool = False) -> LabelConfidences:
-        """With weights by the own confidences, alone or against those in other classes."""
-        own, weights = [], []
-        for rows, found in confidences.blocks():
-            own.append(found.gather(1, labels[rows, None])[:, 0])
-            if against_others:
-                against = own_against_others(found.cpu().numpy(), labels[rows].cpu().numpy())
-                weights.append(torch.from_numpy(against).to(found.device).square())
-        return cls(torch.cat(own), confidences, torch.cat(weights or own))
+    def of(cls, confidences: Confidences, labels: Tensor, *, noise: NoiseModel | None = None) -> LabelConfidences:
+        """From confidences in all classes and (N,) labels."""
+        own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()]
+        return cls(torch.cat(own), confidences, noise)
 
 
 def confidences_of_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> LabelConfidences:
@@ -225,32 +207,54 @@ def confidences_of_module(module: ConfidenceModule, source: FeatureSource, label
     return LabelConfidences.of(make_confidences(module, source), labels)
 
 
-def leave_one_out_confidences(
+def estimate_posteriors(
     source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None,
     moments: SumMoments = sum_moments,
 ) -> LabelConfidences:  # fmt: skip
-    """Confidences of a classifier fitted without the image and its near-duplicates (`groups`)."""
+    """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
+
+    The noise model's rate and power are fitted by maximum likelihood. Near-duplicates (equal `groups`) are left out
+    together.
+
+    Args:
+        source: features of N images.
+        labels: (N,) int64 given labels in 0..class_count-1.
+        groups: (N,) int64; None: every image is alone.
+    """
     device, given = source.centre.device, labels.cpu().numpy()
     left_out = LeaveOneOut(
-        source.centre.float().cpu().numpy(),
-        given,
-        count=class_count,
-        groups=None if groups is None else groups.cpu().numpy(),
-        moments=moments,
-    )
-    if not fit_in_memory(len(given), class_count):
-        asked = LeaveOneOutConfidences(left_out, count=len(given), device=device)
-        return LabelConfidences.of(asked, labels, against_others=True)
-    values = np.empty((len(given), class_count), dtype=np.float32)
+        source.centre.float().cpu().numpy(), given, count=class_count,
+        groups=None if groups is None else groups.cpu().numpy(), moments=moments,
+    )  # fmt: skip
+    if fit_in_memory(len(given), class_count):
+        found = np.empty((len(given), class_count), dtype=np.float32)
+        for rows, confidences in left_out.blocks():
+            found[rows] = confidences
+        noise = fit_noise_model(found, given)
+        for rows in np.array_split(np.arange(len(given)), -(-len(given) // rows_at_once(class_count))):
+            found[rows] = noise.posterior(found[rows], given[rows])
+        values: Tensor | TopConfidences = torch.from_numpy(found)
+    else:
+        sample = np.linspace(0, len(given) - 1, max(1, _FIXED_VALUES // class_count)).round().astype(np.int64)
+        noise, order = fit_noise_model(left_out.confidences(sample), given[sample]), list[Ids]()
+        values = TopConfidences.of(_posteriors(left_out, noise, given, order))
+        values = values.take(torch.from_numpy(np.concatenate(order).argsort()))
+    fixed = FixedConfidences(values.to(device), class_count=class_count)
+    return LabelConfidences.of(fixed, labels, noise=noise)
+
+
+def _posteriors(left_out: LeaveOneOut, noise: NoiseModel, labels: Labels, order: list[Ids]) -> Iterator[Tensor]:
+    """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
     for rows, confidences in left_out.blocks():
-        values[rows] = confidences
-    return LabelConfidences.of(FixedConfidences(torch.from_numpy(values).to(device)), labels, against_others=True)
+        order.append(rows)
+        yield torch.from_numpy(noise.posterior(confidences, labels[rows]).astype(np.float32))
 
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:
     """Fixed where every image has one view and they fit into memory."""
     if source.views == 1 and fit_in_memory(len(source.centre), module.classify.out_features):
-        return FixedConfidences(compute_confidences(module, source.centre))
+        values = compute_confidences(module, source.centre)
+        return FixedConfidences(values, class_count=module.classify.out_features)
     return ViewConfidences(module, source.centre)
 
 

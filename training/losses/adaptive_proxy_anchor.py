@@ -37,13 +37,12 @@ class AdaptiveProxyAnchor(ProxyLoss):
         return nn.functional.softplus(self.free_margins)
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels and weights; kappa / mean(m) for an empty batch."""
+        """() loss of (B, D) embeddings from the batch's labels; kappa / mean(m) for an empty batch."""
         options, margins = self.options, self.margins
         by_sample = options.margin_of == "sample" and margins.ndim > 0
         anchored = anchor_loss(
             embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=margins,
-            sample_margins=margins[batch.labels] if by_sample else None, weights=batch.weights,
-            negative_weights=batch.weights if options.negative_weights == "confidence" else None,
+            sample_margins=margins[batch.labels] if by_sample else None,
             negative_normalisation=options.negative_normalisation,
         ).value  # fmt: skip
         return anchored + options.kappa / margins.to(anchored.dtype).mean()

@@ -84,13 +84,12 @@ class ConfidencePairs:
 
 def anchor_loss(
     embeddings: Tensor, proxies: Tensor, pairs: Pairs, *, alpha: float, margins: Tensor | float,
-    sample_margins: Tensor | None = None, weights: Tensor | None = None, negative_weights: Tensor | None = None,
-    negative_normalisation: str = "all",
+    sample_margins: Tensor | None = None, negative_normalisation: str = "all",
 ) -> Measured:  # fmt: skip
     """Mean pull over the proxies with positives, plus mean push over all proxies.
 
-        1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+} w_x w_xp exp(-alpha (s(x,p) - m_p)))
-      + 1/|P|  sum_{p in P } log(1 + sum_{x in X_p-} v_x v_xp exp( alpha (s(x,p) + m_p)))
+        1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+} w_xp exp(-alpha (s(x,p) - m_p)))
+      + 1/|P|  sum_{p in P } log(1 + sum_{x in X_p-} v_xp exp( alpha (s(x,p) + m_p)))
 
     An empty sum is exactly 0, and so is its gradient. A second derivative is a RuntimeError in the backward pass.
 
@@ -99,7 +98,6 @@ def anchor_loss(
         pairs: X_p+, w_xp and v_xp.
         margins: m, () or (C,).
         sample_margins: (B,) margins m_x of the push, instead of the proxies'.
-        weights, negative_weights: (B,) w and v in 0..1; None: 1. No gradient flows into them.
         negative_normalisation: `all` divides the push by |P|, `present` by the proxies with a negative.
 
     Returns:
@@ -108,22 +106,13 @@ def anchor_loss(
     with torch.autocast(embeddings.device.type, enabled=False):
         unit = nn.functional.normalize(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
         columns = alpha * torch.as_tensor(margins, dtype=unit.dtype, device=unit.device)
-        push_columns, push_rows = columns, _log_weights(negative_weights, unit)
+        push_columns, push_rows = columns, None
         if sample_margins is not None:
-            push_columns = columns.new_zeros(())
-            push_rows = alpha * sample_margins.to(unit.dtype) + (0 if push_rows is None else push_rows)
+            push_columns, push_rows = columns.new_zeros(()), alpha * sample_margins.to(unit.dtype)
         counts_all, keeps = negative_normalisation == "all", torch.is_grad_enabled()
         return Measured(*_ChunkedSums.apply(
-            unit, proxies, columns, push_columns, push_rows, _log_weights(weights, unit), pairs, alpha, counts_all,
-            keeps,
+            unit, proxies, columns, push_columns, push_rows, pairs, alpha, counts_all, keeps,
         ))  # fmt: skip
-
-
-def _log_weights(weights: Tensor | None, unit: Tensor) -> Tensor | None:
-    """(B,) logarithms; a weight of 0 removes a sample's terms from the sums."""
-    if weights is None:
-        return None
-    return weights.detach().to(unit.dtype).clamp(min=torch.finfo(unit.dtype).tiny).log()
 
 
 class _ChunkedSums(torch.autograd.Function):
@@ -132,10 +121,10 @@ class _ChunkedSums(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, unit: Tensor, proxies: Tensor, pull_columns: Tensor, push_columns: Tensor, push_rows: Tensor | None,
-        pull_rows: Tensor | None, pairs: Pairs, alpha: float, counts_all: bool, keeps: bool,
+        pairs: Pairs, alpha: float, counts_all: bool, keeps: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         keeps = keeps and any(ctx.needs_input_grad)
-        pull = _Side(unit, -alpha, columns=pull_columns, rows=pull_rows, keeps_gradients=keeps)
+        pull = _Side(unit, -alpha, columns=pull_columns, rows=None, keeps_gradients=keeps)
         push = _Side(unit, alpha, columns=push_columns, rows=push_rows, keeps_gradients=keeps)
         batch, classes = len(unit), len(proxies)
         by_proxy = (torch.empty_like if batch else torch.zeros_like)(proxies) if keeps else None
@@ -173,7 +162,7 @@ class _ChunkedSums(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # only where a graph of the gradients is asked for; what is kept has none
             raise RuntimeError("this loss has no second derivative: ask for its gradients without create_graph")
-        found, others = ctx.saved_tensors, (None,) * 5
+        found, others = ctx.saved_tensors, (None,) * 4
         if grad.device.type == "cpu" and grad.item() == 1:  # as in training: no second (C, D) tensor then
             return (*found, *others)
         return (*(None if part is None else part * grad.to(part.dtype) for part in found), *others)

@@ -11,20 +11,16 @@ from training.losses.interface import Batch, ProxyLoss
 class ProxyAnchor(ProxyLoss):
     """Proxy-Anchor with (C, D) proxies: each is pulled to the samples of its label and pushed from the others.
 
-        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  w_x exp(-alpha (s(x,p) - delta)))
-          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} v_x exp( alpha (s(x,p) + delta)))
+        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  exp(-alpha (s(x,p) - delta)))
+          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} exp( alpha (s(x,p) + delta)))
 
-    The weights w, and v with `negative_weights`, are the batch's. Both are ours: 1 everywhere is the paper's loss. P+
-    are the proxies of the batch's labels, whatever the weights. A sample with a wrong label is pushed hardest from its
-    true class.
+    P+ are the proxies of the batch's labels. A sample with a wrong label is pushed hardest from its true class.
     """
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels and weights."""
+        """() loss of (B, D) embeddings from the batch's labels."""
         options = self.options
         return anchor_loss(
             embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=options.delta,
-            weights=batch.weights,
-            negative_weights=batch.weights if options.negative_weights == "confidence" else None,
             negative_normalisation=options.negative_normalisation,
         ).value  # fmt: skip

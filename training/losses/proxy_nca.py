@@ -6,11 +6,11 @@ import math
 
 from torch import Tensor, nn
 
-from training.losses.interface import Batch, ProxyLoss, average_losses, cosine_to_proxies
+from training.losses.interface import Batch, ProxyLoss, average_losses, cosine_to_proxies, read_columns
 
 
-def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
-    """Negative log-probability of each sample's own proxy among all proxies, on the unit sphere.
+def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, targets: Tensor, *, scale: float = 8.0) -> Tensor:
+    """(B,) negative log-probability of each sample's own proxy among all proxies, on the unit sphere.
 
         d(x,p) = || x/|x| - p/|p| ||^2
         l_i    = -log( exp(-scale d(x_i,p_{y_i})) / sum_{p in P} exp(-scale d(x_i,p)) )
@@ -20,12 +20,12 @@ def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sca
 
     Args:
         embeddings, proxies: (B, D) and (C, D), any norm.
-        labels: (B,) int64 in 0..C-1.
+        targets: (B,) int64 labels in 0..C-1, or (B, C) probabilities q: then the mean over q, sum_k q_ik l_ik.
         scale: of the squared distances, which lie in 0..4.
     """
     # d = 2 - 2 cosine, and the 2 is in every exponent of a sample: the softmax does not see it.
     logits = 2 * scale * cosine_to_proxies(embeddings, proxies)
-    return nn.functional.cross_entropy(logits, labels, reduction="none")
+    return nn.functional.cross_entropy(logits, targets, reduction="none")
 
 
 def scale_for(class_count: int) -> float:
@@ -39,4 +39,9 @@ class ProxyNca(ProxyLoss):
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() mean of `proxy_nca_losses` over the batch, weighted; 0 for an empty one."""
         scale = self.options.nca_scale or scale_for(len(self.proxies))
-        return average_losses(proxy_nca_losses(embeddings, self.proxies, batch.labels, scale=scale), batch.weights)
+        targets = batch.labels
+        if self.options.targets == "posteriors":
+            if batch.confidences is None:
+                raise ValueError("--targets posteriors needs the label confidences of phase 1")
+            targets = read_columns(batch.confidences, 0, len(self.proxies)).to(embeddings)
+        return average_losses(proxy_nca_losses(embeddings, self.proxies, targets, scale=scale), batch.weights)

@@ -344,10 +344,8 @@ class TrainConfig:
             raise InputError(
                 f"--{name} auto is selected on a part of the data, as in the holdout evaluation: leave out --no-holdout"
             )
-        if self.finetuning.trains and not self.finetune_loss.trains:
-            raise InputError(
-                f"fine-tuning needs a loss, and --method {self.loss.method} has none: add --finetune-method or --frozen"
-            )
+        if self.finetuning.trains and not self.loss.trains:
+            raise InputError(f"fine-tuning needs a loss, and --method {self.loss.method} has none: add --frozen")
 
         if is_onnx_file(self.backbone) and self.finetuning.trains:
             raise InputError(
@@ -367,23 +365,17 @@ class TrainConfig:
             raise InputError(f"--image-size must be at most --crop ({self.input.crop}), got {smaller}")
 
     @property
-    def finetune_loss(self) -> LossConfig:
-        """The loss of fine-tuning."""
-        return self.finetuning.choose_loss(self.loss)
-
-    @property
     def reestimates_confidences(self) -> bool:
         """Whether fine-tuning estimates confidences again, on the features of the network in training."""
-        reads = self.finetune_loss.needs_confidences or self.finetune_loss.weighs_samples
+        reads = self.loss.needs_confidences or self.loss.weighs_samples
         return self.finetuning.trains and reads and self.confidence.confidences == "leave-one-out"
 
     @property
     def needs_confidences(self) -> bool:
         """Whether a loss, the initialisation or the choice of images reads label confidences."""
-        losses = [self.loss] if self.loss.trains else []
-        losses += [self.finetune_loss] if self.finetuning.trains else []
-        return bool(losses) and (
-            any(loss.needs_confidences or loss.weighs_samples for loss in losses)
-            or (self.loss.trains and self.embedding.init == "wccn")
+        return self.loss.trains and (
+            self.loss.needs_confidences
+            or self.loss.weighs_samples
+            or self.embedding.init == "wccn"
             or self.confidence.min_confidence is not None
         )

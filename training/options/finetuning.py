@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
-from training.options.losses import LOSSES, LossConfig, options_of
 
 WHOLE = "all"
 USUAL_BLOCKS = 13  # or all of a backbone with fewer
-USUAL_EPOCHS = 20
+USUAL_EPOCHS = 10
+USUAL_STEPS = 200  # or more epochs, of few images
 USUAL_BUDGET = "10m"  # on a CPU, where that comes before the epochs' end
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-RECIPE_METHOD = "proxy-anchor"
-"""Loss of fine-tuning where no method is named; chosen in docs/finetune.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +29,11 @@ class FinetuneConfig:
         None, "Most time of fine-tuning (90s, 30m, 1.5h).", metavar="TIME",
         usual=f"{USUAL_BUDGET} on a CPU; none with --epochs",
     )  # fmt: skip
-    finetune_method: str | None = option(
-        None, "Loss of fine-tuning, weighted by label confidence where it can be. Default: --method where given, else "
-        "proxy-anchor.", choices=tuple(LOSSES), metavar="METHOD",
-    )  # fmt: skip
     epochs: int | None = option(
-        None, "Most epochs of fine-tuning.", metavar="N", usual=f"{USUAL_EPOCHS}; any number with --time-budget",
-        at_least=1,
+        None, "Most epochs of fine-tuning.", metavar="N",
+        usual=f"{USUAL_EPOCHS}, of few images those of {USUAL_STEPS} steps; any number with --time-budget", at_least=1,
     )  # fmt: skip
-    batch_size: int = option(32, "Images per step of fine-tuning.", at_least=2)
+    batch_size: int = option(64, "Images per step of fine-tuning.", at_least=2)
     micro_batch_size: int | None = option(
         None, "Images per forward pass, for batches that do not fit into memory. The gradients are those of the whole "
         "batch (gradient caching), at the cost of one more forward pass.", metavar="N", at_least=1,
@@ -64,16 +57,13 @@ class FinetuneConfig:
     )  # fmt: skip
     ema: float = option(0.98, "Decay of the exponential moving average of the weights.", at_least=0, at_most=0.9999)
     wise_ft_alpha: float = option(
-        0.5, "Export weights between the initial (0) and the fine-tuned (1) ones (WiSE-FT). 1 is best for the classes "
-        "that trained, 0.5 for others too.", above=0, at_most=1,
+        0.75, "Export weights between the initial (0) and the fine-tuned (1) ones (WiSE-FT). 1 is best for the classes "
+        "that trained, lower values for others.", above=0, at_most=1,
     )  # fmt: skip
     eval_every: int = option(
         2, "Evaluate on the held-out images every N epochs and after the last, and estimate label confidences again "
         "where the loss reads those of leave-one-out.", metavar="N", at_least=1,
     )  # fmt: skip
-    patience: int = option(
-        5, "Stop after this many epochs without improvement on the held-out images, in the second half.", at_least=1
-    )
     batch_norm: str = option(
         "frozen", "Batch norm statistics: the initial ones (frozen), or those of the batches (train).",
         choices=("frozen", "train"),
@@ -104,11 +94,12 @@ class FinetuneConfig:
             return USUAL_BLOCKS
         return None if self.finetune == WHOLE else int(self.finetune.removeprefix("last-"))
 
-    def limited(self, *, on_cpu: bool) -> FinetuneConfig:
-        """The same with the usual limits, where neither epochs nor a time are given."""
+    def limited(self, images: int, *, on_cpu: bool) -> FinetuneConfig:
+        """The same with the usual limits for this many images, where neither epochs nor a time are given."""
         if self.epochs is not None or self.time_budget is not None:
             return self
-        return replace(self, epochs=USUAL_EPOCHS, time_budget=USUAL_BUDGET if on_cpu else None)
+        epochs = max(USUAL_EPOCHS, -(-USUAL_STEPS // -(-images // self.batch_size)))
+        return replace(self, epochs=epochs, time_budget=USUAL_BUDGET if on_cpu else None)
 
     @property
     def budget_s(self) -> float | None:
@@ -117,14 +108,3 @@ class FinetuneConfig:
             return None
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", self.time_budget)
         return float(match[1]) * _SECONDS[match[2]] if match else 0.0
-
-    def choose_loss(self, loss: LossConfig) -> LossConfig:
-        """Loss of fine-tuning in a run with this method."""
-        if self.finetune_method is None or self.finetune_method == loss.method:
-            return loss
-        kind = options_of(self.finetune_method)
-        names = {own.name for own in fields(kind)}
-        weighed: dict[str, Any] = {
-            name: "confidence" for name in ("sample_weights", "positive_weights", "negative_weights") if name in names
-        }
-        return LossConfig(self.finetune_method, kind(**weighed))

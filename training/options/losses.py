@@ -47,25 +47,7 @@ class SpaOptions(AnchorOptions):
 
 
 @dataclass(frozen=True)
-class PositiveWeights(AnchorOptions):
-    """Proxy-Anchor and Adaptive Proxy-Anchor"""
-
-    positive_weights: str = option(
-        "none", "Weight of positive pairs: none, or the label confidence.",
-        choices=("none", "confidence"),
-    )  # fmt: skip
-
-    negative_weights: str = option(
-        "none", "Weight of negative pairs: none, or the label confidence: the true class may be among the negatives.",
-        choices=("none", "confidence"),
-    )  # fmt: skip
-
-    def unused(self) -> Mapping[str, str]:
-        return {} if self.positive_weights == "confidence" else {"negative_weights": "--positive-weights confidence"}
-
-
-@dataclass(frozen=True)
-class AdaptiveOptions(PositiveWeights):
+class AdaptiveOptions(AnchorOptions):
     """Adaptive Proxy-Anchor"""
 
     margins: str = option("single", "Learn one margin, or one per class.", choices=("single", "per-class"))
@@ -82,17 +64,7 @@ class AdaptiveOptions(PositiveWeights):
             )
 
     def unused(self) -> Mapping[str, str]:
-        own = {"margin_of": "--margins per-class"} if self.margins == "single" else {}
-        return {**super().unused(), **own}
-
-
-@dataclass(frozen=True)
-class SampleWeights(LossOptions):
-    """Proxy-NCA and Multi-Similarity"""
-
-    sample_weights: str = option(
-        "none", "Weight of a sample's loss: none, or its label confidence.", choices=("none", "confidence")
-    )
+        return {"margin_of": "--margins per-class"} if self.margins == "single" else {}
 
 
 @dataclass(frozen=True)
@@ -115,13 +87,22 @@ class PairMining(LossOptions):
 
 
 @dataclass(frozen=True)
-class NcaOptions(NcaScale, SampleWeights):
+class NcaOptions(NcaScale):
     """Proxy-NCA"""
+
+    targets: str = option(
+        "labels", "Targets of the softmax: the given labels, or the posteriors of the true class.",
+        choices=("labels", "posteriors"),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class MultiSimilarityOptions(PairMining, SampleWeights):
+class MultiSimilarityOptions(PairMining):
     """Multi-Similarity"""
+
+    sample_weights: str = option(
+        "none", "Weight of a sample's loss: none, or its label confidence.", choices=("none", "confidence")
+    )
 
 
 @dataclass(frozen=True)
@@ -212,7 +193,7 @@ class LossEntry:
 PAIRED = 4  # images per class in a batch, for losses over pairs
 LOSSES: Mapping[str, LossEntry] = {
     "spa": LossEntry("smooth_proxy_anchor:SmoothProxyAnchor", SpaOptions, True, needs_confidences=True),
-    "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", PositiveWeights, True),
+    "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", AnchorOptions, True),
     "adaptive-proxy-anchor": LossEntry("adaptive_proxy_anchor:AdaptiveProxyAnchor", AdaptiveOptions, True),
     "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
     "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", MultiSimilarityOptions, images_per_class=PAIRED),
@@ -264,16 +245,12 @@ class LossConfig:
     @property
     def needs_confidences(self) -> bool:
         """Whether the loss reads label confidences of all classes."""
-        return self.method in NEEDS_CONFIDENCES
+        return self.method in NEEDS_CONFIDENCES or getattr(self.options, "targets", "labels") == "posteriors"
 
     @property
     def weighs_samples(self) -> bool:
         """Whether label confidences weigh the samples."""
-        options = self.options
-        return "confidence" in (
-            getattr(options, "sample_weights", "none"),
-            getattr(options, "positive_weights", "none"),
-        )
+        return getattr(self.options, "sample_weights", "none") == "confidence"
 
 
 def options_of(method: str) -> type[LossOptions]:

@@ -15,7 +15,7 @@ from index.config_fields import flag_of, make_config, option_names, refuse_unkno
 from index.errors import InputError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file, own_input
 from training.options.config import AUTO, ONE_VIEW, WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
-from training.options.finetuning import RECIPE_METHOD, FinetuneConfig
+from training.options.finetuning import FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 RECIPES = ("default", "spa-paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
 DEFAULT: Mapping[str, Any] = MappingProxyType({
-    "method": "proxy-nca",
+    "method": "spa",
+    "targets": "posteriors",
     "sample_weights": "confidence",
     "confidences": "leave-one-out",
     "nca_scale": 0.0,
@@ -36,8 +37,6 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
     "head_steps": 300,
     "head_batch_size": 256,
     "head_lr": 1e-3,
-    "alpha": 4.0,
-    "lambda_": 0.3,
 })  # fmt: skip
 SELECTED_FEATURES = ("view", "pooling")  # by feature selection on a sample
 _TRIED = ("select", *SELECTED_FEATURES)  # what the default recipe leaves to the user's own data
@@ -47,7 +46,6 @@ _OF_TRAINING = (  # without effect for a method without training
     "min_confidence", "head_eval_every", "features", "confidences", *_OF_MODULE,
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
 )  # fmt: skip
-_OF_ANY_TRAINING = ("min_confidence", "confidences", *_OF_MODULE, "proxy_lr", "weight_decay")  # of fine-tuning too
 _OF_FINETUNING = tuple(name for name in option_names(FinetuneConfig) if name != "frozen")
 _LOSS_OPTIONS = frozenset(option_names(*option_groups()))
 
@@ -146,23 +144,6 @@ def _recipe_values_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, An
     else:
         closed = ()
     values = {name: value for name, value in values.items() if name not in closed}
-    if not given.get("frozen"):
-        values = _finetuning_values(values, recipe=recipe, method=method)
-    if given.get("positive_weights") == "none":
-        values.pop("negative_weights", None)
-    return values
-
-
-def _finetuning_values(values: dict[str, Any], *, recipe: str, method: str | None) -> dict[str, Any]:
-    """Recipe values of a run that fine-tunes, which may differ from those that suit a linear head."""
-    if method in RIVALS or (method is None and recipe == "default"):
-        values["finetune_method"] = RECIPE_METHOD
-    if method in RIVALS:
-        values["confidences"] = DEFAULT["confidences"]
-    elif recipe == "default":
-        values.pop("alpha", None)
-        if hasattr(options_of(method or DEFAULT["method"]), "positive_weights"):
-            values |= {"positive_weights": "confidence", "negative_weights": "confidence"}
     return values
 
 
@@ -193,12 +174,9 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield "copy_dim", "--copy-head"
     if not config.finetuning.trains:
         yield from ((name, "fine-tuning, not with --frozen") for name in _OF_FINETUNING)
-    elif config.finetuning.epochs is None and config.finetuning.time_budget is not None:
-        yield "patience", "--epochs, not with --time-budget alone"
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
-        used = _OF_ANY_TRAINING if config.finetuning.trains else ()
-        yield from ((name, training) for name in _OF_TRAINING if name not in used)
+        yield from ((name, training) for name in _OF_TRAINING)
         if config.selection.select == "auto":
             yield "select", training
         if config.selection.holdout:

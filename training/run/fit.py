@@ -21,7 +21,7 @@ from training.confidence.confidences import (
     Confidences,
     LabelConfidences,
     confidences_of_module,
-    leave_one_out_confidences,
+    estimate_posteriors,
     rows_at_once,
     rows_to_trust,
 )
@@ -48,9 +48,7 @@ def estimate_confidences(
     `groups` (N,) int64 are equal for near-duplicates, which leave-one-out leaves out together.
     """
     if config.confidence.confidences == "leave-one-out":
-        return leave_one_out_confidences(
-            source, labels, class_count=class_count, groups=groups, moments=sum_moments_together
-        )
+        return estimate_posteriors(source, labels, class_count=class_count, groups=groups, moments=sum_moments_together)
     module = fit_confidence(
         source, labels, class_count=class_count, config=config.confidence, batch_size=config.embedding.head_batch_size,
         weight_decay=config.embedding.weight_decay, context=context,
@@ -168,7 +166,7 @@ def known_weights(confidences: LabelConfidences | None, *, config: TrainConfig) 
     """(N,) weight of each image, if leave-one-out has been computed."""
     if confidences is None or config.confidence.confidences != "leave-one-out":
         return None
-    return confidences.weights.cpu().numpy()
+    return confidences.own.cpu().numpy()
 
 
 def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
@@ -203,7 +201,7 @@ def train_head(
     head = fit_embedding(
         source, labels, class_count=class_count, loss_config=config.loss, config=config.embedding,
         confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
-        own=None if confidences is None else confidences.weights, guidance=guidance, on_head=on_head,
+        own=None if confidences is None else confidences.own, guidance=guidance, on_head=on_head,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 

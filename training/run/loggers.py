@@ -63,7 +63,7 @@ def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
     if report["holdout"] is not None:
         figures |= holdout_figures(report["holdout"])
     if report["confidences"] is not None:
-        figures["confidences/mean_weight"] = report["confidences"]["mean_weight"]
+        figures |= {f"confidences/{name}": value for name, value in report["confidences"].items()}
     if (network := report["finetuning"]) is not None:  # MAP@R on what it held out, of all that it chose among
         figures["held_out/selected"] = float(network["selected"])
         for name, parts in network["tried"].items():

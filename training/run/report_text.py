@@ -10,7 +10,6 @@ import numpy as np
 from index.evaluation.groups import WORTHLESS
 from training.options.config import TrainConfig
 from training.run.copy_stage import describe_copy_head
-from training.run.finetuning.stage import INITIAL
 from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, VAL, name_sizes
 
 _FEW_PHOTOS = 100
@@ -30,21 +29,19 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
         f"{network['device']}, {epochs} epochs on {network['trained_on']:,} images, {network['seconds']:.0f} s{budget}",
     ]
     if network["ended_by"] == "Ctrl-C":
-        lines.append(f"stopped early by Ctrl-C in epoch {epochs}: the best weights until then were compared")
+        lines.append(f"stopped early by Ctrl-C in epoch {epochs}: the weights until then were compared")
     if epochs == 0:
         return [*lines, f"exported: the frozen backbone, as preparation took {network['prepared_s']:.1f} s and left no "
                 f"time for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
     tried = network["tried"]
     if not tried:
         return [*lines, "exported: the fine-tuned network; too few images to hold some out and compare"]
-    chosen = network["weights"] + (", head refitted" if network["head"] == "refitted" else "")
-    names = [name for name in ("frozen", chosen) if name in tried]
     lines.append(f"MAP@R on held-out images ({held['unseen']:,} of new classes, {held['seen']:,} others), %:")
-    for name in names:
-        figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in tried[name].items())
-        lines.append(f"  {'frozen backbone' if name == 'frozen' else f'fine-tuned ({chosen})'}: {figures}")
+    for name, scores in tried.items():
+        figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in scores.items())
+        lines.append(f"  {name}: {figures}")
     lines.append(f"exported: {_name_exported(network)}")
-    if (count := sum(held[part] for part in tried[names[0]])) < _FEW_PHOTOS:
+    if (count := sum(held[part] for part in tried["frozen"])) < _FEW_PHOTOS:
         lines.append(f"only {count} held-out photos decide this: more photos per class would make it certain")
     return lines
 
@@ -53,8 +50,6 @@ def _name_exported(network: Mapping[str, Any]) -> str:
     if not network["selected"]:
         why = "by --val" if network.get("left_by") == VAL else "which is at least as good above"
         return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
-    if network["weights"] == INITIAL:
-        return f"the initial backbone, as no epoch was better; {_ask_for_time(network)}"
     return "the fine-tuned network, which finds more of these"
 
 
@@ -198,7 +193,9 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         lines.append(f"simulated label noise: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     lines += describe_choice(report.get("feature_selection"))
     if report["confidences"] is not None:
-        lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
+        rate = report["confidences"].get("noise_rate")
+        found = "" if rate is None else f"about {100 * rate:.0f} % look wrong; "
+        lines.append(f"labels: {found}`retrieval audit {report['run']}` estimates how many are wrong, and lists them")
     lines += describe_holdout(report["holdout"])
     lines += describe_finetuning(report.get("finetuning"))
     lines += describe_copy_head(report.get("copy_head"))

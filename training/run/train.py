@@ -130,7 +130,7 @@ def train(
             return report
     listed = _list(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val, asked=asked)
-    limited = config.finetuning.limited(on_cpu=machine.device.type == "cpu")
+    limited = config.finetuning.limited(len(listed.dataset.records), on_cpu=machine.device.type == "cpu")
     job = Job(run, replace(config, finetuning=limited), machine, watcher)
     try:
         watcher.on_run(run)
@@ -164,8 +164,7 @@ def train(
     report = _save(
         job, features, fitted=fitted, stage=stage, heads=heads, scores=scores, searches=searches, verdict=verdict
     )
-    weight = None if confidences is None else float(confidences.weights.cpu().numpy().mean())
-    report |= {"holdout": holdout, "confidences": None if weight is None else {"mean_weight": weight}}
+    report |= {"holdout": holdout, "confidences": None if confidences is None else _describe_confidences(confidences)}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
     return report
@@ -187,9 +186,8 @@ def _list(data: Path, val: Path | None, *, out: Path, config: TrainConfig, machi
         plan_blocks(backbone, config, side=config.input.crop)
     if is_new:
         check_hierarchy(dataset, config=config)
-        for loss in (config.loss, config.finetune_loss):
-            if loss.trains:
-                loss_class(loss.method)  # whether its package is there, before any long work
+        if config.loss.trains:
+            loss_class(config.loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
     return _Listed(dataset, validation, backbone, candidates)
 
@@ -269,6 +267,12 @@ def _confidence_rows(training: TrainingSet, confidences: LabelConfidences) -> It
                 x for number, value in zip(n, v, strict=True) for x in (training.classes[number], f"{value:.6f}")
             ]
             yield [image.path, image.given, image.used, f"{confidences.own[row].item():.6f}", *suggestions]
+
+
+def _describe_confidences(confidences: LabelConfidences) -> dict[str, float]:
+    """Mean confidence in the labels, with the noise rate and the power of posteriors."""
+    noise, mean = confidences.noise, float(confidences.own.cpu().numpy().mean())
+    return {"mean": mean} | ({} if noise is None else {"noise_rate": noise.noise_rate, "power": noise.power})
 
 
 def _resolve_plan(
@@ -387,7 +391,7 @@ def _save(
     found = scores[exported if exported in scores else method] if scores else None
     if stage is not None and stage.head is not None:
         if exported == TRAINED:
-            head, method = stage.head, plan.finetune_loss.method
+            head, method = stage.head, plan.loss.method
         else:
             network = {**stage.report, "selected": False, "left_by": VAL}
             frozen = load_backbone(plan.backbone, plan.weights, seed=plan.seed, side=plan.input.crop)

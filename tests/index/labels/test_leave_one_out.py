@@ -187,19 +187,3 @@ def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
     features, labels = blobs(seed=5, per_class=20, classes=3, width=10)
     judge = LeaveOneOut(features, labels, count=3)
     np.testing.assert_allclose(judge.own_against_others(), own_against_others(collect(judge), labels))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "step"), [([], 1), ([3, 2], 100), ([_WIDTH + 5, 40, 4], 4), ([300], 1), ([300], 100)]
-)
-def test_confidences_by_columns_agree(sizes: Sequence[int], step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors, labels, classes = draw(300)
-    order = np.random.default_rng(5).permutation(300)
-    sets = np.split(order, np.cumsum(sizes))[:-1]
-    judge = LeaveOneOut(vectors, labels, count=classes, groups=group(300, *sets))
-    rows = np.concatenate([order[:60], order[::-1][:20]])
-    monkeypatch.setattr(module, "_VALUES_AT_ONCE", step * len(rows))  # what divides them is found in parts too
-    left_out = judge.leave_out(rows)
-    parts = [left_out.confidences(start, min(start + step, classes)) for start in range(0, classes, step)]
-    assert parts[0].dtype == np.float32
-    np.testing.assert_allclose(np.hstack(parts), judge.confidences(rows), rtol=1e-4, atol=1e-6)

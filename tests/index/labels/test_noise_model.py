@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from index.labels.noise_model import fit_noise_model
+from index.labels import noise_model
+from index.labels.noise_model import NoiseModel, fit_noise_model
 
 COUNT, CLASSES = 4000, 8
 
@@ -56,3 +59,55 @@ def test_what_an_image_shows_if_its_label_is_wrong_is_by_bayes_what_fits_both() 
         fits = [s * model.transitions[c, labels[row]] for c, s in enumerate(sharpened)]
         expected = [fit / sum(fits) for fit in fits]
         np.testing.assert_allclose(model.classes_if_wrong(confidences[[row]], labels[[row]])[0], expected)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.floats(0, 1), st.floats(0.5, 8))
+def test_the_posterior_is_the_equation(seed: int, classes: int, rate: float, power: float) -> None:
+    random = np.random.default_rng(seed)
+    confidences = random.dirichlet(np.full(classes, 0.5), size=7).astype(np.float32)
+    labels = random.integers(0, classes, size=7)
+    transitions = random.random((classes, classes))
+    np.fill_diagonal(transitions, 0)
+    transitions /= transitions.sum(axis=1, keepdims=True)
+    found = NoiseModel(rate, power, transitions).posterior(confidences, labels)
+    for row, (shown, label) in enumerate(zip(confidences, labels.tolist(), strict=True)):
+        fits = [
+            max(float(p), 1e-7) ** power * ((1 - rate) * (k == label) + rate * transitions[k, label])
+            for k, p in enumerate(shown)
+        ]
+        np.testing.assert_allclose(found[row], [fit / sum(fits) for fit in fits], rtol=1e-9, atol=1e-12)
+    order = random.permutation(classes)  # permuted classes permute the posterior
+    inverse = np.argsort(order)
+    permuted = NoiseModel(rate, power, transitions[np.ix_(order, order)])
+    np.testing.assert_allclose(permuted.posterior(confidences[:, order], inverse[labels]), found[:, order], atol=1e-12)
+
+
+def test_without_noise_the_posterior_is_the_label_and_with_nothing_else_the_features() -> None:
+    confidences, labels, _ = _plant(share=0.3, alike=False)
+    uniform = np.full((CLASSES, CLASSES), 1 / CLASSES)
+    np.testing.assert_array_equal(NoiseModel(0.0, 1.0, uniform).posterior(confidences, labels), np.eye(CLASSES)[labels])
+    np.testing.assert_allclose(NoiseModel(1.0, 1.0, uniform).posterior(confidences, labels), confidences, atol=1e-6)
+    flat = np.full((1, CLASSES), 1 / CLASSES, dtype=np.float32)
+    smoothed = np.where(np.arange(CLASSES) == 2, 0.7 + 0.3 / CLASSES, 0.3 / CLASSES)
+    np.testing.assert_allclose(NoiseModel(0.3, 2.0, uniform).posterior(flat, np.array([2]))[0], smoothed, atol=1e-12)
+
+
+def test_posteriors_know_the_true_class_better_than_labels_and_confidences() -> None:
+    confidences, labels, right = _plant(share=0.4, alike=False)
+    model = fit_noise_model(confidences, labels)
+    posterior, rows = model.posterior(confidences, labels), np.arange(COUNT)
+    of_labels, of_features = (labels == right).mean(), (confidences.argmax(axis=1) == right).mean()
+    assert (posterior.argmax(axis=1) == right).mean() > max(of_labels, of_features) + 0.003
+    own = posterior[rows, labels]
+    for low, high in ((0.0, 0.2), (0.8, 1.01)):  # calibrated
+        some = (low <= own) & (own < high)
+        assert own[some].mean() == pytest.approx((labels == right)[some].mean(), abs=0.03)
+
+
+def test_wrong_labels_of_many_classes_are_drawn_by_frequency(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_model, "_MOST_CLASSES", CLASSES - 1)
+    confidences, labels, right = _plant(share=0.3, alike=False)
+    model = fit_noise_model(confidences, labels)
+    np.testing.assert_allclose(model.transitions, np.tile(np.bincount(labels) / COUNT, (CLASSES, 1)))
+    assert model.noise_rate == pytest.approx(0.3 * CLASSES / (CLASSES - 1), abs=0.04)  # the own label is drawn too
+    assert (model.posterior(confidences, labels).argmax(axis=1) == right).mean() > 0.97

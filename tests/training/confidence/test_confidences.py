@@ -10,6 +10,7 @@ import torch
 
 from index.arrays import NO_ID
 from index.labels.leave_one_out import LeaveOneOut
+from index.labels.noise_model import fit_noise_model
 from tests.training.losses.draws import draw, loss_function, value_and_gradients
 from training.backbone.extract import CachedSource
 from training.confidence import confidences
@@ -17,12 +18,11 @@ from training.confidence.confidences import (
     KEPT,
     ConfidenceModule,
     FixedConfidences,
-    LeaveOneOutConfidences,
     TopConfidences,
     ViewConfidences,
     compute_confidences,
     confidences_of_module,
-    leave_one_out_confidences,
+    estimate_posteriors,
     make_confidences,
     rows_to_trust,
 )
@@ -49,7 +49,7 @@ def test_fixed_confidences_are_those_of_the_view_where_there_is_one() -> None:
     module, source, rows = _module(), _source(), torch.tensor([7, 3, 3, 29])
     features = source.batch(rows, generator=torch.Generator())
     by_columns = _read(ViewConfidences(module, source.centre).batch(rows, features))
-    fixed = FixedConfidences(compute_confidences(module, source.centre)).batch(rows, features)
+    fixed = FixedConfidences(compute_confidences(module, source.centre), class_count=4).batch(rows, features)
     torch.testing.assert_close(fixed, by_columns, rtol=0, atol=1e-6)
     torch.testing.assert_close(by_columns, module(source.centre[rows]))
 
@@ -102,38 +102,35 @@ def test_the_beliefs_of_a_module_are_its_confidences_of_the_centre_crops() -> No
     torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
     own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
     torch.testing.assert_close(confidences.own, own, rtol=0, atol=1e-6)
-    assert torch.equal(confidences.weights, confidences.own)
+    assert confidences.noise is None
     assert isinstance(confidences.by_class, ViewConfidences), "another view is asked for again"
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])
-def test_the_beliefs_of_the_others_are_those_of_leave_one_out(groups: torch.Tensor | None) -> None:
-    source = _source()
-    confidences = leave_one_out_confidences(source, _labels(), class_count=4, groups=groups)
-    left_out = None if groups is None else groups.numpy()
-    judge = LeaveOneOut(source.centre.numpy(), _labels().numpy(), count=4, groups=left_out)
-    expected = torch.from_numpy(judge.confidences(np.arange(30)))
-    torch.testing.assert_close(confidences.own, expected[torch.arange(30), _labels()])
-    torch.testing.assert_close(_read(confidences.by_class.batch(torch.arange(30), source.centre)), expected)
-    torch.testing.assert_close(torch.cat([c for _, c in confidences.by_class.blocks()]), expected)
-    others = expected.clone()
-    others[torch.arange(30), _labels()] = 0
-    against = confidences.own / (confidences.own + others.max(dim=1).values)
-    torch.testing.assert_close(confidences.weights, against**2)
+def test_posteriors_are_those_of_leave_one_out_with_the_noise_model(groups: torch.Tensor | None) -> None:
+    source, given = _source(), _labels().numpy()
+    found = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
+    left_out = LeaveOneOut(
+        source.centre.numpy(), given, count=4, groups=None if groups is None else groups.numpy()
+    ).confidences(np.arange(30))
+    noise = fit_noise_model(left_out, given)
+    expected = torch.from_numpy(noise.posterior(left_out, given)).float()
+    assert found.noise is not None
+    assert (found.noise.noise_rate, found.noise.power) == pytest.approx((noise.noise_rate, noise.power), abs=1e-5)
+    torch.testing.assert_close(torch.cat([c for _, c in found.by_class.blocks()]), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(found.own, expected[torch.arange(30), _labels()], rtol=0, atol=1e-4)
 
 
-def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, rows = _source(views=3), torch.tensor([3, 0, 29, 3])
-    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
-    fixed = leave_one_out_confidences(source, _labels(), class_count=4, groups=None).by_class
+@pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])
+def test_posteriors_beyond_memory_are_the_same(groups: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, rows = _source(), torch.tensor([3, 0, 29, 3])
+    fixed = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
     monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4 - 1)
-    asked = leave_one_out_confidences(source, _labels(), class_count=4, groups=None).by_class
-    assert isinstance(fixed, FixedConfidences)
-    assert isinstance(asked, LeaveOneOutConfidences)
-    view = source._views[rows, 1]
-    torch.testing.assert_close(fixed.batch(rows, view), _read(asked.batch(rows, view)), rtol=0, atol=1e-6)
-    torch.testing.assert_close(torch.cat([c for _, c in asked.blocks()]), fixed.values)
-    assert torch.equal(_read(asked.batch(rows, view)), _read(asked.batch(rows, 7 * view))), "no view matters"
+    monkeypatch.setattr(confidences, "_BLOCK_VALUES", 7 * 4)
+    kept = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
+    known = _read(fixed.by_class.batch(rows, source.centre[rows]))
+    torch.testing.assert_close(_read(kept.by_class.batch(rows, source.centre[rows])), known, rtol=0, atol=0.05)
+    torch.testing.assert_close(kept.own, fixed.own, rtol=0, atol=0.05)  # 29 of 30 images fit the noise model
 
 
 def _features(count: int, *, seed: int = 0) -> np.ndarray:

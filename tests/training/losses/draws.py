@@ -93,17 +93,13 @@ def loss_function(method: str) -> Callable[..., Tensor]:
     """A loss of proxies as a function of embeddings, proxies, perhaps margins, and labels or confidences."""
 
     def compute(
-        embeddings: Tensor, proxies: Tensor, *others: Any, weights: Tensor | None = None,
-        negative_weights: Tensor | None = None, **options: Any,
-    ) -> Tensor:  # fmt: skip
+        embeddings: Tensor, proxies: Tensor, *others: Any, weights: Tensor | None = None, **options: Any
+    ) -> Tensor:
         *margins, target = others
         parameters = {"proxies": proxies}
         if margins:
             options["margins"] = "per-class" if margins[0].ndim else "single"
             parameters["free_margins"] = margins[0].expm1().log()
-        if negative_weights is not None:
-            assert negative_weights is weights
-            options |= {"positive_weights": "confidence", "negative_weights": "confidence"}
         loss = make_loss(method, classes=max(len(proxies), 1), width=proxies.shape[1], **options)
         given = {"labels": target} if method != "spa" else {"labels": None, "confidences": target}
         batch = Batch(rows=torch.arange(len(embeddings)), weights=weights, **given)

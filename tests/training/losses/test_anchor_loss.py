@@ -30,7 +30,7 @@ def _adaptive(margin_of: str) -> Callable[..., Tensor]:
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "proxy-anchor": lambda x, proxies, margins, drawn, **options: 0 * margins.sum() + proxy_anchor_loss(
-        x, proxies, drawn.labels, weights=drawn.weights, negative_weights=drawn.weights, **options),
+        x, proxies, drawn.labels, **options),
     "spa": lambda x, proxies, margins, drawn, **options: 0 * margins.sum() + smooth_proxy_anchor_loss(
         x, proxies, drawn.confidences, **options),
     "adaptive by proxy": _adaptive("proxy"),

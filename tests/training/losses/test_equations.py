@@ -62,11 +62,10 @@ def _one_of(*values: Any) -> st.SearchStrategy[Any]:
 ANCHOR = {"alpha": st.just(32.0), "negative_normalisation": _one_of(*NORMALISATIONS)}
 ADAPTIVE = {**ANCHOR, "kappa": _one_of(0.0, 0.5, 1.0), "margin_of": _one_of("proxy", "sample")}
 MINING = {"alpha": _one_of(2.0, 10.0), "beta": _one_of(40.0, 50.0), "base": _one_of(-0.2, 0.5)}
-WEIGHTS = {"weights", "negative_weights"}
 EQUATIONS: dict[str, tuple[Any, Any, Callable[[Draw], tuple[Tensor, ...]], dict[str, Any], set[str]]] = {
     "proxy-anchor": (
         proxy_anchor_loss, oracle.proxy_anchor, lambda drawn: (drawn.embeddings, drawn.proxies),
-        {**ANCHOR, "delta": st.just(0.1)}, WEIGHTS,
+        {**ANCHOR, "delta": st.just(0.1)}, set(),
     ),
     "spa": (
         smooth_proxy_anchor_loss, oracle.smooth_proxy_anchor, lambda drawn: (drawn.embeddings, drawn.proxies),
@@ -75,11 +74,11 @@ EQUATIONS: dict[str, tuple[Any, Any, Callable[[Draw], tuple[Tensor, ...]], dict[
     ),
     "adaptive, one margin": (
         adaptive_loss, oracle.adaptive_proxy_anchor,
-        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins[0].clone()), ADAPTIVE, WEIGHTS,
+        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins[0].clone()), ADAPTIVE, set(),
     ),
     "adaptive, one a class": (
         adaptive_loss, oracle.adaptive_proxy_anchor,
-        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins), ADAPTIVE, WEIGHTS,
+        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins), ADAPTIVE, set(),
     ),
     "proxy-nca": (
         proxy_nca_loss, oracle.proxy_nca, lambda drawn: (drawn.embeddings, drawn.proxies),
@@ -100,7 +99,7 @@ def test_a_loss_is_its_equation_in_value_and_gradient(name: str, sizes, data) ->
     loss, equation, choose, choices, weights = EQUATIONS[name]
     drawn, options = draw(**sizes), data.draw(st.fixed_dictionaries(choices))
     inputs, target = choose(drawn), drawn.confidences if name == "spa" else drawn.labels
-    chosen = data.draw(st.sampled_from([set(), {"weights"}, WEIGHTS]))
+    chosen = data.draw(st.sampled_from([set(), {"weights"}]))
     given_weights = dict.fromkeys(weights & chosen, drawn.weights)
     told = options | {key: value.tolist() for key, value in given_weights.items()}
     assert_is_the_equation(
@@ -261,18 +260,25 @@ def test_no_gradient_reaches_the_confidences_and_without_them_the_module_refuses
         make_loss("spa")(drawn.embeddings, Batch(labels=drawn.labels, rows=drawn.labels))
 
 
-def test_a_weight_of_nothing_ends_the_pull_and_a_negative_weight_the_push_too() -> None:
-    drawn, labels = draw(5, batch=4, classes=2, width=4), torch.tensor([0, 0, 1, 1])
+def test_proxy_nca_of_posteriors_is_the_mean_over_them_and_one_hot_ones_are_labels() -> None:
+    drawn = draw(5, batch=6, classes=4, width=3)
+    labels, posteriors = drawn.labels, drawn.confidences / drawn.confidences.sum(dim=1, keepdim=True)
     inputs = (drawn.embeddings, drawn.proxies)
-    plain = value_and_gradients(proxy_anchor_loss, inputs, labels)
-    ones = value_and_gradients(proxy_anchor_loss, inputs, labels, weights=torch.ones(4))
-    assert all(torch.equal(found, wanted) for found, wanted in zip(ones, plain, strict=True))
-    drawn.embeddings[0] = -drawn.proxies[0]  # pulled hard, if it were believed
-    weights = torch.tensor([0.0, 1.0, 1.0, 1.0])
-    _, pushed, _ = value_and_gradients(proxy_anchor_loss, inputs, labels, weights=weights)
-    _, unmoved, _ = value_and_gradients(proxy_anchor_loss, inputs, labels, weights=weights, negative_weights=weights)
-    assert pushed[0].any()
-    assert unmoved[0].abs().max() < 1e-290, "what is not believed at all neither pulls nor pushes"
+    each = torch.stack([proxy_nca_losses(*inputs, torch.full_like(labels, k), scale=3.0) for k in range(4)], dim=1)
+    torch.testing.assert_close(proxy_nca_losses(*inputs, posteriors, scale=3.0), (posteriors * each).sum(dim=1))
+    one_hot = nn.functional.one_hot(labels, 4).double()
+    torch.testing.assert_close(
+        proxy_nca_losses(*inputs, one_hot, scale=3.0), proxy_nca_losses(*inputs, labels, scale=3.0)
+    )
+    loss = make_loss("proxy-nca", classes=4, width=3, targets="posteriors", nca_scale=3.0)
+    found = torch.func.functional_call(
+        loss, {"proxies": drawn.proxies}, (drawn.embeddings, Batch(labels, labels, confidences=posteriors))
+    )
+    torch.testing.assert_close(found, (posteriors * each).sum(dim=1).mean())
+    leaves = [tensor.requires_grad_() for tensor in inputs]
+    assert torch.autograd.gradcheck(lambda x, p: proxy_nca_losses(x, p, posteriors, scale=3.0).mean(), leaves)
+    with pytest.raises(ValueError, match="posteriors"):
+        loss(drawn.embeddings, Batch(labels, labels))
 
 
 def test_margins_alone_cost_something() -> None:

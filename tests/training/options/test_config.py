@@ -68,7 +68,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"select": "best"}, "--select must be one of trained, auto, got 'best'"),
     ({"view": "half"}, "--view must be one of crop, whole, both, auto, got 'half'"),
     ({"pooling": "max"}, "--pooling must be one of own, gem, layers, auto, got 'max'"),
-    (ALL | {"finetune_method": "pca"}, "--finetune-method must be one of spa, "),
     (ALL | {"batch_norm": "off"}, "--batch-norm must be one of frozen, train, got 'off'"),
     # what no command line could say
     ({"epocs": 3}, r"epocs: no such option; did you mean epochs"),
@@ -131,14 +130,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *((PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
       for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2, "features": "live",
                           "head_eval_every": 3, "holdout": True}.items()),
-    (ALL | {"method": "pca", "head_lr": 0.1}, "--head-lr goes with a method that trains"),
-    (FROZEN | {"method": "proxy-anchor", "negative_weights": "confidence"}, "--negative-weights goes with --pos"),
+    (ALL | {"method": "pca"}, "fine-tuning needs a loss, and --method pca has none: add --frozen"),
     ({"lr": 1e-3, "frozen": True}, "--lr goes with fine-tuning, not with --frozen, and would do nothing here"),
     ({"time_budget": "10m", "frozen": True}, "--time-budget goes with fine-tuning, not with --frozen"),
     # the network
     *(({"finetune": text}, f"--finetune must be last-N with N of at least 1, or all; got '{text}'")
       for text in ("last-0", "some", "none")),
-    ({"time_budget": "10m", "patience": 3}, "--patience goes with --epochs, not with --time-budget alone"),
     *(({"time_budget": text}, "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got")
       for text in ("45", "0m", "-5m", "ten minutes")),
     ({"time_budget": 600}, "--time-budget must be text, got 600"),
@@ -259,8 +256,9 @@ def test_the_blocks_that_train_and_a_time_are_read() -> None:
 @pytest.mark.parametrize(
     ("given", "on_cpu", "limits"),
     [
-        ({}, True, (20, "10m")),
-        ({}, False, (20, None)),
+        ({}, True, (10, "10m")),
+        ({}, False, (10, None)),
+        ({"batch_size": 640}, False, (100, None)),  # two steps an epoch
         ({"epochs": 3}, True, (3, None)),
         ({"time_budget": "1h"}, True, (None, "1h")),
         ({"time_budget": "1h", "epochs": 3}, False, (3, "1h")),
@@ -269,7 +267,7 @@ def test_the_blocks_that_train_and_a_time_are_read() -> None:
 def test_fine_tuning_ends_with_its_epochs_or_its_time_and_on_a_cpu_by_default_with_the_first(
     given, on_cpu, limits
 ) -> None:
-    limited = resolve(weights="none", **given).finetuning.limited(on_cpu=on_cpu)
+    limited = resolve(weights="none", **given).finetuning.limited(1280, on_cpu=on_cpu)
     assert (limited.epochs, limited.time_budget) == limits
 
 
@@ -283,7 +281,6 @@ def test_fine_tuning_ends_with_its_epochs_or_its_time_and_on_a_cpu_by_default_wi
         ({"recipe": "spa-paper"}, "--recipe spa-paper trains a head"),
         ({"features": "live"}, "--features live draws views for a head"),
         ({"features": "cached:3"}, "--features cached:3 draws views for a head"),
-        ({"method": "wccn", "epochs": 3}, None),
         ({"recipe": "spa-paper", "finetune": "last-2"}, None),
     ],
 )
@@ -292,35 +289,13 @@ def test_what_goes_with_a_head_alone_leaves_the_network_frozen_unless_fine_tunin
     assert resolve(weights="none", **given).finetuning.frozen == (reason is not None or "frozen" in given)
 
 
-def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_head_as_ever() -> None:
+def test_head_and_network_train_with_one_loss_and_posteriors_by_default() -> None:
     plain, unfrozen = resolve(weights="none", frozen=True), resolve(weights="none")
-    assert unfrozen.loss == plain.loss
-    loss = unfrozen.finetune_loss
-    assert (loss.method, loss.options.alpha, loss.options.delta) == ("proxy-anchor", 32, 0.1)
-    assert (loss.options.positive_weights, loss.options.negative_weights) == ("confidence", "confidence")
+    assert unfrozen.loss == plain.loss == LossConfig("spa")
     assert (plain.reestimates_confidences, unfrozen.reestimates_confidences) == (False, True)
-
-
-def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_for_it() -> None:
-    named = resolve(weights="none", method="multi-similarity")
-    assert named.finetune_loss == named.loss
-    anchor, plain, frozen = (
-        resolve(weights="none", method="proxy-anchor", **given) for given in ({}, {"positive_weights": "none"}, FROZEN)
-    )
-    assert anchor.finetune_loss == anchor.loss
-    found = [(one.loss.options.alpha, one.loss.options.positive_weights) for one in (anchor, plain, frozen)]
-    assert found == [(32, "confidence"), (32, "none"), (4, "none")], "frozen as a linear map likes it"
-    assert [one.loss.options.negative_weights for one in (anchor, plain)] == ["confidence", "none"]
+    nca = resolve(weights="none", method="proxy-nca")
+    assert (nca.loss.options.targets, nca.reestimates_confidences) == ("posteriors", True)
+    labels = resolve(weights="none", method="proxy-nca", targets="labels")
+    assert (labels.loss.needs_confidences, labels.reestimates_confidences) == (False, False)
     paper = resolve("spa-paper", weights="none", finetune="all")
-    assert paper.finetune_loss == paper.loss == LossConfig("spa")
-    other = resolve(weights="none", finetune="all", method="multi-similarity", finetune_method="proxy-nca")
-    assert (other.finetune_loss.method, other.finetune_loss.options.sample_weights) == ("proxy-nca", "confidence")
-
-
-@pytest.mark.parametrize("method", RIVALS)
-def test_a_method_without_training_leaves_the_network_the_loss_and_the_judge_of_the_recipe(method: str) -> None:
-    config = resolve(weights="none", finetune="all", method=method, min_confidence=0.1, proxy_lr=0.1)
-    assert config.finetune_loss.method == "proxy-anchor"
-    assert config.confidence.confidences == "leave-one-out"
-    assert config.needs_confidences
-    assert not resolve(weights="none", method=method).needs_confidences
+    assert (paper.loss, paper.reestimates_confidences) == (LossConfig("spa"), False)

@@ -93,10 +93,10 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
 
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
     config = resolve(weights="none", frozen=True)
-    assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
+    assert (config.loss.method, config.confidence.confidences) == ("spa", "leave-one-out")
     assert (config.embedding.init, config.embedding.head_steps, config.embedding.head_epochs) == ("wccn", 300, 40)
     assert config.selection.select == "auto"
-    named = {"select": "auto", "view": "auto", "pooling": "auto", "method": "proxy-nca"}
+    named = {"select": "auto", "view": "auto", "pooling": "auto", "method": "spa"}
     assert config == resolve("default", weights="none", frozen=True, **named)
     assert set(DEFAULT) <= set(all_options())
     with pytest.raises(TypeError, match="recipe"):
@@ -105,14 +105,14 @@ def test_the_default_recipe_is_the_default_in_python_too() -> None:
 
 def test_the_default_recipe_leaves_the_holdout_and_the_confidences_of_the_others(default_run: Path) -> None:
     report = json.loads((default_run / "report.json").read_text())
-    assert report["method"] == "proxy-nca"
+    assert report["method"] == "spa"
     assert report["holdout"] == json.loads((default_run / "holdout.json").read_text())
     assert report["holdout"]["folds"] == 2
     assert report["holdout"]["unseen"]["queries"] == 48
     assert set(report["phases"]) == {"feature_selection", "features", "holdout", "confidence", "embedding"}
     rows = read_csv(default_run / "confidences.csv")
     assert len(rows) == 48
-    assert all(0 < float(row["confidence"]) < 1 for row in rows)
+    assert all(0 <= float(row["confidence"]) <= 1 for row in rows)
     assert not (default_run / "checkpoints" / "confidence.safetensors").exists(), "it takes seconds and keeps none"
     lines = read_metrics(default_run)
     assert [line["epoch"] for line in lines if line["phase"] == "embedding"] == list(range(1, 21))
@@ -125,8 +125,8 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
     run, embedder = RunFolder.open(default_run), Embedder(tmp_path / "model.onnx")
     backbone, head, state = run.load_trained()
     assert isinstance(head, ProjectionHead)
-    assert state == {"method": "proxy-nca", "class_count": 4, "embedding_dim": 8}
-    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("proxy-nca", 8)
+    assert state == {"method": "spa", "class_count": 4, "embedding_dim": 8}
+    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("spa", 8)
     last = load_checkpoint(run.checkpoint("embedding"))[0]
     torch.testing.assert_close(head.weight, last["head.mix"] @ last["head.weight"])
     torch.testing.assert_close(head.bias, last["head.mix"] @ last["head.bias"])
@@ -140,7 +140,7 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("method", "multi-similarity"), ("confidences", "module"), ("l2_sp", 0.0), ("head_lr", 1e-4), ("nca_scale", 8.0)],
+    [("method", "multi-similarity"), ("confidences", "module"), ("l2_sp", 0.0), ("head_lr", 1e-4), ("beta", 100.0)],
 )
 def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: str, value: Any) -> None:
     config = flatten(dataclasses.asdict(resolve(weights="none", frozen=True, holdout=False, **{name: value})))
@@ -224,7 +224,7 @@ def test_data_too_small_for_a_holdout_trains_and_says_so(pictures, cache, tmp_pa
     assert _train(data, *arguments) == 0
     assert "no holdout evaluation: too few images" in capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["method"] == "proxy-nca"
+    assert report["method"] == "spa"
     assert (report["holdout"]["unseen"], report["holdout"]["seen"], report["holdout"]["deciding"]) == (None, None, None)
 
 
@@ -293,7 +293,7 @@ def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
     assert _train(patches, *options, *WRECKED[:-1], "trained") == 0
     out = capsys.readouterr().out
     assert re.search(rf"--method ({'|'.join(RIVALS)}) in a new --out gives the better one", out)
-    assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "proxy-nca"
+    assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "spa"
 
 
 def _named(watched: list[str]) -> Watcher:

@@ -56,9 +56,8 @@ def _train(config: TrainConfig, **options: Any) -> tuple[Head, int]:
 
 
 def test_the_images_left_for_training_are_those_confident_enough() -> None:
-    confidences = LabelConfidences(
-        torch.tensor([0.2, 0.9, 0.5, 0.1]), FixedConfidences(torch.zeros(4, 2)), torch.ones(4)
-    )
+    own, by_class = torch.tensor([0.2, 0.9, 0.5, 0.1]), FixedConfidences(torch.zeros(4, 2), class_count=2)
+    confidences = LabelConfidences(own, by_class)
     rows = choose_rows(confidences, config=_config(min_confidence=0.5))
     assert rows is not None
     assert rows.tolist() == [1, 2]
@@ -69,7 +68,7 @@ def test_the_images_left_for_training_are_those_confident_enough() -> None:
 @pytest.mark.parametrize("judge", ["module", "leave-one-out"])
 def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
     source, labels = _data()
-    options = {"confidences": judge, "sample_weights": "confidence"}
+    options = {"method": "multi-similarity", "confidences": judge, "sample_weights": "confidence"}
     if judge == "module":
         options["confidence_epochs"] = 20
     own = estimate_confidences(source, labels, class_count=CLASSES, config=_config(**options), context=CONTEXT).own
@@ -117,7 +116,8 @@ def test_a_width_that_a_closed_form_method_cannot_have_is_refused_by_name(method
 
 def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences() -> None:
     assert [method for method in METHODS if make_config(method=method).needs_confidences] == ["spa"]
-    for changes in ({"sample_weights": "confidence"}, {"init": "wccn"}, {"min_confidence": 0.1}):
+    weighted = {"method": "multi-similarity", "sample_weights": "confidence"}
+    for changes in (weighted, {"targets": "posteriors"}, {"init": "wccn"}, {"min_confidence": 0.1}):
         assert _config(**changes).needs_confidences
 
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.conftest import make_config
+from training.backbone.extract import CachedSource
+from training.confidence.confidences import estimate_posteriors
 from training.head.untrained import POWERS, LabelledFeatures
 from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
 from training.options.losses import RIVALS
@@ -192,13 +194,8 @@ def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: p
 def test_a_least_confidence_that_leaves_too_few_images_does_not_end_the_run() -> None:
     labels = np.arange(60) % 6
     features = _features(labels, told=False)
-    config = _config(min_confidence=0.9, l2_sp=None)
-    assert evaluate_holdout(LabelledFeatures(features, labels), config=config, device=CPU) == HoldoutResult(
-        3, None, None, {}
-    )
-
-    judge = LeaveOneOut(features, labels, count=6)
-    own = judge.confidences(np.arange(60))[np.arange(60), labels]
+    source = CachedSource(torch.from_numpy(features)[:, None])
+    own = estimate_posteriors(source, torch.from_numpy(labels), class_count=6, groups=None).own.numpy()
     few = _config(min_confidence=float(np.quantile(own, 0.8)), embedding_dim=16)
     found = evaluate_holdout(LabelledFeatures(features, labels), config=few, device=CPU)
     assert found.folds == 3, "a WCCN initialisation is then only as wide as the images trusted allow"

@@ -12,7 +12,13 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from training.backbone.extract import CachedSource
-from training.confidence.confidences import LabelConfidences, TopConfidences, fit_in_memory, leave_one_out_confidences
+from training.confidence.confidences import (
+    LabelConfidences,
+    TopConfidences,
+    estimate_posteriors,
+    fit_in_memory,
+    take_rows,
+)
 from training.head.untrained import LabelledFeatures
 from training.losses.interface import Batch
 from training.options.losses import LossConfig
@@ -111,7 +117,7 @@ class LossConfidences:
         return Batch(
             labels,
             rows.to(device),
-            None if self.confidences is None else _take(self.confidences, rows).to(device),
+            None if self.confidences is None else take_rows(self.confidences, rows).to(device),
             None if self.weights is None else self.weights[rows].to(device),
         )
 
@@ -135,7 +141,7 @@ class LossConfidences:
     @classmethod
     def of(cls, confidences: LabelConfidences, loss: LossConfig) -> LossConfidences:
         """From phase 1, for all images."""
-        weights = confidences.weights.cpu() if loss.weighs_samples else None
+        weights = confidences.own.cpu() if loss.weighs_samples else None
         if not loss.needs_confidences:
             return cls(weights)
         blocks = (found.cpu() for _, found in confidences.by_class.blocks())
@@ -145,16 +151,12 @@ class LossConfidences:
         return cls(weights, torch.cat(list(whole)) if fits else TopConfidences.of(whole))
 
 
-def _take(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopConfidences:
-    return confidences[rows] if isinstance(confidences, Tensor) else confidences.take(rows)
-
-
 def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfig) -> LossConfidences:
     """Leave-one-out confidences of the images that train, by the features of the network."""
     train = data.split.train
     groups = None if data.copies is None else torch.from_numpy(data.copies[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
-    estimated = leave_one_out_confidences(
+    estimated = estimate_posteriors(
         CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups,
         moments=sum_moments_together,
     )  # fmt: skip

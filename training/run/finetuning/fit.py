@@ -21,16 +21,9 @@ from training.losses.interface import MetricLoss
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
 from training.options.finetuning import FinetuneConfig
-from training.options.losses import LOSSES
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import current_team
-from training.run.finetuning.data import (
-    FinetuneData,
-    LossConfidences,
-    mean_score,
-    read_together,
-    reestimate_confidences,
-)
+from training.run.finetuning.data import FinetuneData, LossConfidences, read_together, reestimate_confidences
 from training.run.finetuning.inputs import FinetuneInputs
 from training.run.phases import (
     FINETUNING,
@@ -46,7 +39,7 @@ Weights = dict[str, Tensor]
 """Those that training moves, by name as `NetworkModel.moving` has them."""
 WARM_UP = 0.1  # of all steps
 _TICKS = 1000  # that a time budget has in the place of steps
-CANDIDATES = 4  # most weights that are compared in the end
+_LAST = 4  # evaluations' time, for the features of all images in the end
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
 
 
@@ -209,48 +202,25 @@ class EpochScore:
 
 @dataclass(slots=True)
 class FittedWeights:
-    """Weights from the loop, with the scores.
-
-    Attributes:
-        best: averaged weights of the best epoch.
-        epochs: scores of the initial model and of every epoch.
-        best_epoch: 0 where no epoch beats the initial model.
-    """
+    """Weights from the loop: the initial, the last and the averaged ones, with the scores of all epochs."""
 
     start: Weights
     last: Weights
     average: Weights
-    best: Weights
     epochs: list[EpochScore] = field(default_factory=list)
-    best_epoch: int = 0
-
-    def waited(self, epochs: int) -> int:
-        """Epochs since the best one, or since half of all: before that high learning rates may lower the score."""
-        return len(self.epochs) - 1 - max(self.best_epoch, epochs // 2)
-
-    def note(self, score: EpochScore) -> None:
-        """Note an epoch's score, and keep its averaged weights if they are the best or nothing was held out."""
-        self.epochs.append(score)
-        best = self.epochs[self.best_epoch].found
-        assert best is not None, "the initial model and the best epoch are evaluated"
-        if score.found is None or (score.found and score.epoch and mean_score(score.found) <= mean_score(best)):
-            return
-        self.best_epoch = score.epoch
-        self.best = {name: tensor.clone() for name, tensor in self.average.items()}
 
     def pack(self) -> tuple[Weights, dict[str, Any]]:
         """Tensors and state for a checkpoint, without the initial weights."""
-        sets = {"last": self.last, "average": self.average, "best": self.best}
+        sets = {"last": self.last, "average": self.average}
         tensors = {f"{name}/{key}": value for name, weights in sets.items() for key, value in weights.items()}
-        return tensors, {"epochs": [asdict(score) for score in self.epochs], "best_epoch": self.best_epoch}
+        return tensors, {"epochs": [asdict(score) for score in self.epochs]}
 
     def restore(self, tensors: Weights, state: dict[str, Any]) -> None:
         """From `pack`."""
-        for name, weights in (("last", self.last), ("average", self.average), ("best", self.best)):
+        for name, weights in (("last", self.last), ("average", self.average)):
             for key, tensor in weights.items():
                 tensor.copy_(tensors[f"{name}/{key}"])
         self.epochs = [EpochScore(**score) for score in state["epochs"]]
-        self.best_epoch = state["best_epoch"]
 
 
 class FinetuneLoop:
@@ -265,7 +235,7 @@ class FinetuneLoop:
 
     Attributes:
         prepared_s: seconds before the first step, including those of an interrupted run.
-        ended_by: `epochs`, `time`, `patience` or `Ctrl-C`, once training is over.
+        ended_by: `epochs`, `time` or `Ctrl-C`, once training is over.
     """
 
     def __init__(
@@ -287,13 +257,8 @@ class FinetuneLoop:
         self._device = context.device
         self._rows = torch.from_numpy(data.split.train)
         self._labels = torch.from_numpy(data.labels)
-        method = config.finetune_loss.method
-        per_class = config.embedding.images_per_class
-        if method != config.loss.method:
-            per_class = LOSSES[method].images_per_class
-        self._together: dict[str, Any] = {
-            "labels": self._labels[self._rows], "images_per_class": min(per_class, self._options.batch_size),
-        }  # fmt: skip
+        per_class = min(config.embedding.images_per_class, self._options.batch_size)
+        self._together: dict[str, Any] = {"labels": self._labels[self._rows], "images_per_class": per_class}
         self._shared: nn.Module = model
         self._steps = count_batches(size=self._batch_size(), **self._together)
         self._optimizer = make_optimizer(
@@ -301,14 +266,13 @@ class FinetuneLoop:
         )
 
     def run(self) -> FittedWeights:
-        """Train from the checkpoint, if there is one, until patience, epochs or time budget end, or Ctrl-C ends it.
+        """Train from the checkpoint, if there is one, until epochs or time budget end, or Ctrl-C ends it.
 
         Where preparation has used up the time budget, only the initial model has a score. Processes that train together
         are interrupted as usual.
         """
         start = copy_weights(self._model)
-        last, average, best = (copy_weights(self._model) for _ in range(3))
-        fitted = FittedWeights(start, last, average, best)
+        fitted = FittedWeights(start, copy_weights(self._model), copy_weights(self._model))
         self._resume_or_begin(fitted)
         self.share()
         penalty = self.hold_back(start)
@@ -330,8 +294,6 @@ class FinetuneLoop:
             self.ended_by = "epochs"
         elif self._elapsed >= 1:
             self.ended_by = "time"
-        elif epochs is not None and fitted.waited(epochs) >= self._options.patience:
-            self.ended_by = "patience"
         return self.ended_by is not None
 
     def _note_time(self, done: int = 0) -> None:
@@ -389,7 +351,7 @@ class FinetuneLoop:
                 if self._elapsed >= 1 or self._is_stopped:
                     break
         if self._is_stopped:
-            self._on_note("Ctrl-C: fine-tuning ends early, and the best weights so far are saved; again ends at once")
+            self._on_note("Ctrl-C: fine-tuning ends early, and the weights so far are saved; again ends at once")
         self._model.learn(False)
         epochs = self._foresee(epoch, self._options.epochs or 0)
         mean_loss = require_finite(total.item() / seen, phase=FINETUNING, epoch=epoch)  # waits for a GPU
@@ -398,7 +360,7 @@ class FinetuneLoop:
         with using_weights(self._model, fitted.average):
             found = self._evaluate(epoch, is_last=is_last)
         fitted.last = copy_weights(self._model)
-        fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
+        fitted.epochs.append(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         seconds, speed = time.perf_counter() - started, seen / trained
         self._context.on_epoch(EpochReport(FINETUNING, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
         if not self._is_stopped:  # a resume of a run that is killed now continues after the last whole epoch
@@ -443,9 +405,7 @@ class FinetuneLoop:
         features = read_together(self.inputs, rows)
         if estimates:
             self._confidences = self._team.first_does(
-                lambda: reestimate_confidences(
-                    features[np.searchsorted(rows, train)], self._data, self._config.finetune_loss
-                )
+                lambda: reestimate_confidences(features[np.searchsorted(rows, train)], self._data, self._config.loss)
             )
         return self._team.first_does(lambda: self._data.score_features(self._model.head, features.numpy(), rows))
 
@@ -454,7 +414,7 @@ class FinetuneLoop:
         if found is None:
             started = time.perf_counter()
             score = self._evaluate(0)
-            fitted.note(EpochScore(0, score, seconds=time.perf_counter() - started))
+            fitted.epochs.append(EpochScore(0, score, seconds=time.perf_counter() - started))
             return
         tensors, state = found
         fitted.restore(tensors, state)
@@ -466,7 +426,7 @@ class FinetuneLoop:
         self._used = state["share"]
 
     def _start_clock(self, fitted: FittedWeights) -> None:
-        """Reserve time of the budget for choosing the weights: at most half of what preparation has left.
+        """Reserve time of the budget for the last features and evaluation: at most half of what preparation has left.
 
         Learning rates follow the share of time since the first step: a slow preparation does not cut the warm-up.
         """
@@ -474,7 +434,7 @@ class FinetuneLoop:
         self.prepared_s = self._first_step - self._begun
         if (budget := self._options.budget_s) is not None:
             half = (self.prepared_s + budget) / 2
-            self._deadline = self._begun + max(half, budget - CANDIDATES * fitted.epochs[0].seconds)
+            self._deadline = self._begun + max(half, budget - _LAST * fitted.epochs[0].seconds)
             self._note_time((len(fitted.epochs) - 1) * len(self._rows))
 
     def _has_unused(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,41 +54,6 @@ from training.run.phases import FINETUNING, Job, PhaseContext, Watcher, phase_ge
 from training.run.prepare import TrainingSet
 from training.run.searches import embed_features
 
-INITIAL = "initial"  # weights, where no epoch is better
-
-Weights = dict[str, Tensor]
-
-
-@dataclass(slots=True)
-class WeightChoice:
-    """Candidates on the held-out images, and the selected one.
-
-    Attributes:
-        tried: MAP@R by part of every candidate.
-        weights, head: names of the best ones.
-        selected: whether the best one beats the run's frozen embedding.
-    """
-
-    tried: dict[str, dict[str, float]] = field(default_factory=dict)
-    weights: str = "average"
-    head: str = "trained"
-    selected: bool = True
-
-    @property
-    def selected_name(self) -> str:
-        """Name in `tried` of the weights with their head."""
-        return f"{self.weights}, head refitted" if self.head == "refitted" else self.weights
-
-    def mean_scores(self) -> dict[str, float] | None:
-        """Mean MAP@R of the frozen embedding and the fine-tuned one; None where they were not compared."""
-        if not {"frozen", self.selected_name} <= self.tried.keys():
-            return None
-        return {"frozen": mean_score(self.tried["frozen"]), "fine-tuned": mean_score(self.tried[self.selected_name])}
-
-    def best(self, names: Iterable[str]) -> str:
-        """The highest mean over the parts; the first of equals."""
-        return max(names, key=lambda name: mean_score(self.tried[name]))
-
 
 def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> ProjectionHead:
     """Within-class whitening, with rows of 0 where the images span fewer directions."""
@@ -100,73 +65,41 @@ def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> Projecti
     return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
 
 
-def choose_weights(
+def finish(
     fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, frozen: Head | None,
     frozen_features: Floats, share: float,
-) -> tuple[WeightChoice, Head, Floats]:  # fmt: skip
-    """Load the best weights into the model; returns their head and its (N, F) float32 features.
+) -> tuple[dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
+    """Load the exported weights into the model; returns scores, head and (N, F) float32 features.
 
-    Candidates are the last weights, the averaged ones, and those of the best epoch or of the initial model. The best
-    are interpolated with the initial ones. Then the head: the trained one, or within-class whitening on the new
-    features. All processes call this; rank 0 evaluates and has the head.
+    The weights are the averaged ones, interpolated with the initial ones. The head is within-class whitening on their
+    features: in all measurements it found more of other classes than the trained head. Nothing is selected by the few
+    held-out images but whether the frozen embedding is exported instead. All processes call this; rank 0 evaluates.
 
     Args:
-        frozen: the run's embedding without fine-tuning, fitted without the held-out images; it has to be beaten.
+        frozen: the run's embedding without fine-tuning, fitted without the held-out images; None: nothing to compare.
         share: alpha of the interpolation. It is not selected here, as the held-out images resemble those that train.
+
+    Returns:
+        Scores by part of `frozen` and `fine-tuned`; empty without training or held-out images.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
-        return WeightChoice(weights=INITIAL, selected=False), model.head.freeze(), frozen_features
-    choice = WeightChoice()
-    candidates = {"average": fitted.average, "last": fitted.last}
-    if fitted.best_epoch != len(fitted.epochs) - 1:
-        candidates["best epoch" if fitted.best_epoch else INITIAL] = fitted.best
-    has_parts = bool(fitted.epochs[0].found)
-    if has_parts:
-        choice.weights = _try(choice, candidates, model, data, inputs)
-    weights = candidates[choice.weights]
-    if share < 1 and choice.weights != INITIAL:
-        choice.weights += f", {share:g} of the way"
-        weights = interpolate_weights(fitted.start, weights, share)
-        if has_parts:
-            _try(choice, {choice.weights: weights}, model, data, inputs)
-    load_weights(model, weights)
+        return {}, model.head.freeze(), frozen_features
+    load_weights(model, interpolate_weights(fitted.start, fitted.average, share))
     features = read_together(inputs, np.arange(len(data.labels))).numpy()
-    head: Head = model.head.freeze()
-    if has_parts and current_team().is_first:
-        head = _choose_head(choice, model.head.freeze(), data, features)
-        choice.selected = _beats_frozen(choice, frozen, frozen_features, data)
-    return choice, head, features
+    if not current_team().is_first:
+        return {}, model.head.freeze(), features
+    found, width = data.labelled(features), model.head.embedding_dim
+    scores = {}
+    if fitted.epochs[0].found and frozen is not None:
+        head = fit_closed_form(found.take(data.split.train), embedding_dim=width)
+        scores["frozen"] = data.score(lambda rows: embed_features(frozen, frozen_features[rows]))
+        scores["fine-tuned"] = data.score(lambda rows: embed_features(head, features[rows]))
+    return scores, fit_closed_form(found, embedding_dim=width), features
 
 
-def _try(
-    choice: WeightChoice, candidates: Mapping[str, Weights], model: NetworkModel, data: FinetuneData,
-    inputs: FinetuneInputs,
-) -> str:  # fmt: skip
-    rows = data.searched_rows()
-    for name, weights in candidates.items():
-        load_weights(model, weights)
-        features = read_together(inputs, rows).numpy()
-        choice.tried[name] = current_team().first_does(partial(data.score_features, model.head, features, rows))
-    return choice.best(candidates)
-
-
-def _choose_head(choice: WeightChoice, head: ProjectionHead, data: FinetuneData, features: Floats) -> Head:
-    """The trained head, or within-class whitening if it is better, fitted again with the held-out images."""
-    train, width = data.split.train, head.embedding_dim
-    refitted = fit_closed_form(data.labelled(features).take(train), embedding_dim=width)
-    name = f"{choice.weights}, head refitted"
-    choice.tried[name] = data.score(lambda rows: embed_features(refitted, features[rows]))
-    if choice.best([choice.weights, name]) == choice.weights:
-        return head
-    choice.head = "refitted"
-    return fit_closed_form(data.labelled(features), embedding_dim=width)
-
-
-def _beats_frozen(choice: WeightChoice, frozen: Head | None, features: Floats, data: FinetuneData) -> bool:
-    if frozen is None:
-        return True
-    choice.tried["frozen"] = data.score(lambda rows: embed_features(frozen, features[rows]))
-    return mean_score(choice.tried[choice.selected_name]) > mean_score(choice.tried["frozen"])
+def _finds_more(scores: dict[str, dict[str, float]]) -> bool:
+    """Whether the fine-tuned embedding beats the frozen one; so where nothing was compared."""
+    return not scores or mean_score(scores["fine-tuned"]) > mean_score(scores["frozen"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,23 +155,23 @@ def help_training(
     unpack_module(loss, loss_begun, name="loss")
     context = PhaseContext(seed=config.seed, device=extractor.device, checkpoint=None)
     pixels = _on_this_machine(plan).open()
-    _fit_and_choose(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
+    _fit_and_finish(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
     model.release()
 
 
 def _build_loss(work: _Work) -> MetricLoss:
     return build_loss(
-        work.config.finetune_loss, class_count=work.data.class_count, embedding_dim=work.config.embedding.width,
+        work.config.loss, class_count=work.data.class_count, embedding_dim=work.config.embedding.width,
         generator=phase_generator(work.config.seed, FINETUNING, 0), guidance=work.guidance,
     )  # fmt: skip
 
 
-def _fit_and_choose(
+def _fit_and_finish(
     work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
     machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
     frozen: Head | None = None, features: Floats | None = None,
-) -> tuple[FinetuneLoop, FittedWeights, WeightChoice, Head, Floats]:  # fmt: skip
-    """Train with all processes and select weights; rank 0 also has the frozen embedding with its features."""
+) -> tuple[FinetuneLoop, FittedWeights, dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
+    """Train with all processes; rank 0 also has the frozen embedding with its features."""
     config, watcher = work.config, watcher or Watcher()
     inputs = keep_inputs(
         model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config, machine=machine,
@@ -250,11 +183,11 @@ def _fit_and_choose(
         on_note=watcher.on_note,
     )  # fmt: skip
     fitted = loop.run()
-    choice, head, chosen_features = choose_weights(
+    scores, head, chosen_features = finish(
         fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.finetuning.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
     )  # fmt: skip
-    return loop, fitted, choice, head, chosen_features
+    return loop, fitted, scores, head, chosen_features
 
 
 @contextmanager
@@ -311,7 +244,7 @@ def finetune_backbone(
     model.precision = PRECISIONS[precision]
     loss = _build_loss(work)
     if isinstance(loss, ProxyLoss):
-        weights = torch.ones(len(labels)) if confidences is None else confidences.weights.cpu()
+        weights = torch.ones(len(labels)) if confidences is None else confidences.own.cpu()
         device, shape = model.head.weight.device, (data.class_count, model.head.embedding_dim)
         means = mean_embeddings(
             lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(), torch.from_numpy(labels),
@@ -324,15 +257,15 @@ def finetune_backbone(
         team.ask(
             help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun, model.precision
         )  # fmt: skip
-    loop, fitted, choice, head, chosen_features = _fit_and_choose(
+    loop, fitted, scores, head, chosen_features = _fit_and_finish(
         work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(FINETUNING),
         watcher=job.watcher, begun=started, frozen=frozen, features=features,
     )  # fmt: skip
-    if not choice.selected:
+    if not (selected := len(fitted.epochs) > 1 and _finds_more(scores)):
         load_weights(model, fitted.start)
     model.release()
     report = {
-        "method": config.finetune_loss.method,
+        "method": config.loss.method,
         "finetune": config.finetuning.finetune or f"last-{len(blocks)}",
         "image_size": config.finetuning.image_size,
         "parameters": sum(p.numel() for level in model.levels for p in level),
@@ -343,11 +276,9 @@ def finetune_backbone(
             {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
             for score in fitted.epochs
         ],
-        "tried": choice.tried,
-        "weights": choice.weights,
-        "head": choice.head,
-        "selected": choice.selected,
-        "map_at_r": choice.mean_scores(),
+        "tried": scores,
+        "selected": selected,
+        "map_at_r": {name: mean_score(found) for name, found in scores.items()} or None,
         "ended_by": loop.ended_by,
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
@@ -360,14 +291,14 @@ def finetune_backbone(
         "prepared_s": loop.prepared_s,
         "time_budget": config.finetuning.time_budget,
     }
-    return StageResult(head, chosen_features, report) if choice.selected else StageResult(None, features, report)
+    return StageResult(head, chosen_features, report) if selected else StageResult(None, features, report)
 
 
 def _initial_confidences(
     features: Floats, data: FinetuneData, confidences: LabelConfidences | None, config: TrainConfig
 ) -> LossConfidences:
     """Leave-one-out confidences without the held-out images, or those of the confidence module."""
-    loss = config.finetune_loss
+    loss = config.loss
     if confidences is None or not (loss.weighs_samples or loss.needs_confidences):
         return LossConfidences()
     if config.reestimates_confidences:

@@ -16,7 +16,6 @@ from training.confidence.confidences import FixedConfidences, LabelConfidences, 
 from training.losses.interface import read_columns
 from training.options.losses import LossConfig
 from training.run.finetuning.data import GALLERY, FinetuneData, LossConfidences, mean_score
-from training.run.finetuning.fit import EpochScore, FittedWeights
 from training.run.holdout import Split, split_for_finetuning
 from training.run.report_text import describe_finetuning
 
@@ -122,30 +121,13 @@ def test_a_part_without_anything_to_find_is_left_out() -> None:
     assert unseen.score(lambda rows: vectors[rows]) == {}, "both show one group"
 
 
-@pytest.mark.parametrize(
-    ("found", "waited"),
-    [
-        ((0.5, 0.3, 0.2, 0.1), -2),  # rates are high: worse than the start for now
-        ((0.5, 0.3, 0.2, 0.1, 0.1, 0.1), 0),
-        ((0.5, 0.3, 0.2, 0.1, 0.1, 0.1, 0.4, 0.4), 2),
-        ((0.5, 0.6, 0.2, 0.1, 0.1, 0.1, 0.4, 0.4), 2),
-        ((0.5, 0.3, 0.2, 0.1, 0.1, 0.1, 0.4, 0.6, 0.5), 1),
-    ],
-)
-def test_patience_is_counted_from_the_best_epoch_or_half_of_all(found: tuple[float, ...], waited: int) -> None:
-    fitted = FittedWeights({}, {}, {}, {})
-    for epoch, score in enumerate(found):
-        fitted.note(EpochScore(epoch, {"unseen": score}))
-    assert fitted.waited(10) == waited
-
-
 VALUES = torch.softmax(torch.randn(9, 5, generator=torch.Generator().manual_seed(0)), dim=1)
 
 
 @pytest.mark.parametrize(("most", "kind"), [(45, torch.Tensor), (44, TopConfidences)])
 def test_confidences_that_do_not_fit_into_memory_are_kept_as_the_largest(most, kind, monkeypatch) -> None:
     monkeypatch.setattr(confidences, "_FIXED_VALUES", most)
-    found = LabelConfidences.of(FixedConfidences(VALUES), torch.arange(9) % 5)
+    found = LabelConfidences.of(FixedConfidences(VALUES, class_count=5), torch.arange(9) % 5)
     assert LossConfidences.of(found, LossConfig("proxy-anchor")).pack() == {}
     kept = LossConfidences.of(found, LossConfig("spa"))
     assert isinstance(kept.confidences, kind)
@@ -168,8 +150,8 @@ def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
         "finetune": "last-2", "blocks": 2, "of_blocks": 14, "parameters": 1_500_000, "method": "proxy-anchor",
         "precision": "float32", "epochs": [{"map_at_r": {"unseen": one}} for one in (0.3, 0.2, 0.4)],
         "trained_on": 1234, "seconds": 61.4, "time_budget": None, "device": "CPU",
-        "held_out": searched, "tried": {"frozen": scores[0], "average": scores[1]}, "weights": "average",
-        "head": "trained", "selected": True, "ended_by": "epochs",
+        "held_out": searched, "tried": {"frozen": scores[0], "fine-tuned": scores[1]}, "selected": True,
+        "ended_by": "epochs",
     } | changes  # fmt: skip
 
 

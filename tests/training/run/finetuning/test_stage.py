@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,7 @@ from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
-from training.run.finetuning.data import Embed, FinetuneData
-from training.run.finetuning.stage import INITIAL, WeightChoice
+from training.run.finetuning.stage import _finds_more
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -64,7 +61,7 @@ def frozen_config() -> TrainConfig:
 def always_ships() -> Any:
     """Random weights learn little in two epochs: here what is trained ships all the same."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("training.run.finetuning.stage._beats_frozen", lambda *_: True)
+    patch.setattr("training.run.finetuning.stage._finds_more", lambda _: True)
     yield
     patch.undo()
 
@@ -75,22 +72,8 @@ def network_run(
 ) -> Path:
     """One uninterrupted run whose network trained, with validation images. Not to be written to."""
     out = tmp_path_factory.mktemp("finetuning") / "run"
-    with _an_epoch_finds_more():
-        train(pictures, out, config=network_config(), machine=make_machine(cache), val=other_pictures)
+    train(pictures, out, config=network_config(), machine=make_machine(cache), val=other_pictures)
     return out
-
-
-@contextmanager
-def _an_epoch_finds_more() -> Iterator[None]:
-    """As if it did: two epochs find no more than random weights do."""
-    best = WeightChoice.best
-
-    def best_of_epochs(choice: WeightChoice, names: Iterable[str]) -> str:
-        return best(choice, [name for name in names if name != INITIAL])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WeightChoice, "best", best_of_epochs)
-        yield
 
 
 def _backbone(run: Path) -> dict[str, torch.Tensor]:
@@ -108,27 +91,26 @@ def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Pa
     assert moved == {f"{name}.{own}" for name, module in modules.items() for own, _ in module.named_parameters()}
 
 
-def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(network_run, trainer) -> None:
-    with _an_epoch_finds_more():
-        whole = trainer(config=network_config(wise_ft_alpha=1))["finetuning"]
-    half = json.loads((network_run / "report.json").read_text())["finetuning"]
-    assert half["weights"] == f"{whole['weights']}, 0.5 of the way"
+def test_exported_weights_lie_between_the_initial_and_the_trained_ones(
+    network_run: Path, trainer: Trainer, always_ships: None
+) -> None:
+    trainer(config=network_config(wise_ft_alpha=1))
     start = load_backbone(BACKBONE, "none").network.state_dict()
     trained, shipped = _backbone(trainer.folder / "run"), _backbone(network_run)
     assert any(not torch.equal(tensor, trained[f"backbone.{name}"]) for name, tensor in start.items())
     for name, tensor in start.items():
-        middle = (tensor + trained[f"backbone.{name}"]) / 2
-        torch.testing.assert_close(shipped[f"backbone.{name}"], middle.to(tensor.dtype))
+        between = torch.lerp(tensor.double(), trained[f"backbone.{name}"].double(), 0.75)
+        torch.testing.assert_close(shipped[f"backbone.{name}"], between.to(tensor.dtype))
 
 
 def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> None:
     report = json.loads((network_run / "report.json").read_text())
     network = report["finetuning"]
-    assert network["method"] == report["method"] == "proxy-anchor"
+    assert network["method"] == report["method"] == "spa"
     assert (network["blocks"], network["of_blocks"]) == (3, 7)
     assert (network["held_out"], network["trained_on"]) == ({"unseen": 0, "seen": 4}, 44)
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
-    assert {"average", "last", network["weights"]} <= set(network["tried"])
+    assert list(network["tried"]) == ["frozen", "fine-tuned"]
     lines = [line for line in read_metrics(network_run) if line["phase"] == "finetuning"]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(0 <= line["seen"] <= 1 for line in lines)
@@ -170,15 +152,14 @@ def test_a_run_whose_network_trained_exports_audits_and_agrees(trainer: Trainer,
     run, model = RunFolder.open(trainer.folder / "run"), trainer.folder / "model.onnx"
     assert export_run(run.path, model).min_cosine >= MIN_COSINE
     contract = Embedder(model).contract
-    assert (contract.method, contract.embedding_dim) == ("proxy-anchor", 8)
+    assert (contract.method, contract.embedding_dim) == ("spa", 8)
     assert len(audit_labels(run, machine=make_machine(trainer.cache)).images) == 48
 
 
-def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictures, trainer) -> None:
+def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictures, always_ships, trainer) -> None:
     out, options = trainer.folder / "run", {"config": network_config(), "val": other_pictures}
     trainer(stop=("finetuning", 1), **options)
-    with _an_epoch_finds_more():
-        report = trainer(resume=True, **options)
+    report = trainer(resume=True, **options)
     assert weights(out) == weights(network_run)
     assert figures(out) == figures(network_run)
     assert weights(out, "finetuned") == weights(network_run, "finetuned")
@@ -208,10 +189,9 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
 )  # fmt: skip
 def test_a_loss_with_a_state_trains_the_network_and_goes_on_to_the_same_bits(trainer, always_ships, changes) -> None:
     config = network_config(head_steps=1, eval_every=2, **changes)
-    with _an_epoch_finds_more():
-        trainer("whole", config=config)
-        trainer(stop=("finetuning", 1), config=config)
-        trainer(resume=True, config=config)
+    trainer("whole", config=config)
+    trainer(stop=("finetuning", 1), config=config)
+    trainer(resume=True, config=config)
     whole, resumed = trainer.folder / "whole", trainer.folder / "run"
     assert figures(resumed) == figures(whole)
     ended, again = (load_checkpoint(run / "checkpoints/finetuning.safetensors")[0] for run in (whole, resumed))
@@ -232,7 +212,7 @@ from tests.training.conftest import make_machine
 from tests.training.run.finetuning.test_stage import network_config
 from training.run.phases import Watcher
 from training.run.train import train
-choice._beats_frozen = lambda *_: True
+choice._finds_more = lambda _: True
 def on_epoch(report):
     if (report.phase, report.epoch) == ("finetuning", 2):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -251,8 +231,7 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, 
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (out / "head.safetensors").exists()
-    with _an_epoch_finds_more():
-        trainer(config=network_config(), val=other_pictures, resume=True)
+    trainer(config=network_config(), val=other_pictures, resume=True)
     assert weights(out) == weights(network_run)
     assert weights(out, "finetuned") == weights(network_run, "finetuned")
 
@@ -353,38 +332,20 @@ def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
 def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_start(
     trainer: Trainer, monkeypatch
 ) -> None:
-    monkeypatch.setattr("training.run.finetuning.stage._beats_frozen", lambda *_: False)
+    monkeypatch.setattr("training.run.finetuning.stage._finds_more", lambda _: False)
     trainer("plain", config=frozen_config())
     report = trainer(config=network_config())
-    assert (report["finetuning"]["selected"], report["method"]) == (False, "proxy-nca")
+    assert (report["finetuning"]["selected"], report["method"]) == (False, "spa")
     assert trainer.weights() == trainer.weights("plain")
     start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
 
 
-def test_where_no_epoch_finds_more_the_start_ships_and_is_called_so(trainer, always_ships, monkeypatch) -> None:
-    judged = []
-
-    def score(self: FinetuneData, embed: Embed) -> dict[str, float]:
-        judged.append(self)
-        # the start, then after both epochs, average and last
-        return {"seen": 0.9 if len(judged) in (1, 6) else 0.1}
-
-    monkeypatch.setattr(FinetuneData, "score", score)
-    network = trainer(config=network_config())["finetuning"]
-    assert network["weights"] == "initial"
-    assert list(network["tried"]) == ["average", "last", "initial", "initial, head refitted"]
-    kept = _backbone(trainer.folder / "run")
-    for name, tensor in load_backbone(BACKBONE, "none").network.state_dict().items():
-        assert torch.equal(tensor, kept[f"backbone.{name}"])
-
-
-def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
-    choice = WeightChoice({"average": {"unseen": 0.5, "seen": 0.7}, "frozen": {"unseen": 0.6, "seen": 0.5}})
-    assert choice.best(choice.tried) == "average"
-    assert choice.best(["frozen", "average"]) == "average"
-    equal = WeightChoice({"average": {"seen": 0.5}, "last": {"seen": 0.5}})
-    assert equal.best(equal.tried) == "average", "the first of equals"
+def test_the_fine_tuned_embedding_has_to_find_more_than_the_frozen_one() -> None:
+    frozen = {"unseen": 0.6, "seen": 0.5}
+    assert _finds_more({"frozen": frozen, "fine-tuned": {"unseen": 0.5, "seen": 0.7}})
+    assert not _finds_more({"frozen": frozen, "fine-tuned": frozen})
+    assert _finds_more({}), "nothing could be held out"
 
 
 @pytest.mark.parametrize(
@@ -396,7 +357,7 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
         *(
             pytest.param(changes, marks=pytest.mark.slow)
             for changes in (
-                {"method": "wccn", "head_steps": None, "holdout": None, "finetune_method": "triplet"},
+                {"method": "triplet"},
                 {"view": "whole", "resize": None, "image_size": 24, "finetune": "all"},
                 {"embedding_dim": 60, "init": "random", "method": "proxy-anchor", "min_confidence": 0.05},
             )
@@ -407,7 +368,7 @@ def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always
     """Methods of proxies and of pairs, judges of either kind, rivals, views and poolings; one epoch each."""
     config = network_config(epochs=1, **changes)
     report = trainer(config=config, val=other_pictures)
-    assert report["method"] == report["finetuning"]["method"] == config.finetune_loss.method
+    assert report["method"] == report["finetuning"]["method"] == config.loss.method
     backbone, head, state = RunFolder.open(trainer.folder / "run").load_trained()
     assert head.embedding_dim == config.embedding.embedding_dim == state["embedding_dim"]
     assert np.isfinite(report["finetuning"]["epochs"][1]["loss"])
