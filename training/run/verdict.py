@@ -229,19 +229,19 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
 
 def add_finetuning(verdict: Mapping[str, Any], network: Mapping[str, Any]) -> dict[str, Any]:
     """Verdict of the holdout evaluation with the result of fine-tuning; `network` as in the report."""
-    steps, scores = len(network["epochs"]) - 1, network["map_at_r"]
-    if steps == 0:
-        return {**verdict, "text": f"{verdict['text']} Nothing was fine-tuned, as there was no time for a step."}
-    epochs = f"{steps} epoch{'' if steps == 1 else 's'}, {network['seconds'] / 60:.0f} min"
-    found = "no photos were held out to compare"
+    epochs, scores = len(network["epochs"]) - 1, network["map_at_r"]
+    if epochs == 0:
+        return {**verdict, "text": f"{verdict['text']} There was no time to fine-tune the network."}
+    seconds = network["seconds"]
+    took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    fine_tuning = f"Fine-tuning the network ({epochs} epoch{'' if epochs == 1 else 's'}, {took})"
+    found = "was not compared, as no photos could be held out"
     if scores is not None:
-        frozen, finetuned = 100 * scores["frozen"], 100 * scores["fine-tuned"]
-        found = f"MAP@R on the photos that this held out: {finetuned:.1f} %, with the frozen backbone {frozen:.1f} %"
+        frozen, tuned = 100 * scores["frozen"], 100 * scores["fine-tuned"]
+        found = f"took MAP@R on its held-out photos from {frozen:.1f} % (frozen) to {tuned:.1f} %"
     if not network["selected"]:
-        return {
-            **verdict,
-            "text": f"{verdict['text']} Fine-tuning ({epochs}) did not find more, and is left out: {found}.",
-        }
+        return {**verdict, "text": f"{verdict['text']} {fine_tuning} {found}, and is left out."}
     figures = verdict["text"] if verdict["decided_by"] is None else describe_figures(verdict)
-    better = f"Then the network was fine-tuned ({epochs}; {found}), and is exported."
-    return {**verdict, "exported": TRAINED, "text": f"{figures} {better}"}
+    return {
+        **verdict, "exported": TRAINED, "text": f"{figures} {fine_tuning} {found}. The fine-tuned network is exported."
+    }  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
+from index.progress import Progress
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
     LabelConfidences,
@@ -93,11 +94,11 @@ def mean_score(parts: dict[str, float]) -> float:
     return float(np.mean(list(parts.values())))
 
 
-def read_together(inputs: FinetuneInputs, rows: Ids) -> Tensor:
+def read_together(inputs: FinetuneInputs, rows: Ids, *, progress: Progress = lambda *_: None) -> Tensor:
     """(n, F) float32 features of the images `rows` by the current backbone, on rank 0; each rank computes a part."""
     team = current_team()
     own = rows[team.part_of(len(rows))]
-    read = inputs.read_features(own if len(own) else rows[:1])[: len(own)]
+    read = inputs.read_features(own if len(own) else rows[:1], progress=progress)[: len(own)]
     return team.collect_rows(read)
 
 

@@ -39,7 +39,6 @@ Weights = dict[str, Tensor]
 """Those that training moves, by name as `NetworkModel.moving` has them."""
 WARM_UP = 0.1  # of all steps
 _TICKS = 1000  # that a time budget has in the place of steps
-_LAST = 4  # evaluations' time, for the features of all images in the end
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
 
 
@@ -426,7 +425,9 @@ class FinetuneLoop:
         self._used = state["share"]
 
     def _start_clock(self, fitted: FittedWeights) -> None:
-        """Reserve time of the budget for the last features and evaluation: at most half of what preparation has left.
+        """Reserve time of the budget for the last evaluation and the features of all images.
+
+        That is at most half of what preparation has left.
 
         Learning rates follow the share of time since the first step: a slow preparation does not cut the warm-up.
         """
@@ -434,7 +435,8 @@ class FinetuneLoop:
         self.prepared_s = self._first_step - self._begun
         if (budget := self._options.budget_s) is not None:
             half = (self.prepared_s + budget) / 2
-            self._deadline = self._begun + max(half, budget - _LAST * fitted.epochs[0].seconds)
+            evaluations = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
+            self._deadline = self._begun + max(half, budget - evaluations * fitted.epochs[0].seconds)
             self._note_time((len(fitted.epochs) - 1) * len(self._rows))
 
     def _has_unused(self) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 from index.arrays import Ids
 from index.errors import InputError
 from index.images.preprocess import Pixels
+from index.progress import Progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images, require_input_size
 from training.backbone.extract import BATCH_IMAGES, Extractor, resolve_precision
@@ -199,9 +200,12 @@ class FinetuneInputs:
                     return
                 yield batch
 
-    def read_features(self, rows: npt.NDArray[np.int64]) -> Tensor:
+    def read_features(self, rows: npt.NDArray[np.int64], *, progress: Progress = lambda *_: None) -> Tensor:
         """(n, F) float32 features of the usual views by the current weights, on the CPU."""
-        parts = [self._read(part).cpu() for part in np.split(rows, range(BATCH_IMAGES, len(rows), BATCH_IMAGES))]
+        parts = []
+        for start in range(0, len(rows), BATCH_IMAGES):
+            parts.append(self._read(rows[start : start + BATCH_IMAGES]).cpu())
+            progress(min(start + BATCH_IMAGES, len(rows)), len(rows))
         return torch.cat(parts).clone()  # not of inference mode any more
 
     def _read(self, rows: npt.NDArray[np.int64]) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from index.arrays import Floats
 from index.errors import RunError
 from index.images.preprocess import Pixels, PreprocessConfig
+from index.progress import Progress
 from training.backbone.extract import Extractor, keep_freed_memory
 from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head, ProjectionHead
@@ -67,7 +68,7 @@ def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> Projecti
 
 def finish(
     fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, frozen: Head | None,
-    frozen_features: Floats, share: float,
+    frozen_features: Floats, share: float, progress: Progress = lambda *_: None,
 ) -> tuple[dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
     """Load the exported weights into the model; returns scores, head and (N, F) float32 features.
 
@@ -85,7 +86,7 @@ def finish(
     if len(fitted.epochs) == 1:  # no time was left to train
         return {}, model.head.freeze(), frozen_features
     load_weights(model, interpolate_weights(fitted.start, fitted.average, share))
-    features = read_together(inputs, np.arange(len(data.labels))).numpy()
+    features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
     if not current_team().is_first:
         return {}, model.head.freeze(), features
     found, width = data.labelled(features), model.head.embedding_dim
@@ -186,6 +187,7 @@ def _fit_and_finish(
     scores, head, chosen_features = finish(
         fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.finetuning.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
+        progress=partial(watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
     return loop, fitted, scores, head, chosen_features
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -92,7 +94,7 @@ def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interr
     now = 1000.0
     monkeypatch.setattr(network_fit.time, "perf_counter", lambda: now)
     fit = object.__new__(network_fit.FinetuneLoop)
-    fit._rows = torch.arange(10)
+    fit._rows, fit._data = torch.arange(10), SimpleNamespace(labels=range(60), searched_rows=lambda: range(20))
     fit._team, fit._options, fit._begun, fit._used = ALONE, budget_config("100s").finetuning, 930.0, 0.0
     fitted = network_fit.FittedWeights({}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.5)])
     fit._start_clock(fitted)

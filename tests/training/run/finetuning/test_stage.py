@@ -36,6 +36,7 @@ from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 from training.run.train import train
+from training.run.verdict import add_finetuning
 
 BACKBONE = "timm:test_resnet"
 
@@ -339,6 +340,26 @@ def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_
     assert trainer.weights() == trainer.weights("plain")
     start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "took MAP@R on its held-out photos from 25.0 % (frozen) to 50.0 %. The fine-tuned network is exported."),
+        ({"selected": False, "seconds": 200}, "Fine-tuning the network (2 epochs, 3 min) took MAP@R on"),
+        ({"map_at_r": None}, "was not compared, as no photos could be held out. The fine-tuned network is exported."),
+        ({"epochs": [{}]}, "There was no time to fine-tune the network."),
+    ],
+)
+def test_the_verdict_says_what_fine_tuning_found_and_what_is_exported(changes, said) -> None:
+    before = {"decided_by": None, "exported": "wccn", "text": "The better one (wccn) is exported."}
+    network = {
+        "epochs": [{}, {}, {}], "seconds": 61.4, "selected": True, "map_at_r": {"frozen": 0.25, "fine-tuned": 0.5},
+    } | changes  # fmt: skip
+    verdict = add_finetuning(before, network)
+    assert said in verdict["text"]
+    is_tuned = network["selected"] and len(network["epochs"]) > 1
+    assert verdict["exported"] == ("trained" if is_tuned else "wccn")
 
 
 def test_the_fine_tuned_embedding_has_to_find_more_than_the_frozen_one() -> None:
