@@ -59,7 +59,7 @@ class NetworkCell:
     @property
     def name(self) -> str:
         """Of its files."""
-        plan = "_".join(f"{name.removeprefix('network_')}-{value}" for name, value in self.plan)
+        plan = "_".join(f"{name}-{value}" for name, value in self.plan)
         return "_".join((name_set(self.dataset, self.noise), self.variant, plan, f"seed{self.seed}"))
 
     def options(self, *, width: int) -> dict[str, Any]:

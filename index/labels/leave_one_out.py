@@ -134,13 +134,6 @@ class LeaveOneOut:
             yield rows, self.confidences(rows)
             self._tell(len(rows))
 
-    def own_against_others(self) -> Floats:
-        """(N,) float32 in 0..1: `own_against_others` of all rows and their given labels."""
-        own = np.empty(len(self._labels), dtype=np.float32)
-        for rows, confidences in self.blocks():
-            own[rows] = own_against_others(confidences, self._labels[rows])
-        return own
-
     def confidences(self, rows: Ids) -> Floats:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return softmax(self.temperature * self._predict(rows)).astype(np.float32)
@@ -239,18 +232,6 @@ class LeaveOneOut:
         kept = np.eye(len(together)) - features @ features.T * self._parts[together]
         left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights)
         return left_out
-
-
-def own_against_others(confidences: Floats, labels: Labels) -> Floats:
-    """(B,) float32 in 0..1: p(y) / (p(y) + max of p(c) over c other than y), of (B, C) confidences and (B,) labels.
-
-    However many labels there are and however alike they look, a right label that is hard to see has about a half.
-    """
-    place = np.arange(len(labels))
-    own, others = confidences[place, labels], confidences.copy()
-    others[place, labels] = 0
-    against: Floats = own / np.maximum(own + others.max(axis=1), np.finfo(np.float32).tiny)
-    return against
 
 
 def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:

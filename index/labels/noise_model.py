@@ -18,7 +18,6 @@ _STEPS = 25
 _MOST_VALUES = 1 << 22  # confidences that are fitted to
 _FIRST_SHARE = 0.1
 _LEAST = 1e-7
-_MOST_CLASSES = 4096  # whose transitions are a matrix; wrong labels of more are taken to be drawn by frequency
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,7 @@ class NoiseModel:
     Attributes:
         noise_rate: share of labels that are wrong, 0..1.
         power: confidences to this power, normalised, are the class probabilities of an image.
-        transitions: (C, C) float64; row c has the probabilities of the wrong labels of an image of class c. Beyond
-            4,096 classes every row has the labels' frequencies, its own among them.
+        transitions: (C, C) float64; row c has the probabilities of the wrong labels of an image of class c.
     """
 
     noise_rate: float
@@ -59,6 +57,24 @@ class NoiseModel:
         return classes
 
 
+def count_fitted(images: int, classes: int) -> int:
+    """Number of images that a noise model is fitted to: at least one per class."""
+    return min(images, max(classes, _MOST_VALUES // classes))
+
+
+def fit_frequency_model(confidences: Floats, labels: Labels, *, count: int) -> NoiseModel:
+    """Noise model of very many classes: wrong labels are drawn by the labels' frequencies, the own one among them.
+
+    Args:
+        confidences, labels: as of `fit_noise_model`, of some images.
+        count: C.
+    """
+    frequent = np.bincount(labels, minlength=count) / len(labels)
+    logs = np.log(np.maximum(confidences, _LEAST, dtype=np.float64))
+    share, power, _ = _fit(logs, labels, [frequent[labels, None]])
+    return NoiseModel(share, power, np.broadcast_to(frequent, (count, count)))
+
+
 def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
     """The noise rate and the transition probabilities, by maximum likelihood.
 
@@ -77,16 +93,12 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
     """
     count = confidences.shape[1]
     images = np.bincount(labels, minlength=count).astype(np.float64)
-    size = min(len(labels), max(count, _MOST_VALUES // count))
+    size = count_fitted(len(labels), count)
     rows = np.linspace(0, len(labels) - 1, size).round().astype(np.int64)
     logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
-    if count > _MOST_CLASSES:
-        frequent = np.broadcast_to(images / images.sum(), (count, count))
-        share, power, _ = _fit(logs, given, [frequent])
-        return NoiseModel(share, power, frequent)
     likeness = _likeness(confidences, labels, images)
     spread = [_rows_to_one(np.maximum(images, _LEAST) * likeness**power) for power in _LIKENESS]
-    share, power, best = _fit(logs, given, spread)
+    share, power, best = _fit(logs, given, [one[:, given].T for one in spread])
     first = transitions = spread[best]
     for _ in range(_ROUNDS):
         shown = _sharpen(logs, power)
@@ -95,7 +107,7 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
         seen = np.zeros((count, count))
         np.add.at(seen, given, wrong)
         transitions = _rows_to_one(seen.T * (len(labels) / size) + _SEEN * first)
-        _, power, _ = _fit(logs, given, [transitions])
+        _, power, _ = _fit(logs, given, [transitions[:, given].T])
     return NoiseModel(share, power, transitions)
 
 
@@ -126,15 +138,18 @@ def _sharpen(logs: Doubles, power: float) -> Doubles:
     return values
 
 
-def _fit(logs: Doubles, given: Labels, spreads: list[Doubles]) -> tuple[float, float, int]:
-    """The most likely noise rate and power, and the number of the most likely transitions."""
-    best = (-np.inf, _FIRST_SHARE, 1.0, 0)
-    own, by_label = np.arange(len(given)), [instead[:, given].T for instead in spreads]
+def _fit(logs: Doubles, given: Labels, by_label: list[Doubles]) -> tuple[float, float, int]:
+    """The most likely noise rate and power, and the number of the most likely transitions.
+
+    `by_label` are probabilities of the given label if it is wrong: (n, C) by the class, or (n, 1) the same of all.
+    """
+    best, own = (-np.inf, _FIRST_SHARE, 1.0, 0), np.arange(len(given))
     for power in _POWERS:
         shown = _sharpen(logs, power)
         right = np.maximum(shown[own, given], _LEAST)
         for number, instead in enumerate(by_label):
-            wrong = np.maximum(np.einsum("nc,nc->n", shown, instead), 1e-12)
+            wrong = instead[:, 0] if instead.shape[1] == 1 else np.einsum("nc,nc->n", shown, instead)
+            wrong = np.maximum(wrong, 1e-12)
             share = _FIRST_SHARE
             for _ in range(_STEPS):
                 share = float(np.mean(share * wrong / (share * wrong + (1 - share) * right)))

@@ -7,16 +7,18 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from index.arrays import Ids, Labels
+from index.arrays import Floats, Ids, Labels
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
-from index.labels.noise_model import NoiseModel, fit_noise_model
+from index.labels.noise_model import NoiseModel, fit_frequency_model, fit_noise_model
 from training.backbone.extract import FeatureSource
 from training.losses.interface import ClassColumns, read_columns
 
 KEPT = 64
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,9 @@ class ModuleColumns:
 _FIXED_VALUES = 1 << 28  # N x C confidences that are kept in memory at most: 1 GiB
 _BLOCK_VALUES = 1 << 24  # of a block: 64 MiB
 _BLOCK_ROWS = 4096
+_MOST_TRANSITIONS = 4096  # classes whose transitions are a matrix
+_MOST_FITTED = 1 << 22  # confidences of very many classes that fit the noise model
+NO_NOISE = NoiseModel(0.0, 1.0, np.zeros((1, 1)))
 
 
 class Confidences(Protocol):
@@ -214,7 +219,7 @@ def estimate_posteriors(
     """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
 
     The noise model's rate and power are fitted by maximum likelihood. Near-duplicates (equal `groups`) are left out
-    together.
+    together; a label that no other image has is taken as right.
 
     Args:
         source: features of N images.
@@ -226,28 +231,51 @@ def estimate_posteriors(
         source.centre.float().cpu().numpy(), given, count=class_count,
         groups=None if groups is None else groups.cpu().numpy(), moments=moments,
     )  # fmt: skip
-    if fit_in_memory(len(given), class_count):
+    known = _has_others(given, groups)
+    if fit_in_memory(len(given), class_count) and class_count <= _MOST_TRANSITIONS:
         found = np.empty((len(given), class_count), dtype=np.float32)
         for rows, confidences in left_out.blocks():
             found[rows] = confidences
-        noise = fit_noise_model(found, given)
+        noise = fit_noise_model(found[known], given[known]) if known.any() else NO_NOISE
         for rows in np.array_split(np.arange(len(given)), -(-len(given) // rows_at_once(class_count))):
-            found[rows] = noise.posterior(found[rows], given[rows])
+            found[rows] = _posteriors(noise, found[rows], given[rows], known[rows])
         values: Tensor | TopConfidences = torch.from_numpy(found)
     else:
-        sample = np.linspace(0, len(given) - 1, max(1, _FIXED_VALUES // class_count)).round().astype(np.int64)
-        noise, order = fit_noise_model(left_out.confidences(sample), given[sample]), list[Ids]()
-        values = TopConfidences.of(_posteriors(left_out, noise, given, order))
+        fitted, order = np.flatnonzero(known), list[Ids]()
+        fitted = fitted[:: max(1, len(fitted) // max(1, _MOST_FITTED // class_count))]
+        noise = NO_NOISE
+        if len(fitted):
+            parts = np.array_split(fitted, -(-len(fitted) // rows_at_once(class_count)))
+            sample = np.concatenate([left_out.confidences(part) for part in parts])
+            noise = fit_frequency_model(sample, given[fitted], count=class_count)
+        values = TopConfidences.of(_posterior_blocks(left_out, noise, given, known, order))
         values = values.take(torch.from_numpy(np.concatenate(order).argsort()))
     fixed = FixedConfidences(values.to(device), class_count=class_count)
     return LabelConfidences.of(fixed, labels, noise=noise)
 
 
-def _posteriors(left_out: LeaveOneOut, noise: NoiseModel, labels: Labels, order: list[Ids]) -> Iterator[Tensor]:
+def _has_others(labels: Labels, groups: Tensor | None) -> Flags:
+    """(N,) bool: whether an image outside the own group has the same label, so that leave-one-out can predict it."""
+    own = np.arange(len(labels)) if groups is None else groups.cpu().numpy()
+    pairs = np.unique(np.stack([labels, own], axis=1), axis=0)
+    return np.asarray(np.bincount(pairs[:, 0], minlength=labels.max() + 1)[labels] > 1)
+
+
+def _posteriors(noise: NoiseModel, confidences: Floats, labels: Labels, known: Flags) -> Floats:
+    """(B, C) posteriors; where nothing is known of a label, it is taken as right."""
+    found = np.zeros(confidences.shape, dtype=np.float32)
+    found[~known, labels[~known]] = 1
+    found[known] = noise.posterior(confidences[known], labels[known])
+    return found
+
+
+def _posterior_blocks(
+    left_out: LeaveOneOut, noise: NoiseModel, labels: Labels, known: Flags, order: list[Ids]
+) -> Iterator[Tensor]:
     """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
     for rows, confidences in left_out.blocks():
         order.append(rows)
-        yield torch.from_numpy(noise.posterior(confidences, labels[rows]).astype(np.float32))
+        yield torch.from_numpy(_posteriors(noise, confidences, labels[rows], known[rows]))
 
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:

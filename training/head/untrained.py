@@ -12,7 +12,8 @@ import torch
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
-from index.labels.leave_one_out import LeaveOneOut
+from training.backbone.extract import CachedSource
+from training.confidence.confidences import estimate_posteriors
 from training.head.embedding_heads import Head, ProjectionHead, RawHead
 from training.options.losses import WCCN
 
@@ -154,7 +155,7 @@ class LabelledFeatures:
         labels: (N,) int64 given labels in 0..C-1.
         copies: (N,) int64, equal for near-duplicates, which leave-one-out leaves out together; None: there are none.
         groups: (N,) int64, equal for photos of one group, which do not find each other; None: there are none.
-        weights: (N,) float32 in 0..1, how much each image counts; None: by leave-one-out confidences.
+        weights: (N,) float32 in 0..1, how much each image counts; None: posteriors of the given labels.
     """
 
     features: Floats
@@ -170,12 +171,13 @@ class LabelledFeatures:
         return LabelledFeatures(self.features[rows], labels, *parts)
 
     def weigh(self) -> Floats:
-        """(N,) float32: `weights`, or those of leave-one-out."""
+        """(N,) float32: `weights`, or the posteriors of the given labels."""
         if self.weights is not None:
             return self.weights
-        count = int(self.labels.max()) + 1
-        left_out = LeaveOneOut(self.features, self.labels, count=count, groups=self.copies)
-        return np.square(left_out.own_against_others())
+        source, count = CachedSource(torch.from_numpy(self.features)[:, None]), int(self.labels.max()) + 1
+        copies = None if self.copies is None else torch.from_numpy(self.copies)
+        found = estimate_posteriors(source, torch.from_numpy(self.labels), class_count=count, groups=copies)
+        return found.own.numpy()
 
 
 def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> Head:

@@ -22,7 +22,7 @@ class SmoothProxyAnchor(ProxyLoss):
     def measure(self, embeddings: Tensor, batch: Batch) -> Measured:
         """The loss of (B, D) embeddings from the batch's confidences, and the positives of each sample."""
         if batch.confidences is None:
-            raise ValueError("Smooth Proxy-Anchor needs the confidences of a trained confidence module")
+            raise ValueError("Smooth Proxy-Anchor needs the label confidences of phase 1")
         options = self.options
         pairs = ConfidencePairs(batch.confidences, lambda_=options.lambda_, beta=options.beta)
         return anchor_loss(

@@ -345,8 +345,15 @@ class TrainConfig:
                 f"--{name} auto is selected on a part of the data, as in the holdout evaluation: leave out --no-holdout"
             )
         if self.finetuning.trains and not self.loss.trains:
-            raise InputError(f"fine-tuning needs a loss, and --method {self.loss.method} has none: add --frozen")
+            raise InputError(
+                f"fine-tuning needs a loss, and --method {self.loss.method} has none: leave its options out"
+            )
 
+        if getattr(self.loss.options, "targets", "") == "posteriors" and self.confidence.confidences == "module":
+            raise InputError(
+                "--targets posteriors are estimated by --confidences leave-one-out, not by the module: give that, or "
+                "--targets labels"
+            )
         if is_onnx_file(self.backbone) and self.finetuning.trains:
             raise InputError(
                 f"--backbone {self.backbone} cannot be fine-tuned, as an ONNX file is run as it is: add --frozen, or "

@@ -225,7 +225,7 @@ def fit_embedding(
     """
     weighs, is_whitened = loss_config.weighs_samples, config.init == "wccn"
     if loss_config.needs_confidences and confidences is None:
-        raise ValueError(f"{loss_config.method} needs the confidence module of phase 1")
+        raise ValueError(f"{loss_config.method} needs the label confidences of phase 1")
     if own is None and (weighs or is_whitened):
         raise ValueError("sample weights and --init wccn need the confidences of phase 1")
     rows = torch.arange(len(labels)) if rows is None else rows.cpu()

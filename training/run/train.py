@@ -130,8 +130,7 @@ def train(
             return report
     listed = _list(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val, asked=asked)
-    limited = config.finetuning.limited(len(listed.dataset.records), on_cpu=machine.device.type == "cpu")
-    job = Job(run, replace(config, finetuning=limited), machine, watcher)
+    job = Job(run, config, machine, watcher)
     try:
         watcher.on_run(run)
         if (reason := why_frozen(asked)) is not None:

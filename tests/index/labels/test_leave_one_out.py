@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
 from index.labels import leave_one_out as module
-from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut, own_against_others
+from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut
 from tests.deep import tries
 from tests.index.vector_sources import VectorSource
 
@@ -178,12 +178,3 @@ def test_features_that_say_nothing_leave_the_shares_of_the_labels(value: float) 
         features = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
         alone = LeaveOneOut(features, np.arange(count) % 2, count=2, groups=np.zeros(count, dtype=np.int64))
         np.testing.assert_allclose(collect(alone), 0.5)
-
-
-def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
-    confidences = np.array([[0.6, 0.3, 0.1], [0.02, 0.02, 0.01], [0.0, 0.9, 0.1], [0.0, 0.0, 0.0]], dtype=np.float32)
-    against = own_against_others(confidences, np.array([0, 1, 0, 2]))
-    np.testing.assert_allclose(against, [2 / 3, 1 / 2, 0, 0], atol=1e-6)
-    features, labels = blobs(seed=5, per_class=20, classes=3, width=10)
-    judge = LeaveOneOut(features, labels, count=3)
-    np.testing.assert_allclose(judge.own_against_others(), own_against_others(collect(judge), labels))

@@ -11,6 +11,7 @@ import torch
 from index.arrays import NO_ID
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.noise_model import fit_noise_model
+from tests.index.labels.test_leave_one_out import blobs
 from tests.training.losses.draws import draw, loss_function, value_and_gradients
 from training.backbone.extract import CachedSource
 from training.confidence import confidences
@@ -121,18 +122,6 @@ def test_posteriors_are_those_of_leave_one_out_with_the_noise_model(groups: torc
     torch.testing.assert_close(found.own, expected[torch.arange(30), _labels()], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])
-def test_posteriors_beyond_memory_are_the_same(groups: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, rows = _source(), torch.tensor([3, 0, 29, 3])
-    fixed = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
-    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4 - 1)
-    monkeypatch.setattr(confidences, "_BLOCK_VALUES", 7 * 4)
-    kept = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
-    known = _read(fixed.by_class.batch(rows, source.centre[rows]))
-    torch.testing.assert_close(_read(kept.by_class.batch(rows, source.centre[rows])), known, rtol=0, atol=0.05)
-    torch.testing.assert_close(kept.own, fixed.own, rtol=0, atol=0.05)  # 29 of 30 images fit the noise model
-
-
 def _features(count: int, *, seed: int = 0) -> np.ndarray:
     """Rows of unlike images: positive, with much in common."""
     return np.abs(np.random.default_rng(seed).normal(loc=0.5, size=(count, 200))).astype(np.float32)
@@ -214,3 +203,36 @@ def test_they_are_placed_among_more_images_and_more_classes() -> None:
     expected = torch.zeros(6, 9)
     expected[torch.tensor([5, 0, 2])[:, None], torch.tensor([1, 3, 6, 8])] = whole
     torch.testing.assert_close(placed.columns(0, 9), expected, rtol=0, atol=1e-7)
+
+
+def test_a_label_that_no_other_image_has_is_taken_as_right() -> None:
+    features, labels = blobs(seed=3, per_class=12, classes=6, width=20)
+    source = CachedSource(torch.from_numpy(features)[:, None])
+    alone, copies = labels.copy(), np.arange(len(labels))
+    alone[0] = 6  # one image
+    alone[12:15], copies[12:15] = 7, 12  # copies of one
+    given = torch.from_numpy(alone)
+    found = estimate_posteriors(source, given, class_count=8, groups=torch.from_numpy(copies))
+    assert found.own[[0, 12, 13, 14]].tolist() == [1, 1, 1, 1]
+    assert found.noise is not None
+    assert found.noise.noise_rate < 0.01, "clean separable data"
+    only = torch.arange(5)
+    assert estimate_posteriors(_source(5), only, class_count=5, groups=None).own.tolist() == [1] * 5
+
+
+def test_posteriors_of_very_many_classes_keep_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = blobs(seed=4, per_class=6, classes=70, width=40)
+    wrong = labels.copy()
+    wrong[::7] = (wrong[::7] + 1) % 70
+    source, given = CachedSource(torch.from_numpy(features)[:, None]), torch.from_numpy(wrong)
+    whole = estimate_posteriors(source, given, class_count=70, groups=None)
+    monkeypatch.setattr(confidences, "_MOST_TRANSITIONS", 69)
+    kept = estimate_posteriors(source, given, class_count=70, groups=None)
+    assert whole.noise is not None
+    assert kept.noise is not None
+    assert kept.noise.noise_rate == pytest.approx(whole.noise.noise_rate, abs=0.03)
+    for found in (whole, kept):
+        values = torch.cat([block for _, block in found.by_class.blocks()])
+        torch.testing.assert_close(values.sum(dim=1), torch.ones(len(labels)), rtol=0, atol=1e-4)
+        assert (values.argmax(dim=1).numpy() == labels).mean() > 0.95
+    assert (kept.own < 0.5).sum() == pytest.approx(int((whole.own < 0.5).sum()), abs=4)

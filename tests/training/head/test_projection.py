@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
 from index.errors import InputError
-from index.labels.leave_one_out import LeaveOneOut
+from training.backbone.extract import CachedSource
+from training.confidence.confidences import estimate_posteriors
 from training.head.embedding_heads import ProjectionHead, RawHead
 from training.head.untrained import (
     DIRECTIONS,
@@ -117,9 +118,10 @@ def _labelled(count: int = 40) -> LabelledFeatures:
     return LabelledFeatures(_features(count), np.arange(count) % 3)
 
 
-def test_class_whitening_is_the_start_of_a_trained_head_with_the_beliefs_of_leave_one_out() -> None:
+def test_within_class_whitening_weights_images_by_the_posteriors_of_their_labels() -> None:
     images = _labelled()
-    own = np.square(LeaveOneOut(images.features, images.labels, count=3).own_against_others())
+    source = CachedSource(torch.from_numpy(images.features)[:, None])
+    own = estimate_posteriors(source, torch.from_numpy(images.labels), class_count=3, groups=None).own.numpy()
     start = fit_within_classes(images.features, images.labels, weights=own, embedding_dim=5)
     head = fit_rival(WCCN, images, embedding_dim=5)
     np.testing.assert_array_equal(head.weight.numpy(), start.weight[:5])

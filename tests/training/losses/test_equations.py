@@ -256,7 +256,7 @@ def test_no_gradient_reaches_the_confidences_and_without_them_the_module_refuses
     smooth_proxy_anchor_loss(drawn.embeddings, drawn.proxies, drawn.confidences).backward()
     assert drawn.confidences.grad is None
     assert drawn.proxies.grad is not None
-    with pytest.raises(ValueError, match="trained confidence module"):
+    with pytest.raises(ValueError, match="label confidences of phase 1"):
         make_loss("spa")(drawn.embeddings, Batch(labels=drawn.labels, rows=drawn.labels))
 
 

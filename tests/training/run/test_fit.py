@@ -207,7 +207,7 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"method": "spa"}, ValueError, "spa needs the confidence module"),
+        ({"method": "spa"}, ValueError, "spa needs the label confidences"),
         ({"rows": torch.arange(0)}, RunError, "no training image is left for phase 2: .*--min-confidence"),
         (
             {"source": CachedSource(torch.full((60, 1, 8), float("nan")))}, RunError,

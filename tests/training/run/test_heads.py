@@ -117,7 +117,12 @@ def test_a_width_that_a_closed_form_method_cannot_have_is_refused_by_name(method
 def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences() -> None:
     assert [method for method in METHODS if make_config(method=method).needs_confidences] == ["spa"]
     weighted = {"method": "multi-similarity", "sample_weights": "confidence"}
-    for changes in (weighted, {"targets": "posteriors"}, {"init": "wccn"}, {"min_confidence": 0.1}):
+    for changes in (
+        weighted,
+        {"targets": "posteriors", "confidences": "leave-one-out"},
+        {"init": "wccn"},
+        {"min_confidence": 0.1},
+    ):
         assert _config(**changes).needs_confidences
 
 

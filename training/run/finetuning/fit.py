@@ -39,6 +39,7 @@ Weights = dict[str, Tensor]
 """Those that training moves, by name as `NetworkModel.moving` has them."""
 WARM_UP = 0.1  # of all steps
 _TICKS = 1000  # that a time budget has in the place of steps
+MOST_EVALUATIONS = 10  # or checkpoints, of a training with a number of epochs
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
 
 
@@ -80,10 +81,10 @@ def average_weights(average: Weights, weights: Weights, *, keep: float, step: in
 
 
 @torch.no_grad()
-def interpolate_weights(start: Weights, trained: Weights, share: float) -> dict[str, Tensor]:
-    """(1 - share) start + share trained (WiSE-FT, Wortsman et al. 2022), exact at 0 and 1."""
+def interpolate_weights(start: Weights, trained: Weights, alpha: float) -> dict[str, Tensor]:
+    """(1 - alpha) start + alpha trained (WiSE-FT, Wortsman et al. 2022), exact at 0 and 1."""
     return {
-        name: torch.lerp(tensor, trained[name], share) if tensor.is_floating_point() else trained[name].clone()
+        name: torch.lerp(tensor, trained[name], alpha) if tensor.is_floating_point() else trained[name].clone()
         for name, tensor in start.items()
     }
 
@@ -362,7 +363,8 @@ class FinetuneLoop:
         fitted.epochs.append(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         seconds, speed = time.perf_counter() - started, seen / trained
         self._context.on_epoch(EpochReport(FINETUNING, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
-        if not self._is_stopped:  # a resume of a run that is killed now continues after the last whole epoch
+        # A resume of a run that is killed now continues after the last whole epoch.
+        if not self._is_stopped and (is_last or epoch % self._at_least(1) == 0):
             self._save(epoch, fitted)
 
     def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: Callable[[], None]) -> Tensor:
@@ -396,7 +398,7 @@ class FinetuneLoop:
 
     def _evaluate(self, epoch: int, *, is_last: bool = False) -> dict[str, float] | None:
         """Evaluate on the held-out images, and estimate confidences again, in one pass over the images."""
-        if epoch % self._options.eval_every and not is_last:
+        if epoch % self._at_least(self._options.eval_every) and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
         estimates = self._config.reestimates_confidences and epoch > 0 and not is_last
@@ -407,6 +409,10 @@ class FinetuneLoop:
                 lambda: reestimate_confidences(features[np.searchsorted(rows, train)], self._data, self._config.loss)
             )
         return self._team.first_does(lambda: self._data.score_features(self._model.head, features.numpy(), rows))
+
+    def _at_least(self, epochs: int) -> int:
+        """Epochs between two evaluations or checkpoints: so many, or more where few images take many epochs."""
+        return max(epochs, (self._options.epochs or 0) // MOST_EVALUATIONS)
 
     def _resume_or_begin(self, fitted: FittedWeights) -> None:
         found = self._team.first_does(self._context.load)

@@ -66,9 +66,9 @@ def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> Projecti
     return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
 
 
-def finish(
+def interpolate_and_score(
     fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, frozen: Head | None,
-    frozen_features: Floats, share: float, progress: Progress = lambda *_: None,
+    frozen_features: Floats, alpha: float, progress: Progress = lambda *_: None,
 ) -> tuple[dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
     """Load the exported weights into the model; returns scores, head and (N, F) float32 features.
 
@@ -78,14 +78,14 @@ def finish(
 
     Args:
         frozen: the run's embedding without fine-tuning, fitted without the held-out images; None: nothing to compare.
-        share: alpha of the interpolation. It is not selected here, as the held-out images resemble those that train.
+        alpha: of the interpolation. It is not selected here, as the held-out images resemble those that train.
 
     Returns:
         Scores by part of `frozen` and `fine-tuned`; empty without training or held-out images.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
         return {}, model.head.freeze(), frozen_features
-    load_weights(model, interpolate_weights(fitted.start, fitted.average, share))
+    load_weights(model, interpolate_weights(fitted.start, fitted.average, alpha))
     features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
     if not current_team().is_first:
         return {}, model.head.freeze(), features
@@ -156,7 +156,7 @@ def help_training(
     unpack_module(loss, loss_begun, name="loss")
     context = PhaseContext(seed=config.seed, device=extractor.device, checkpoint=None)
     pixels = _on_this_machine(plan).open()
-    _fit_and_finish(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
+    _fit_and_score(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
     model.release()
 
 
@@ -167,7 +167,7 @@ def _build_loss(work: _Work) -> MetricLoss:
     )  # fmt: skip
 
 
-def _fit_and_finish(
+def _fit_and_score(
     work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
     machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
     frozen: Head | None = None, features: Floats | None = None,
@@ -184,8 +184,8 @@ def _fit_and_finish(
         on_note=watcher.on_note,
     )  # fmt: skip
     fitted = loop.run()
-    scores, head, chosen_features = finish(
-        fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.finetuning.wise_ft_alpha,
+    scores, head, chosen_features = interpolate_and_score(
+        fitted, model, work.data, inputs=inputs, frozen=frozen, alpha=config.finetuning.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
         progress=partial(watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
@@ -226,6 +226,8 @@ def finetune_backbone(
     if (trusted := choose_rows(confidences, config=config)) is not None:
         split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
     train = split.train
+    limited = config.finetuning.limited(len(train), on_cpu=machine.device.type == "cpu")
+    config = replace(config, finetuning=limited)
     data = FinetuneData(labels, len(training.classes), split, copies=training.copies, groups=training.groups)
     start = fit_closed_form(data.labelled(features).take(train), embedding_dim=config.embedding.width)
     work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
@@ -259,7 +261,7 @@ def finetune_backbone(
         team.ask(
             help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun, model.precision
         )  # fmt: skip
-    loop, fitted, scores, head, chosen_features = _fit_and_finish(
+    loop, fitted, scores, head, chosen_features = _fit_and_score(
         work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(FINETUNING),
         watcher=job.watcher, begun=started, frozen=frozen, features=features,
     )  # fmt: skip
