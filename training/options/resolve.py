@@ -186,7 +186,7 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     if not LOSSES[loss.method].has_proxies:
         yield "proxy_lr", f"a loss with proxies, not with --method {loss.method}"
     if not config.needs_confidences:
-        readers = "what reads confidences: --method spa, --targets posteriors, --sample-weights, --init wccn or --min-confidence"
+        readers = "what reads confidences: --method spa, --targets posteriors, --init wccn or --min-confidence"
         yield from ((name, readers) for name in ("confidences", *_OF_MODULE))
     elif config.confidence.confidences != "module":
         yield from ((name, "--confidences module") for name in _OF_MODULE)
