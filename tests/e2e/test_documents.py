@@ -48,7 +48,8 @@ def short_trainings() -> Iterator[None]:
         for name in (DEFAULT_LIBRARY, BUILTIN):
             small = dataclasses.replace(LIBRARIES[name].describe_input("resnet18"), resize=112, crop=96)
             patch.setitem(LIBRARIES, name, dataclasses.replace(LIBRARIES[name], preprocess=lambda _, own=small: own))
-        patch.setattr("training.options.finetuning.USUAL_EPOCHS", 1)
+        for name in ("USUAL_EPOCHS", "USUAL_STEPS"):
+            patch.setattr(f"training.options.finetuning.{name}", 1)
         yield
 
 
