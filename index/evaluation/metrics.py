@@ -16,7 +16,7 @@ import numpy.typing as npt
 from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
 from index.evaluation.comparison import Scores, bootstrap_interval
-from index.evaluation.relevant_ranks import Labelled, RelevantRanks, rank_relevant
+from index.evaluation.relevant_ranks import Labelled, PairRelevance, RelevantRanks, rank_relevant
 from index.progress import Progress, no_progress
 
 Relevance = npt.NDArray[np.bool_]
@@ -36,8 +36,9 @@ K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each
 class RetrievalScores:
     """Scores of Q queries with a relevant item, and their means.
 
-    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64; `labels` (Q,) int64 are
-    those of the queries. `lone_queries` counts labelled queries without a relevant item (outside their group).
+    `hits[k]` is (Q,) float64 in {0, 1}, or in 0..1 by expected relevance; `average_precision` and `r_precision` are
+    (Q,) float64; `labels` (Q,) int64 are those of the queries. `lone_queries` counts labelled queries without a
+    relevant item (outside their group).
     """
 
     hits: dict[int, Scores]
@@ -90,37 +91,51 @@ class RetrievalScores:
 
 
 def recall_at_k(relevant: RelevantRanks, k: int) -> Scores:
-    """(Q,) 1.0 where a relevant item stands among the first k.
+    """(Q,) relevance of the first k items, at most 1: 1.0 where a relevant item stands among them.
 
-    >>> recall_at_k(RelevantRanks(starts=np.array([0, 1, 2]), ranks=np.array([2, 3])), 2).tolist()
+    >>> recall_at_k(RelevantRanks(np.array([0, 1, 2]), ranks=np.array([2, 3]), relevance=np.ones(2)), 2).tolist()
     [1.0, 0.0]
     """
-    return np.minimum(_sum_by_query(relevant, relevant.ranks <= k), 1.0)
+    return np.minimum(_sum_by_query(relevant, relevant.relevance * (relevant.ranks <= k)), 1.0)
 
 
 def precision_at_r(relevant: RelevantRanks, r: Labels) -> Scores:
     """(Q,) share of relevant items among the first r[q], at least 1.
 
-    >>> precision_at_r(RelevantRanks(starts=np.array([0, 2]), ranks=np.array([1, 3])), np.array([2])).tolist()
+    >>> ranks = RelevantRanks(np.array([0, 2]), ranks=np.array([1, 3]), relevance=np.ones(2))
+    >>> precision_at_r(ranks, np.array([2])).tolist()
     [0.5]
     """
-    return _sum_by_query(relevant, relevant.ranks <= r[relevant.queries]) / r
+    return _sum_by_query(relevant, relevant.relevance * (relevant.ranks <= r[relevant.queries])) / r
 
 
 def average_precision_at_r(relevant: RelevantRanks, r: Labels) -> Scores:
-    """(Q,) mean over the first r[q] ranks of the precision there, counted where the item is relevant (MAP@R).
+    """(Q,) mean over the first r[q] ranks of the precision there, times the relevance of the item (MAP@R).
 
-    >>> ranks = RelevantRanks(starts=np.array([0, 2]), ranks=np.array([1, 3]))
+    >>> ranks = RelevantRanks(np.array([0, 2]), ranks=np.array([1, 3]), relevance=np.ones(2))
     >>> average_precision_at_r(ranks, np.array([3])).round(4).tolist()
     [0.5556]
     """
     counted = relevant.ranks <= r[relevant.queries]
-    return _sum_by_query(relevant, counted * relevant.order / relevant.ranks) / r
+    return _sum_by_query(relevant, counted * relevant.relevance * relevant.found / relevant.ranks) / r
 
 
 def _sum_by_query(relevant: RelevantRanks, values: npt.NDArray[np.generic]) -> Scores:
     queries = len(relevant.starts) - 1
     return np.bincount(relevant.queries, weights=values, minlength=queries).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRelevance:
+    """Relevance of uncertain labels, in place of equal labels.
+
+    Attributes:
+        pairs: probability that query and gallery item are of one class.
+        counts: (Q,) float64 expected number of relevant gallery items, without the query and its group.
+    """
+
+    pairs: PairRelevance
+    counts: Scores
 
 
 def score_retrieval(
@@ -134,6 +149,7 @@ def score_retrieval(
     query_groups: Ids | None = None,
     gallery_groups: Ids | None = None,
     ks: Sequence[int] = DEFAULT_KS,
+    expected: ExpectedRelevance | None = None,
     progress: Progress = no_progress,
 ) -> RetrievalScores:
     """Score the ranking of every labelled query by (falling product, id), exactly; memory is bounded.
@@ -148,6 +164,8 @@ def score_retrieval(
         query_groups, gallery_groups: (Q,) and (N,) int64: the images of a query's group are removed from its ranking
             as well. Both or none.
         ks: the K of Recall@K.
+        expected: relevance, and R of MAP@R, rounded and at least 1. By labels are then only the queries chosen, those
+            with an item of their label.
 
     Raises:
         InputError: a K below 1, no query has a relevant item, or a vector holds NaN or infinite numbers.
@@ -171,6 +189,8 @@ def score_retrieval(
             if lone
             else f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
         )
+    if expected is not None:
+        r = np.where(r > 0, np.maximum(expected.counts.round().astype(np.int64), 1), 0)
     counts, done = np.maximum(r, 1), 0
     hits = {k: np.zeros(len(r)) for k in ks}
     average_precision, r_precision = np.zeros(len(r)), np.zeros(len(r))
@@ -180,6 +200,7 @@ def score_retrieval(
         own=own,
         ids=gallery_ids,
         depths=np.where(r > 0, np.maximum(r, max(ks)), 0),
+        relevance=None if expected is None else expected.pairs,
     )
     for rows, ranks in ranked:
         for k in ks:

@@ -1,4 +1,4 @@
-"""Ranks of a query's relevant items, those of its label, by (falling product, id): what Recall@K and MAP@R count.
+"""Ranks of a query's relevant items, by (falling product, id), for Recall@K and MAP@R.
 
 A blocked float32 product finds the candidates for the first places. The exact product is taken only of those that
 stand closer to a neighbour than the error of float32.
@@ -6,7 +6,7 @@ stand closer to a neighbour than the error of float32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -24,6 +24,8 @@ _ROWS_AT_ONCE = 4096
 _KEYS_OF_A_LINE = np.int64(1) << 32
 
 Doubles = npt.NDArray[np.float64]
+PairRelevance = Callable[[Ids, Ids], Doubles]
+"""(P,) query rows and (P,) gallery rows to (P,) relevance in 0..1, in place of equal labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,12 @@ class RelevantRanks:
     Attributes:
         starts: (Q + 1,) int64; `ranks[starts[q] : starts[q + 1]]` belong to query q.
         ranks: int64.
+        relevance: float64 of each rank, above 0 and at most 1.
     """
 
     starts: Ids
     ranks: Ids
+    relevance: Doubles
 
     @property
     def queries(self) -> Ids:
@@ -44,9 +48,11 @@ class RelevantRanks:
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     @property
-    def order(self) -> Ids:
-        """The place of each rank among its query's, from 1."""
-        return np.arange(1, len(self.ranks) + 1) - np.repeat(self.starts[:-1], np.diff(self.starts))
+    def found(self) -> Doubles:
+        """Sum of the relevance of a query's items down to each rank."""
+        sums = np.append(0.0, self.relevance.cumsum())
+        found: Doubles = sums[1:] - np.repeat(sums[self.starts[:-1]], np.diff(self.starts))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class Labelled:
 
 
 def rank_relevant(
-    queries: Labelled, gallery: Labelled, *, own: Ids, ids: Ids, depths: Ids
+    queries: Labelled, gallery: Labelled, *, own: Ids, ids: Ids, depths: Ids, relevance: PairRelevance | None = None
 ) -> Iterator[tuple[Ids, RelevantRanks]]:
     """The relevant items' ranks of some queries at a time: their rows, and the ranks.
 
@@ -70,11 +76,12 @@ def rank_relevant(
         own: (Q,) int64 row of the query in the gallery, which it does not find; -1 where it is no member.
         ids: (N,) int64, unique; of equal products the smaller id stands first.
         depths: (Q,) int64 rank down to which all are wanted; a query of depth 0 is left out.
+        relevance: of pairs; None: 1 for pairs of one label.
     """
     by_id = np.argsort(ids)
     places = np.empty(len(ids) + 1, dtype=np.int64)
     places[by_id], places[-1] = np.arange(len(ids)), -1
-    ranking = _Ranking(queries, gallery, by_id=by_id, own=places[own], depths=depths)
+    ranking = _Ranking(queries, gallery, by_id=by_id, own=places[own], depths=depths, relevance=relevance)
     size = max(4, _PRODUCTS_AT_ONCE // len(ids))
     wanted = np.flatnonzero(depths)
     wanted = wanted[np.argsort(depths[wanted], kind="stable")]  # equal depths together
@@ -89,12 +96,16 @@ def rank_relevant(
 class _Ranking:
     """Queries and a gallery in the order of ids, both scaled by powers of two where products would be too large."""
 
-    def __init__(self, queries: Labelled, gallery: Labelled, *, by_id: Ids, own: Ids, depths: Ids) -> None:
+    def __init__(
+        self, queries: Labelled, gallery: Labelled, *, by_id: Ids, own: Ids, depths: Ids,
+        relevance: PairRelevance | None,
+    ) -> None:  # fmt: skip
         norms, others = _measure_norms(queries.vectors), _measure_norms(gallery.vectors)
         if not np.array_equal(by_id, np.arange(len(by_id))):
             groups = None if gallery.groups is None else gallery.groups[by_id]
             gallery = Labelled(gallery.vectors[by_id], gallery.labels[by_id], groups)
         self._queries, self._gallery, self._own, self._depths = queries, gallery, own, depths
+        self._by_id, self._relevance = by_id, relevance
         self._scale, other_scale = _find_scale(norms), _find_scale(others)
         largest = float(others.max()) * other_scale
         self._errors = bound_error(norms * self._scale, largest=largest, dim=gallery.vectors.shape[1])
@@ -122,9 +133,16 @@ class _Ranking:
             )
             order = np.argsort(_make_keys(lines, scores), kind="stable")  # columns rise, and with them ids
         ranks = np.arange(1, len(hits) + 1) - np.searchsorted(lines, lines)
-        is_relevant = queries.labels[rows[lines]] == gallery.labels[columns[order]]
-        starts = np.searchsorted(lines[is_relevant], np.arange(len(rows) + 1))
-        return rows, RelevantRanks(starts, ranks[is_relevant])
+        columns = columns[order]
+        if self._relevance is None:
+            kept = np.flatnonzero(queries.labels[rows[lines]] == gallery.labels[columns])
+            relevance = np.ones(len(kept))
+        else:
+            kept = np.flatnonzero(ranks <= self._depths[rows[lines]])
+            relevance = self._relevance(rows[lines[kept]], self._by_id[columns[kept]])
+            kept, relevance = kept[relevance > 0], relevance[relevance > 0]
+        starts = np.searchsorted(lines[kept], np.arange(len(rows) + 1))
+        return rows, RelevantRanks(starts, ranks[kept], relevance)
 
 
 def _make_keys(lines: Ids, scores: Floats) -> Ids:

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
@@ -18,6 +19,7 @@ from training.backbone.extract import FeatureSource
 from training.losses.interface import ClassColumns, read_columns
 
 KEPT = 64
+_NEGLIGIBLE = 1e-3  # posteriors; the product of two images without them is at most .002 smaller
 Flags = npt.NDArray[np.bool_]
 
 
@@ -205,6 +207,13 @@ class LabelConfidences:
         """From confidences in all classes and (N,) labels."""
         own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()]
         return cls(torch.cat(own), confidences, noise)
+
+    def posteriors(self) -> csr_array | None:
+        """(N, C) float32 posteriors of the true class, without those below .001; None for the confidence module."""
+        if self.noise is None:
+            return None
+        blocks = (block.cpu().numpy() for _, block in self.by_class.blocks())
+        return vstack([csr_array(np.where(block < _NEGLIGIBLE, 0, block)) for block in blocks], format="csr")
 
 
 def confidences_of_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> LabelConfidences:

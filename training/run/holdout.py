@@ -2,7 +2,8 @@
 
 Some classes are held out whole and searched among themselves (unseen classes). Of the other classes some images are
 held out and searched among those that train (seen classes). The recipe trains on the rest with several L2-SP weights;
-its untrained rivals are fitted to the rest too. Recall@1 compares them by the given labels.
+its untrained rivals are fitted to the rest too. Recall@1 compares them by the posteriors of the true class: where many
+labels are wrong, the given labels rank methods wrongly. Without posteriors it compares them by the given labels.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from index.arrays import Labels
 from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
@@ -171,12 +173,17 @@ class HoldoutResult:
         return {**asdict(self), "l2_sp_recall": l2_sp_recall, **decided}
 
 
-def plan_fold_searches(data: LabelledFeatures, split: Split) -> dict[str, ValidationSet]:
+def plan_fold_searches(
+    data: LabelledFeatures, split: Split, *, posteriors: csr_array | None
+) -> dict[str, ValidationSet]:
     """Searches of a fold, by part; without parts in which nothing can be found."""
 
     def search(rows: np.ndarray, is_gallery: np.ndarray | None = None) -> ValidationSet:
         groups = None if data.groups is None else data.groups[rows]
-        return ValidationSet(data.features[rows], data.labels[rows], is_gallery, ks=(1,), groups=groups)
+        return ValidationSet(
+            data.features[rows], data.labels[rows], is_gallery, ks=(1,), groups=groups,
+            posteriors=None if posteriors is None else posteriors[rows],
+        )  # fmt: skip
 
     known = np.concatenate([split.train, split.seen])
     parts = {"unseen": search(split.unseen), "seen": search(known, np.arange(len(known)) < len(split.train))}
@@ -184,15 +191,20 @@ def plan_fold_searches(data: LabelledFeatures, split: Split) -> dict[str, Valida
 
 
 def evaluate_holdout(
-    data: LabelledFeatures, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
-) -> HoldoutResult:
-    """Train the recipe on parts of the data and search the rest; folds with too few images are left out."""
+    data: LabelledFeatures, *, config: TrainConfig, device: torch.device, posteriors: csr_array | None = None,
+    progress: Progress = lambda *_: None,
+) -> HoldoutResult:  # fmt: skip
+    """Train the recipe on parts of the data and search the rest; folds with too few images are left out.
+
+    With (N, C) posteriors of the true class, a hit counts as the probability that query and first neighbour are of one
+    class; None: by the labels.
+    """
     splits = list(split_for_holdout(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
     given, l2_sp_recall, chosen = config, dict[float, float](), config.embedding.l2_sp
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
     for number, split in enumerate(splits):
-        searched = plan_fold_searches(data, split)
+        searched = plan_fold_searches(data, split, posteriors=posteriors)
         heads: Mapping[str, Head] = {}
         if searched and len(np.unique(data.labels[split.train])) > 1:
             heads = fit_heads(data.take(split.train), config=config, device=device)

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
-from index.arrays import Floats, Ids, Labels, normalise_rows
+from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
 from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference, number_equal
-from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
+from index.evaluation.metrics import DEFAULT_KS, ExpectedRelevance, RetrievalScores, score_retrieval
 from index.images.taken_time import read_taken_time
+
+_PAIRS_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class ValidationSet:
 
     `is_gallery` (N,) bool separates gallery and queries; None: each image searches all others. `ks` are the K of
     Recall@K. `groups` (N,) int64 are equal for photos of one group, which do not find each other.
+    `posteriors` (N, C) are of the true class; images are then relevant to each other by the probability of one class.
     """
 
     features: Floats
@@ -31,6 +35,7 @@ class ValidationSet:
     is_gallery: np.ndarray | None = None
     ks: Sequence[int] = DEFAULT_KS
     groups: np.ndarray | None = None
+    posteriors: csr_array | None = None
 
     def score(self, embeddings: Floats) -> RetrievalScores:
         """Retrieval scores of (N, D) unit rows; an `InputError` if no query has an image to find."""
@@ -46,6 +51,20 @@ class ValidationSet:
             query_groups=None if groups is None else groups[asked],
             gallery_groups=None if groups is None else groups[gallery],
             ks=self.ks,
+            expected=None if self.posteriors is None else self._expect(self.posteriors, asked, gallery),
+        )
+
+    def _expect(self, posteriors: csr_array, asked: Ids, gallery: Ids) -> ExpectedRelevance:
+        """Relevance q_i . q_j of query i and gallery image j, with q the posteriors."""
+        counts = posteriors[asked] @ posteriors[gallery].sum(axis=0)
+        # Less the images of the query's group, itself among them.
+        groups = np.arange(len(self.labels)) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
+        shape = (int(groups.max()) + 1, len(gallery))
+        members = csr_array((np.ones(len(gallery)), (groups[gallery], np.arange(len(gallery)))), shape=shape)
+        counts -= _multiply_rows(posteriors, members @ posteriors[gallery], rows=asked, others=groups[asked])
+        return ExpectedRelevance(
+            lambda queries, found: _multiply_rows(posteriors, posteriors, rows=asked[queries], others=gallery[found]),
+            counts,
         )
 
     def can_find(self) -> bool:
@@ -62,6 +81,15 @@ class ValidationSet:
         """Sorted int64 row numbers of the queries, and of the gallery."""
         rows = np.arange(len(self.labels), dtype=np.int64)
         return (rows, rows) if self.is_gallery is None else (rows[~self.is_gallery], rows[self.is_gallery])
+
+
+def _multiply_rows(first: csr_array, second: csr_array, *, rows: Ids, others: Ids) -> Doubles:
+    """(P,) products of the rows `rows` (P,) of the first with the rows `others` (P,) of the second."""
+    products = np.empty(len(rows))
+    for start in range(0, len(rows), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        products[part] = first[rows[part]].multiply(second[others[part]]).sum(axis=1)
+    return products
 
 
 @torch.inference_mode()

@@ -142,8 +142,8 @@ def train(
             run.discard()
         raise
     run.begin_metrics()
-    holdout = _evaluate_holdout(job, features)
     confidences = _estimate_confidences(job, features.training)
+    holdout = _evaluate_holdout(job, features, confidences)
     plan = _resolve_plan(job.config, features, choice=choice, holdout=holdout, confidences=confidences)
     job = replace(job, config=plan)
     verdict = _ask_holdout(plan, holdout, feature_dim=features.training.source.centre.shape[1])
@@ -224,7 +224,7 @@ def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Fe
     return _Features(listed, training, validation, extractor, decoding, guidance)
 
 
-def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
+def _evaluate_holdout(job: Job, features: _Features, confidences: LabelConfidences | None) -> dict[str, Any] | None:
     """Holdout evaluation of training against untrained embeddings; kept for a resume."""
     config, training = job.config, features.training
     if not config.selection.holdout or not config.loss.trains or features.guidance is not None:
@@ -234,7 +234,9 @@ def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
             "holdout.json",
             lambda: evaluate_holdout(
                 LabelledFeatures(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
-                config=config, device=job.machine.device, progress=partial(job.watcher.on_images, "holdout"),
+                config=config, device=job.machine.device,
+                posteriors=None if confidences is None else confidences.posteriors(),
+                progress=partial(job.watcher.on_images, "holdout"),
             ).to_json(),
         )  # fmt: skip
     job.watcher.on_holdout(holdout)

@@ -122,6 +122,18 @@ def test_posteriors_are_those_of_leave_one_out_with_the_noise_model(groups: torc
     torch.testing.assert_close(found.own, expected[torch.arange(30), _labels()], rtol=0, atol=1e-4)
 
 
+def test_sparse_posteriors_leave_out_the_negligible_and_a_module_has_none() -> None:
+    centres = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
+    source = CachedSource(0.8 * centres[_labels()][:, None] + _source().centre[:, None])
+    found = estimate_posteriors(source, _labels(), class_count=4, groups=None)
+    sparse, whole = found.posteriors(), torch.cat([block for _, block in found.by_class.blocks()]).numpy()
+    assert sparse is not None
+    assert 30 < sparse.nnz < whole.size, "neither certain nor without what can be left out"
+    assert np.abs(sparse.toarray() - whole).max() < 1e-3
+    assert (sparse.data >= 1e-3).all()
+    assert confidences_of_module(_module(), source, _labels()).posteriors() is None
+
+
 def _features(count: int, *, seed: int = 0) -> np.ndarray:
     """Rows of unlike images: positive, with much in common."""
     return np.abs(np.random.default_rng(seed).normal(loc=0.5, size=(count, 200))).astype(np.float32)

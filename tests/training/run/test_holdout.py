@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.conftest import make_config
@@ -159,6 +160,26 @@ def test_labels_that_tell_something_make_training_win(classes: int, images: int)
         assert part.difference == pytest.approx(part.recall_at_1["trained"] - best)
         assert part.recall_at_1["trained"] > max(part.recall_at_1[name] for name in POWERS)
     assert holdout.unseen is None or holdout.unseen.queries == len(labels)
+
+
+def test_posteriors_give_the_recall_by_true_labels_and_certain_ones_that_by_given_labels() -> None:
+    """With 40 % wrong labels."""
+    generator, true = np.random.default_rng(0), np.arange(360) % 8
+    labels = np.where(generator.random(360) < 0.4, generator.integers(8, size=360), true)
+    data = LabelledFeatures(_features(true), labels)
+    source = CachedSource(torch.from_numpy(data.features)[:, None])
+    estimated = estimate_posteriors(source, torch.from_numpy(labels), class_count=8, groups=None).posteriors()
+    given, certain, probable, clean = (
+        evaluate_holdout(data, config=_config(), device=CPU, posteriors=posteriors)
+        for posteriors in (None, csr_array(np.eye(8)[labels]), estimated, csr_array(np.eye(8)[true]))
+    )
+    assert given == certain
+    for part, expected in clean.parts.items():
+        found, by_labels = probable.parts[part], given.parts[part]
+        assert found.queries == by_labels.queries == expected.queries
+        for method, recall in expected.recall_at_1.items():
+            assert found.recall_at_1[method] == pytest.approx(recall, abs=0.05)
+        assert by_labels.recall_at_1["trained"] < expected.recall_at_1["trained"] - 0.2
 
 
 def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from index.arrays import normalise_rows
 from index.errors import InputError
@@ -197,3 +198,67 @@ def test_without_a_gallery_each_image_is_asked_among_all_others() -> None:
     assert scores.recall[1] == np.mean(labels[cosines.argmax(axis=1)] == labels)
     assert scores.queries == 20
     assert tuple(scores.recall) == DEFAULT_KS
+
+
+def _searched(seed: int, *, count: int, grouped: bool, has_gallery: bool) -> tuple[ValidationSet, np.ndarray]:
+    """A search with its embeddings; many products are equal."""
+    dice = np.random.default_rng(seed)
+    rows = normalise_rows(dice.integers(-1, 2, size=(count, 3)).astype(np.float32) + np.float32([0.5, 0, 0]))
+    groups = dice.integers(count // 2, size=count) if grouped else None
+    is_gallery = dice.random(count) < 0.6 if has_gallery else None
+    return ValidationSet(rows, 2 * dice.integers(3, size=count), is_gallery, ks=(1, 3), groups=groups), rows
+
+
+SEARCHES = given(
+    seed=st.integers(0, 10_000), count=st.integers(4, 40), grouped=st.booleans(), has_gallery=st.booleans()
+)
+
+
+@settings(deadline=None, max_examples=80)
+@SEARCHES
+def test_certain_posteriors_give_exactly_the_scores_by_labels(seed, count, grouped, has_gallery) -> None:
+    searched, rows = _searched(seed, count=count, grouped=grouped, has_gallery=has_gallery)
+    certain = replace(searched, posteriors=csr_array(np.eye(5, dtype=np.float32)[searched.labels]))
+    if not searched.can_find():
+        with pytest.raises(InputError):
+            certain.score(rows)
+        return
+    by_labels, found = searched.score(rows), certain.score(rows)
+    for name in ("average_precision", "r_precision", "labels"):
+        assert getattr(found, name).tolist() == getattr(by_labels, name).tolist()
+    assert {k: hits.tolist() for k, hits in found.hits.items()} == {
+        k: hits.tolist() for k, hits in by_labels.hits.items()
+    }
+    assert found.lone_queries == by_labels.lone_queries
+
+
+@settings(deadline=None, max_examples=80)
+@SEARCHES
+def test_uncertain_labels_give_the_scores_of_a_loop_over_ranked_neighbours(seed, count, grouped, has_gallery) -> None:
+    searched, rows = _searched(seed, count=count, grouped=grouped, has_gallery=has_gallery)
+    q = np.random.default_rng(seed).dirichlet(np.full(5, 0.3), size=count)
+    asked, gallery = searched.parts()
+    groups = np.arange(count) if searched.groups is None else searched.groups
+    hits, precision = [], []
+    for query in asked:
+        others = [other for other in gallery if groups[other] != groups[query]]
+        if not any(searched.labels[other] == searched.labels[query] for other in others):
+            continue
+        relevance = {other: float(q[query] @ q[other]) for other in others}
+        exact = {other: np.float32(rows[query].astype(float) @ rows[other].astype(float)) for other in others}
+        ranked = sorted(others, key=lambda other: (-exact[other], other))
+        expected = max(1, round(sum(relevance.values())))
+        found, total = 0.0, 0.0
+        for rank, other in enumerate(ranked[:expected], 1):
+            found += relevance[other]
+            total += relevance[other] * found / rank
+        hits.append(relevance[ranked[0]])
+        precision.append(total / expected)
+    uncertain = replace(searched, posteriors=csr_array(q))
+    if not hits:
+        with pytest.raises(InputError):
+            uncertain.score(rows)
+        return
+    scores = uncertain.score(rows)
+    assert scores.hits[1] == pytest.approx(hits)
+    assert scores.average_precision == pytest.approx(precision)

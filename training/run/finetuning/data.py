@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
@@ -41,6 +42,7 @@ class FinetuneData:
     Attributes:
         labels: (N,) int64 used labels in 0..class_count-1.
         copies, groups: as in `LabelledFeatures`.
+        posteriors: (N, C) of the true class, for the score; None: by the used labels.
     """
 
     labels: Labels
@@ -48,6 +50,7 @@ class FinetuneData:
     split: Split
     copies: Ids | None = None
     groups: Ids | None = None
+    posteriors: csr_array | None = None
 
     def labelled(self, features: Floats) -> LabelledFeatures:
         """With (N, F) features."""
@@ -56,7 +59,8 @@ class FinetuneData:
     def score(self, embed: Embed) -> dict[str, float]:
         """MAP@R by part: `unseen` classes among themselves, `seen` ones in a gallery.
 
-        Parts in which nothing can be found are left out. On few images with wrong labels, MAP@R tells better weights
+        Parts in which nothing can be found are left out. By given labels, networks that learnt the wrong ones find
+        more, so the posteriors say what is relevant. On few images with wrong labels, MAP@R tells better weights
         where Recall@1 does not.
         """
         searched = Split(self._choose_gallery(), self.split.unseen, self.split.seen)
@@ -64,7 +68,7 @@ class FinetuneData:
         embedded = embed(rows)
         embeddings = np.zeros((len(self.labels), embedded.shape[1]), dtype=np.float32)
         embeddings[rows] = embedded
-        parts = plan_fold_searches(self.labelled(embeddings), searched)
+        parts = plan_fold_searches(self.labelled(embeddings), searched, posteriors=self.posteriors)
         return {part: float(found.score(found.features).average_precision.mean()) for part, found in parts.items()}
 
     def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:

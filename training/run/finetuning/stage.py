@@ -228,7 +228,10 @@ def finetune_backbone(
     train = split.train
     limited = config.finetuning.limited(len(train), on_cpu=machine.device.type == "cpu")
     config = replace(config, finetuning=limited)
-    data = FinetuneData(labels, len(training.classes), split, copies=training.copies, groups=training.groups)
+    data = FinetuneData(
+        labels, len(training.classes), split, copies=training.copies, groups=training.groups,
+        posteriors=None if confidences is None else confidences.posteriors(),
+    )  # fmt: skip
     start = fit_closed_form(data.labelled(features).take(train), embedding_dim=config.embedding.width)
     work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
     frozen = _fit_frozen(features, data, method=method, config=config, machine=machine)

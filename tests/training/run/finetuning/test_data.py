@@ -9,14 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from index.arrays import normalise_rows
+from training.backbone.extract import CachedSource
 from training.confidence import confidences
-from training.confidence.confidences import FixedConfidences, LabelConfidences, TopConfidences
+from training.confidence.confidences import FixedConfidences, LabelConfidences, TopConfidences, estimate_posteriors
 from training.losses.interface import read_columns
 from training.options.losses import LossConfig
 from training.run.finetuning.data import GALLERY, FinetuneData, LossConfidences, mean_score
-from training.run.holdout import Split, split_for_finetuning
+from training.run.holdout import Split, plan_fold_searches, split_for_finetuning
 from training.run.report_text import describe_finetuning
 
 RNG = np.random.default_rng(0)
@@ -109,6 +111,37 @@ def test_the_score_is_that_of_a_loop_over_ranked_neighbours() -> None:
     assert found["seen"] == pytest.approx(_mean_precision(vectors, labels, split.seen, gallery))
     assert set(asked) == {*gallery, *split.unseen, *split.seen}
     assert mean_score(found) == pytest.approx((found["unseen"] + found["seen"]) / 2)
+
+
+def test_posteriors_prefer_the_network_that_did_not_learn_wrong_labels() -> None:
+    """Of 40 % wrong labels one network learnt nothing; the other moved the images that train to the class they name."""
+    generator = np.random.default_rng(0)
+    true = np.repeat(np.arange(12), 40)
+    labels = np.where(generator.random(len(true)) < 0.4, generator.integers(12, size=len(true)), true)
+    centres = generator.normal(size=(12, 16))
+    photos = 0.5 * generator.normal(size=(len(true), 16))
+    good = normalise_rows((centres[true] + photos).astype(np.float32))
+    split = split_for_finetuning(labels, seed=0)
+    moved = true.copy()
+    moved[split.train] = labels[split.train]
+    bad = normalise_rows((centres[moved] + photos).astype(np.float32))
+    source = CachedSource(torch.from_numpy(good)[:, None])
+    posteriors = estimate_posteriors(source, torch.from_numpy(labels), class_count=12, groups=None).posteriors()
+
+    def leads(relevance: csr_array | None) -> list[float]:
+        """Of the good one, in MAP@R and in Recall@1."""
+        data = FinetuneData(labels, 12, split, posteriors=relevance)
+        found = []
+        for x in (good, bad):
+            searched = plan_fold_searches(data.labelled(x), split, posteriors=relevance)["seen"]
+            precision = data.score(lambda rows, x=x: x[rows])["seen"]
+            found.append((precision, searched.score(searched.features).recall[1]))
+        return np.subtract(*found).tolist()
+
+    clean = leads(csr_array(np.eye(12)[true]))
+    assert min(clean) > 0.2
+    assert max(leads(None)) < -0.05, "more images with the label of the query are near it"
+    assert leads(posteriors) == pytest.approx(clean, abs=0.05)
 
 
 def test_a_part_without_anything_to_find_is_left_out() -> None:

@@ -19,7 +19,7 @@ from export.to_onnx import MIN_COSINE
 from index.errors import InputError
 from index.model.embedder import Embedder
 from tests.training.conftest import Trainer, make_machine
-from tests.training.runs import figures, read_metrics, weights
+from tests.training.runs import figures, read_csv, read_metrics, weights
 from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
@@ -28,6 +28,7 @@ from training.network.model import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
+from training.run.finetuning import data as network_data
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
 from training.run.finetuning.stage import _finds_more
@@ -313,8 +314,13 @@ def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_s
     assert all(np.isfinite(epoch["loss"]) for epoch in network["epochs"][1:])
 
 
-def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
+def test_images_held_out_never_train_and_are_judged_by_posteriors(trainer: Trainer, monkeypatch) -> None:
     drawn: set[int] = set()
+    judged_by, real_plan = [], network_data.plan_fold_searches
+    monkeypatch.setattr(
+        network_data, "plan_fold_searches",
+        lambda *a, posteriors: judged_by.append(posteriors) or real_plan(*a, posteriors=posteriors),
+    )  # fmt: skip
     splits, real, real_split = [], network_inputs.cut_windows, network_stage.split_for_finetuning
 
     def draw(pixels, rows, windows, **others):
@@ -328,6 +334,11 @@ def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
     trainer(config=network_config())
     assert drawn == set(splits[0].train.tolist())
     assert len(splits[0].seen) == 4
+    rows = [[float(value) for name, value in row.items() if name.startswith("suggestion_confidence")]
+            for row in read_csv(trainer.folder / "run" / "confidences.csv")]  # fmt: skip
+    for posteriors in judged_by:
+        assert np.abs(posteriors.max(axis=1).toarray().ravel() - np.max(rows, axis=1)).max() < 1e-5
+    assert judged_by
 
 
 def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_start(
