@@ -48,6 +48,7 @@ def test_json_prints_one_document_and_nothing_else(pictures, other_pictures, opt
     report = json.loads(captured.out)
     assert report == json.loads((tmp_path / "run" / "report.json").read_text())
     assert {"run", "seconds", "phases", "val", "baselines"} <= set(report)
+    assert "the network stays frozen: --recipe spa-paper trains a head\n" in captured.err
     assert "embedding 4/4: loss" in captured.err
 
 
