@@ -111,7 +111,8 @@ def plot(
         if labels[row] != true[row]:
             below.plot(epochs, [q[row, true[row]] for q in series], color="tab:green", label="true class")
         below.set_ylim(-0.05, 1.05)
-        below.set_xlabel("epochs", fontsize=8)
+        below.set_xticks(epochs)
+        below.set_xlabel("epoch", fontsize=8)
         below.tick_params(labelsize=8)
     axes[1, 1].legend(fontsize=8)
     axes[1, 0].set_ylabel("posterior", fontsize=8)
