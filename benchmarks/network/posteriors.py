@@ -6,9 +6,11 @@ python -m benchmarks.network.posteriors --out bench/posteriors --noise uniform:0
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -55,19 +57,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run and the picture")
     parser.add_argument("--dataset", default="clothing-disjoint", help="as of benchmarks.noise; photos are shown")
     parser.add_argument("--noise", default="uniform:0.3")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of retrieval_app.train")
+    parser.add_argument("--options", type=json.loads, default={}, metavar="JSON", help="of retrieval_app.train")
     options = parser.parse_args(arguments)
     with ending_in_words("network.posteriors"):
         print_machine([0])
-        draw(options, **dict(one.split("=", 1) for one in options.option))
+        draw(options, **options.options)
 
 
 def draw(options: argparse.Namespace, **given: Any) -> None:
     """Train, and draw."""
     records = list_split(options.dataset, work=options.out / "cache").train
     data, found = write_records(records, options.out / "data.csv"), list[tuple[np.ndarray, np.ndarray]]()
-    loop.reestimate_confidences = stage.reestimate_confidences = record_posteriors(found)
-    with watch_training() as watcher:
+    estimate = record_posteriors(found)
+    with (
+        mock.patch.object(loop, "reestimate_confidences", estimate),
+        mock.patch.object(stage, "reestimate_confidences", estimate),
+        watch_training() as watcher,
+    ):
         report = train(
             data, options.out / "run", cache=options.out / "cache", label_noise=options.noise, watcher=watcher, **given
         )
