@@ -197,7 +197,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         found = "" if rate is None else f"about {100 * rate:.0f} % look wrong; "
         lines.append(f"labels: {found}`retrieval audit {report['run']}` estimates how many are wrong, and lists them")
         if rate is not None and (report["holdout"] is not None or report.get("finetuning") is not None):
-            lines.append("held-out images are judged by the probable true labels, not by the given ones")
+            lines.append("held-out images are evaluated by the probable true labels, not by the given ones")
     lines += describe_holdout(report["holdout"])
     lines += describe_finetuning(report.get("finetuning"))
     lines += describe_copy_head(report.get("copy_head"))
