@@ -26,13 +26,16 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
         "",
         f"fine-tuning: {network['finetune']} ({network['blocks']} of {network['of_blocks']} blocks, "
         f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']} on "
-        f"{network['device']}, {epochs} epochs on {network['trained_on']:,} images, {network['seconds']:.0f} s{budget}",
+        f"{network['device']}, {epochs} epoch{'' if epochs == 1 else 's'} on {network['trained_on']:,} images, "
+        f"{network['seconds']:.0f} s{budget}",
     ]
     if network["ended_by"] == "Ctrl-C":
         lines.append(f"stopped early by Ctrl-C in epoch {epochs}: the weights until then were compared")
     if epochs == 0:
         return [*lines, f"exported: the frozen backbone, as preparation took {network['prepared_s']:.1f} s and left no "
                 f"time for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
+    if network["ended_by"] == "time" and network["prepared_s"] > network["seconds"] / 2:
+        lines.append(f"preparation took {network['prepared_s']:.0f} s of that: more time (--time-budget) trains longer")
     tried = network["tried"]
     if not tried:
         return [*lines, "exported: the fine-tuned network; too few images to hold some out and compare"]
@@ -60,6 +63,8 @@ def _ask_for_time(network: Mapping[str, Any]) -> str:
         return "too few evaluations to tell whether more epochs would help"
     shown = f"MAP@R by evaluated epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
     if course[-1] <= max(course[:-1]):
+        if network["ended_by"] != "epochs":
+            return f"it ended too early to tell whether more epochs would help ({shown})"
         return f"more epochs would hardly help ({shown})"
     way = "more time (--time-budget)" if network["time_budget"] and network["ended_by"] != "epochs" else "more --epochs"
     return f"MAP@R was still rising: {way} may help ({shown})"
