@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
 import socket
 import ssl
@@ -173,6 +175,8 @@ def _answers(port: int) -> bool:
 
 
 def find_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port that nobody listens on now, below those that the system gives to connections, so that it stays free."""
+    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise OSError("no free port between 20,000 and 30,000")

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageOps
 
 import training.run.finetuning.fit as loop
 import training.run.finetuning.stage as stage
@@ -26,7 +26,8 @@ from training.run.display import watch_training
 from training.run.finetuning.data import FinetuneData, LossConfidences, reestimate_confidences
 from training.run.run_folder import RunFolder
 
-PHOTOS = 5
+PHOTOS, SIDE, GAP = 5, 190, 20
+LABEL, TRUTH = "firebrick", "seagreen"
 
 
 def record_posteriors(found: list[tuple[np.ndarray, np.ndarray]]) -> Any:
@@ -99,31 +100,22 @@ def draw(options: argparse.Namespace, **given: Any) -> None:
 def plot(
     path: Path, series: list[np.ndarray], labels: np.ndarray, true: np.ndarray, photos: list[Path], classes: list[str]
 ) -> None:  # fmt: skip
-    """Photos with the posteriors of their given and true classes by epoch; histograms of all given labels."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    chosen = choose_photos(series[0], series[-1], labels, true)
-    figure, axes = plt.subplots(2, PHOTOS, figsize=(2.4 * PHOTOS, 4.6), height_ratios=(1.2, 1))
-    epochs = [2 * number for number in range(len(series))]
-    for (above, below), row in zip(axes.T, chosen, strict=True):
+    """Photos above the posteriors of their label (red) and their true class (green), by estimate from left to right."""
+    picture = Image.new("RGB", (PHOTOS * (SIDE + GAP) + GAP, 2 * SIDE + 60), "white")
+    pen = ImageDraw.Draw(picture)
+    for number, row in enumerate(choose_photos(series[0], series[-1], labels, true)):
+        left, top, bottom = GAP + number * (SIDE + GAP), 44, 2 * SIDE + 50
         with Image.open(photos[row]) as image:
-            above.imshow(ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (200, 200)))
-        above.set_axis_off()
-        above.set_title(f"label: {classes[labels[row]]}\ntruth: {classes[true[row]]}", fontsize=9)
-        below.plot(epochs, [q[row, labels[row]] for q in series], color="tab:red", label="label")
-        if labels[row] != true[row]:
-            below.plot(epochs, [q[row, true[row]] for q in series], color="tab:green", label="true class")
-        below.set_ylim(-0.05, 1.05)
-        below.set_xticks(epochs)
-        below.set_xlabel("epoch", fontsize=8)
-        below.tick_params(labelsize=8)
-    axes[1, 1].legend(fontsize=8)
-    axes[1, 0].set_ylabel("posterior", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+            photo = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (SIDE, SIDE))
+        picture.paste(photo, (left, top))
+        pen.text((left, 4), f"label: {classes[labels[row]]}", fill=LABEL, font_size=14)
+        pen.text((left, 22), f"truth: {classes[true[row]]}", fill=TRUTH, font_size=14)
+        pen.rectangle((left, bottom - SIDE, left + SIDE, bottom), outline="grey")
+        step = SIDE / max(1, len(series) - 1)
+        for name, colour in {int(true[row]): TRUTH, int(labels[row]): LABEL}.items():
+            points = [(left + at * step, bottom - (SIDE - 8) * q[row, name] - 4) for at, q in enumerate(series)]
+            pen.line(points, fill=colour, width=3)
+    picture.save(path)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def _compare(one: Path, other: Path, *, within: float) -> None:
     (first, _), (second, _) = load_checkpoint(one), load_checkpoint(other)
     assert first.keys() == second.keys()
     for name, tensor in first.items():
-        torch.testing.assert_close(second[name], tensor, rtol=0, atol=within, msg=lambda m, name=name: f"{name}: {m}")
+        atol = 10 * within if name.startswith("confidences") else within  # posteriors are sharpened to a power
+        torch.testing.assert_close(second[name], tensor, rtol=0, atol=atol, msg=lambda m, name=name: f"{name}: {m}")
 
 
 def _compare_runs(one: Path, other: Path) -> None:

@@ -351,9 +351,7 @@ class FinetuneLoop:
                 if self._elapsed >= 1 or self._is_stopped:
                     break
         if self._is_stopped:
-            self._on_note(
-                "Ctrl-C: fine-tuning ends early, and what it found so far counts; again ends at once"
-            )
+            self._on_note("Ctrl-C: fine-tuning ends early, and what it found so far counts; again ends at once")
         self._model.learn(False)
         epochs = self._foresee(epoch, self._options.epochs or 0)
         mean_loss = require_finite(total.item() / seen, phase=FINETUNING, epoch=epoch)  # waits for a GPU
