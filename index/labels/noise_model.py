@@ -15,7 +15,7 @@ _LIKENESS = (0.0, 0.5, 1.0, 1.5, 2.0)  # 0: errors give any label; 2: hardly any
 _SEEN = 30.0
 _ROUNDS = 2
 _STEPS = 25
-_MOST_VALUES = 1 << 22  # confidences that are fitted to
+MOST_VALUES = 1 << 22  # confidences that are fitted to
 _FIRST_SHARE = 0.1
 _LEAST = 1e-7
 
@@ -57,11 +57,6 @@ class NoiseModel:
         return classes
 
 
-def count_fitted(images: int, classes: int) -> int:
-    """Number of images that a noise model is fitted to: at least one per class."""
-    return min(images, max(classes, _MOST_VALUES // classes))
-
-
 def fit_frequency_model(confidences: Floats, labels: Labels, *, count: int) -> NoiseModel:
     """Noise model of very many classes: wrong labels are drawn by the labels' frequencies, the own one among them.
 
@@ -93,7 +88,7 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
     """
     count = confidences.shape[1]
     images = np.bincount(labels, minlength=count).astype(np.float64)
-    size = count_fitted(len(labels), count)
+    size = min(len(labels), max(count, MOST_VALUES // count))
     rows = np.linspace(0, len(labels) - 1, size).round().astype(np.int64)
     logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
     likeness = _likeness(confidences, labels, images)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
-from index.labels.noise_model import NoiseModel, fit_frequency_model, fit_noise_model
+from index.labels.noise_model import MOST_VALUES, NoiseModel, fit_frequency_model, fit_noise_model
 from training.backbone.extract import FeatureSource
 from training.losses.interface import ClassColumns, read_columns
 
@@ -127,7 +127,6 @@ _FIXED_VALUES = 1 << 28  # N x C confidences that are kept in memory at most: 1 
 _BLOCK_VALUES = 1 << 24  # of a block: 64 MiB
 _BLOCK_ROWS = 4096
 _MOST_TRANSITIONS = 4096  # classes whose transitions are a matrix
-_MOST_FITTED = 1 << 22  # confidences of very many classes that fit the noise model
 NO_NOISE = NoiseModel(0.0, 1.0, np.zeros((1, 1)))
 
 
@@ -251,7 +250,7 @@ def estimate_posteriors(
         values: Tensor | TopConfidences = torch.from_numpy(found)
     else:
         fitted, order = np.flatnonzero(known), list[Ids]()
-        fitted = fitted[:: max(1, len(fitted) // max(1, _MOST_FITTED // class_count))]
+        fitted = fitted[:: max(1, len(fitted) // max(1, MOST_VALUES // class_count))]
         noise = NO_NOISE
         if len(fitted):
             parts = np.array_split(fitted, -(-len(fitted) // rows_at_once(class_count)))

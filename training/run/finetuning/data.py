@@ -15,6 +15,7 @@ from index.arrays import Floats, Ids, Labels
 from index.progress import Progress
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
+    FixedConfidences,
     LabelConfidences,
     TopConfidences,
     estimate_posteriors,
@@ -149,7 +150,10 @@ class LossConfidences:
         weights = confidences.own.cpu() if loss.weighs_samples else None
         if not loss.needs_confidences:
             return cls(weights)
-        blocks = (found.cpu() for _, found in confidences.by_class.blocks())
+        by_class = confidences.by_class
+        if isinstance(by_class, FixedConfidences) and isinstance(by_class.values, TopConfidences):
+            return cls(weights, by_class.values.to(torch.device("cpu")))
+        blocks = (found.cpu() for _, found in by_class.blocks())
         first = next(blocks)
         whole = chain([first], blocks)
         fits = fit_in_memory(len(confidences.own), first.shape[1])
