@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -16,9 +15,9 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
 
 from index.errors import InputError
+from index.system import O_CLOEXEC, sync_path
 from index.text import printable_path
 
 _TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
@@ -33,7 +32,7 @@ def is_temporary(name: str) -> bool:
 def make_temporary(folder: Path, *, mode: int = 0o666) -> Path:
     """Create an empty file with a unique temporary name; `mode` is subject to the umask."""
     path = folder / f".retrieval-{secrets.token_hex(8)}.tmp"
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, mode))
     return path
 
 
@@ -95,15 +94,6 @@ def replacing(path: Path, *, only_new: bool = False, mode: int = 0o666) -> Itera
         temporary.unlink(missing_ok=True)
 
 
-def sync_path(path: Path) -> None:
-    """Flush a file's content, or a folder's names, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def link_file(source: Path, target: Path) -> None:
     """Hard-link an immutable file; copy it where links are not possible."""
     try:
@@ -118,15 +108,6 @@ def hash_file(path: Path) -> str:
     """SHA-256 of a file, as hexadecimal text."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def try_lock(file: int | IO[Any]) -> bool:
-    """Try to take the exclusive lock of an open file without waiting; whether it succeeded."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -96,6 +95,8 @@ def _leave_with_parent() -> None:
 
 
 def _limit_memory() -> None:
+    import resource  # which Windows lacks, as it does this process
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/statm", encoding="ascii") as file:

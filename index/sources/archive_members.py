@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import os
 import struct
 import zipfile
 import zlib
@@ -17,6 +16,7 @@ from index.errors import ImageError
 from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, take_any_content
 from index.sources.unpacking import MAX_LZMA_MEMORY
+from index.system import pread
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
 """Of a zip member: flags, method, CRC, length of the name, length of the extra field."""
@@ -82,15 +82,15 @@ def read_member(file: int, member: Member, *, is_zip: bool, check: CheckContent 
     """The bytes of a member of an open archive; `check` may refuse its first bytes."""
     if is_zip:
         return _read_zip_member(file, member, check)
-    check(os.pread(file, min(FIRST_BYTES, member.size_bytes), member.offset), name=member.name)
-    data = os.pread(file, member.size_bytes, member.offset)
+    check(pread(file, min(FIRST_BYTES, member.size_bytes), member.offset), name=member.name)
+    data = pread(file, member.size_bytes, member.offset)
     if len(data) != member.size_bytes:
         raise _corrupt(member, f"the archive ends after {len(data)} of {member.size_bytes} bytes")
     return data
 
 
 def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
-    header = os.pread(file, LOCAL_HEADER.size, member.offset)
+    header = pread(file, LOCAL_HEADER.size, member.offset)
     if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
         raise _corrupt(member, f"no member begins at byte {member.offset} of the archive")
     flags, method, crc, name_bytes, extra_bytes = LOCAL_HEADER.unpack(header)
@@ -98,8 +98,8 @@ def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
         raise ImageError(path=member.name, reason=problem[0], detail=problem[1])
     start = member.offset + LOCAL_HEADER.size + name_bytes + extra_bytes
     if method == zipfile.ZIP_STORED:
-        check(os.pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.name)
-        data = os.pread(file, member.size_bytes, start)
+        check(pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.name)
+        data = pread(file, member.size_bytes, start)
         end = start + len(data)
     else:
         data, end = _unpack(file, member, start=start, flags=flags, method=method, check=check)
@@ -107,7 +107,7 @@ def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
         found = "more" if len(data) > member.size_bytes else f"only {len(data)}"
         raise _corrupt(member, f"{member.size_bytes} bytes were announced, there are {found}")
     if flags & _CRC_FOLLOWS:
-        follows = os.pread(file, 8, end)
+        follows = pread(file, 8, end)
         crc = int.from_bytes(follows[4:] if follows.startswith(b"PK\7\x08") else follows[:4], "little")
     if zlib.crc32(data) != crc:
         raise _corrupt(member, "its CRC-32 is not the one in the archive")
@@ -121,12 +121,12 @@ def _unpack(
     packed = b""
     if method == zipfile.ZIP_LZMA:  # 4 bytes of version and length, then what a .lzma file begins with
         known = -1 if flags & _ENDS_WITH_MARK else member.size_bytes
-        packed, start = os.pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
+        packed, start = pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
     unpacker, damage = _open_unpacker(method)
     whole, wants_more, is_checked, wanted = io.BytesIO(), True, False, min(FIRST_BYTES, member.size_bytes + 1)
     while wanted > 0 and not unpacker.eof:
         if wants_more:
-            chunk = os.pread(file, _CHUNK_BYTES, start)
+            chunk = pread(file, _CHUNK_BYTES, start)
             if not chunk:
                 raise _corrupt(member, "the archive ends inside it")
             packed, start = packed + chunk, start + len(chunk)

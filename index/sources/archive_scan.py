@@ -28,6 +28,7 @@ from index.sources.items import FoundItem
 from index.sources.spool import Spooled, spool_local
 from index.sources.table_rows import as_json, as_text, folder_label, valid_unicode
 from index.sources.unpacking import COMPRESSED_STARTS
+from index.system import pread
 from index.text import printable_path
 
 ARCHIVE_SUFFIXES = (".tar", ".zip")
@@ -195,7 +196,7 @@ class _HeaderReader(io.BufferedReader):
 
 
 def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
-    start = os.pread(headers.fileno(), 8, 0)
+    start = pread(headers.fileno(), 8, 0)
     for magic, kind in COMPRESSED_STARTS.items():
         if start.startswith(magic):
             problem = "compressed-archive", f"its name does not say that it is packed by {kind}"
@@ -216,7 +217,7 @@ def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
                     odd = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
                     # Only the sizes of regular files were checked against the archive.
                     yield Member(_safe_name(info.name), info.offset_data, 0 if odd else info.size, odd)
-            if os.pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
+            if pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
     except _TAR_DAMAGE as error:
         yield Member("", problem=("corrupt-archive", str(error) or type(error).__name__))

@@ -15,7 +15,6 @@ What a version shares with the one before it is a hard link to the same file.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -27,9 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from index.durable import hash_file, sync_path, try_lock, write_durably
+from index.durable import hash_file, write_durably
 from index.errors import GalleryDamagedError, GalleryError
 from index.marks import PART_MARK, is_part
+from index.system import NO_LOCKS, O_BINARY, O_CLOEXEC, share_lock, sync_path, try_lock
 from index.text import printable_path
 from index.versions.gallery_parts import describe_no_gallery, identify, mark_part, read_plan, remove_part
 from index.versions.manifest import MANIFEST_NAME, Version
@@ -37,7 +37,6 @@ from index.versions.manifest import MANIFEST_NAME, Version
 logger = logging.getLogger(__name__)
 
 _HOLD_ATTEMPTS = 5
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
 _NEXT_ID = re.compile(rb'\\?"next_id\\?": (\d{1,18})')
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
@@ -135,11 +134,11 @@ def hold_version(version: Path) -> int:
 
     On a file system without locks nothing is held, and the version is safe until the next but one is made.
     """
-    descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | O_BINARY | O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        share_lock(descriptor)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             os.close(descriptor)
             raise
     if not os.fstat(descriptor).st_nlink:  # removed before the lock

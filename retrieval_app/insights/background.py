@@ -16,12 +16,13 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
-from index.durable import replacing, try_lock
+from index.durable import replacing
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
 from index.labels.issues import LabelIssues
 from index.labels.simulated_noise import ScoreCalibration
 from index.progress import Progress
+from index.system import try_lock
 from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, label_issues, map_layout, quality

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from index.catalog.rows import CatalogRow
-from index.durable import try_lock
 from index.errors import CancelledError, InputError, RetrievalError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter, write_condition
@@ -30,6 +29,7 @@ from index.gallery.selection import Selection
 from index.images.image_files import REASONS
 from index.progress import Progress
 from index.public import evaluate
+from index.system import try_lock
 from index.text import printable_path
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.publish_change import BuildReport

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import resource
 import signal
 import socket
 import threading
@@ -21,12 +20,13 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from index.system import allow_open_files
 from retrieval_app.api.security.middleware import MAX_HEAD_BYTES
 from retrieval_app.server.options import ConnectionConfig
 
 logger = logging.getLogger(__name__)
 
-_OTHER_FILES = 256  # of the gallery, of libraries, of processes
+OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
@@ -42,7 +42,7 @@ def run_server(
     Raises:
         KeyboardInterrupt: the server was interrupted or terminated, and has ended.
     """
-    allow_files(limits)
+    allow_open_files(limits.connections + OTHER_FILES)
     quiet_uvicorn()
     if threading.current_thread() is threading.main_thread():  # which alone may set handlers
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again in the end
@@ -136,12 +136,3 @@ def quiet_uvicorn(level: int = logging.ERROR) -> None:
 def _is_news(record: logging.LogRecord) -> bool:
     text = str(record.msg)
     return not (text.startswith("ASGI callable returned without") or "failed to start, stopping" in text)
-
-
-def allow_files(limits: ConnectionConfig) -> None:
-    """Raise the limit on open files to one for each connection, as far as the machine allows."""
-    wanted = limits.connections + _OTHER_FILES
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY != files < wanted:
-        files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))

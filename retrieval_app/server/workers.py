@@ -27,8 +27,9 @@ from uvicorn.supervisors import Multiprocess
 
 from index.commands.exit_codes import log_warnings
 from index.errors import RetrievalError
+from index.system import allow_open_files
 from index.telemetry import switch_off_telemetry
-from retrieval_app.server.http_server import Lifecycle, allow_files, make_config, quiet_uvicorn
+from retrieval_app.server.http_server import OTHER_FILES, Lifecycle, make_config, quiet_uvicorn
 
 if TYPE_CHECKING:
     from retrieval_app.server.options import ServeOptions
@@ -83,7 +84,7 @@ def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
     log_warnings()
     quiet_uvicorn()
     switch_off_telemetry()
-    allow_files(options.connections)
+    allow_open_files(options.connections.connections + OTHER_FILES)
     threading.Thread(target=_end_with, args=(os.getppid(), shared), daemon=True).start()
     begun = shared / "begun"
     begun.mkdir(exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +18,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from index.durable import sync_path, write_durably
+from index.durable import write_durably
 from index.errors import InputError
 from index.images.image_files import read_image
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig, crop_pixels, resize_image
 from index.progress import Progress, no_progress
+from index.system import sync_path, wait_for_lock
 from index.threads import map_ahead
 from training.backbone.extract import name_content
 
@@ -110,7 +110,7 @@ class MappedArray:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             lock = self.file.with_suffix(".lock")
             with lock.open("w") as held:
-                fcntl.flock(held, fcntl.LOCK_EX)
+                wait_for_lock(held)
                 if not self.file.exists():
                     self._fill(produce, progress)
                 lock.unlink(missing_ok=True)  # whoever waits for it finds the file

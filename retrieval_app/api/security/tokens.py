@@ -27,8 +27,9 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from index.durable import replacing, try_lock
+from index.durable import replacing
 from index.errors import InputError
+from index.system import open_for_lock, try_lock
 from index.text import printable_path
 from retrieval_app.api.security.rights import check_rights, spread_rights
 
@@ -231,7 +232,7 @@ def _changing(file: Path, *, may_make: bool = False) -> Iterator[KnownTokens]:
     with _named(file):
         if not path.parent.is_dir():
             raise InputError("its folder does not exist; make it first")
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = open_for_lock(path.parent)
         try:  # the lock of the folder leaves no file behind, and ends with the process
             end = time.monotonic() + _LOCK_S
             while not try_lock(folder):
