@@ -1,6 +1,6 @@
-"""Label decisions applied to a catalogue's rows: changed labels and dropped images.
+"""Annotations applied to a catalogue's rows: changed labels, dropped images, tags and splits.
 
-The catalogue itself keeps the given labels; readers overlay the decisions.
+The catalogue itself keeps what the sources gave; readers overlay what people decided.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.rows import SOUND, CatalogRow
+from index.catalog.rows import SOUND, SPLIT, CatalogRow
 
 DROPPED = "dropped"
 """The status of a dropped image: no search finds it, but it stays in the gallery."""
@@ -33,17 +34,47 @@ class DecidedLabel:
 
 
 @dataclass(frozen=True)
+class MarkedRows:
+    """The rows that have marks: tags by id, in order, and splits by id, in place of the metadata column `split`."""
+
+    tags: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    splits: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def database(self) -> bytes:
+        """A serialised SQLite database with the tables `tags` and `splits`, made once for all connections."""
+        tagged = ((tag, number) for number, tags in self.tags.items() for tag in tags)
+        return _serialise(
+            {
+                "tags (tag TEXT, id INTEGER, PRIMARY KEY (tag, id)) WITHOUT ROWID": tagged,
+                "splits (id INTEGER PRIMARY KEY, split TEXT)": self.splits.items(),
+            }
+        )
+
+    def attach(self, connection: sqlite3.Connection) -> None:
+        """Put the tables `tags` and `splits` on a connection, once."""
+        if connection.execute("SELECT 1 FROM pragma_database_list WHERE name = 'marks'").fetchone() is None:
+            connection.execute("ATTACH ':memory:' AS marks")
+            connection.deserialize(self.database, name="marks")
+
+
+NO_MARKS = MarkedRows()
+
+
+@dataclass(frozen=True)
 class DecidedRows:
-    """The rows of a catalogue that decisions change.
+    """The rows of a catalogue that annotations change.
 
     Attributes:
         by_id: changed or dropped labels, not confirmed ones.
+        marked: tags and splits.
         dropped: (n,) int64 rising ids.
-        ids: (m,) int64 rising ids of all.
-        digest: of all decisions; empty without any.
+        ids: (m,) int64 rising ids of all labels.
+        digest: of all label decisions; empty without any.
     """
 
     by_id: Mapping[int, DecidedLabel] = field(default_factory=dict)
+    marked: MarkedRows = NO_MARKS
     dropped: Ids = field(init=False, compare=False)
     ids: Ids = field(init=False, compare=False)
     digest: str = field(init=False)
@@ -57,46 +88,67 @@ class DecidedRows:
         object.__setattr__(self, "digest", digest)
 
     def __bool__(self) -> bool:
-        return bool(self.by_id)
+        """Whether labels, status or metadata of some row differ from the catalogue's; tags do not count."""
+        return bool(self.by_id or self.marked.splits)
+
+    @property
+    def changed_ids(self) -> str:
+        """A query on a connection with `overlay_rows` for the ids of those rows."""
+        tables = [name for name, some in (("decided", self.by_id), ("splits", self.marked.splits)) if some]
+        return " UNION ".join(f"SELECT id FROM {name}" for name in tables)
 
     @cached_property
     def database(self) -> bytes:
         """A serialised SQLite database with the table `decided`, made once for all connections."""
-        with closing(sqlite3.connect(":memory:")) as connection:
-            connection.execute("CREATE TABLE decided (id INTEGER PRIMARY KEY, new_label TEXT, dropped INTEGER)")
-            connection.executemany(
-                "INSERT INTO decided VALUES (?, ?, ?)",
-                ((number, one.label, one.is_dropped) for number, one in self.by_id.items()),
-            )
-            connection.commit()
-            return connection.serialize()
+        labels = ((number, one.label, one.is_dropped) for number, one in self.by_id.items())
+        return _serialise({"decided (id INTEGER PRIMARY KEY, new_label TEXT, dropped INTEGER)": labels})
 
     def apply(self, row: CatalogRow) -> CatalogRow:
-        found = self.by_id.get(row.id)
-        if found is None:
-            return row
-        status = DROPPED if found.is_dropped else row.status
-        return replace(row, label=found.label, given_label=found.given, status=status)
+        found, split = self.by_id.get(row.id), self.marked.splits.get(row.id)
+        if found is not None:
+            status = DROPPED if found.is_dropped else row.status
+            row = replace(row, label=found.label, given_label=found.given, status=status)
+        if split is not None:
+            row = replace(row, metadata_json=json.dumps({**row.metadata, SPLIT: split}))
+        tags = self.marked.tags.get(row.id)
+        return row if tags is None else replace(row, tags=tags)
 
 
 NOTHING_DECIDED = DecidedRows()
 
 
 def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool) -> None:
-    """Shadow `images` on this connection by a view with the decisions; their ids are in a table `decided`.
+    """Shadow `images` on this connection by a view with the decisions.
 
     Where rows are `spoiled`, the view hides invalid metadata and labels.
     """
     label, metadata, status, rows = "images.label", "metadata", "status", "main.images"
     if spoiled:
         label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", SOUND
-    if decided:
+    if decided.by_id:
         connection.execute("ATTACH ':memory:' AS decisions")
         connection.deserialize(decided.database, name="decisions")
         label = f"CASE WHEN d.id IS NULL THEN {label} ELSE d.new_label END"
         status = f"CASE WHEN d.dropped THEN '{DROPPED}' ELSE status END"
-        rows = "main.images LEFT JOIN decided AS d ON d.id = images.id"  # a row's id and order stay within reach
+        rows += " LEFT JOIN decided AS d ON d.id = images.id"  # a row's id and order stay within reach
+    if decided.marked.splits:
+        decided.marked.attach(connection)
+        split = f"json_set(coalesce({SOUND}, '{{}}'), '$.{SPLIT}', s.split)"
+        metadata = f"CASE WHEN s.id IS NULL THEN {metadata} ELSE {split} END"
+        rows += " LEFT JOIN splits AS s ON s.id = images.id"
     connection.execute(
         f"CREATE TEMP VIEW images AS SELECT images.id AS id, {_OTHERS}, {status} AS status, {label} AS label, "
         f"{metadata} AS metadata FROM {rows}"
     )
+
+
+def _serialise(tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> bytes:
+    """A SQLite database of tables, by their definitions, with their rows."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for definition, rows in tables.items():
+            connection.execute(f"CREATE TABLE {definition}")
+            name = definition.split()[0]
+            columns = len(connection.execute(f"SELECT * FROM {name}").description)
+            connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * columns)})", rows)
+        connection.commit()
+        return connection.serialize()

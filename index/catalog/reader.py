@@ -22,7 +22,8 @@ from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_row
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, Places, find_file_beside, find_places
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.filters.condition import Condition
+from index.filters.condition import TAG, Condition
+from index.filters.condition import list_columns as list_condition_columns
 from index.filters.known_names import check_names
 from index.filters.to_sql import Sql, compose, write_sql
 from index.sources.registry import make_source
@@ -74,7 +75,7 @@ _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAIN
 def read_catalog(
     path: Path, *, limit_s: float | None = None, spoiled: bool = False, decided: DecidedRows = NOTHING_DECIDED
 ) -> Iterator[Catalog]:
-    """Open the catalogue of a finished version, read-only, with label decisions applied to its rows.
+    """Open the catalogue of a finished version, read-only, with decisions and marks applied to its rows.
 
     In a `spoiled` one, invalid labels and metadata are hidden. `limit_s` limits a statement, as in `opened`.
     """
@@ -150,7 +151,7 @@ class Catalog:
             wanted.append("status = ?")
             values.append(status)
         if where is not None:
-            check_names(where, self._connection, has_decided=bool(self._decided))
+            self._check_names(where)
             kept = write_sql(where)
             wanted.append(kept.text)
             values += kept.values
@@ -217,15 +218,27 @@ class Catalog:
 
     def find_matching(self, where: Condition, *, status: str | None = "indexed") -> Sql:
         """A query for `id` of the rows that a filter keeps; else as `matching_ids`."""
-        check_names(where, self._connection, has_decided=bool(self._decided))
+        self._check_names(where)
         # The plus keeps SQLite from using the index by status; the one by label helps.
         kept = compose("{}" if status is None else f"+status = '{status}' AND {{}}", write_sql(where))
         if not self._decided or self._spoiled:
             return compose("SELECT id FROM images WHERE {}", kept)
         # Undecided rows are read from the table itself, which has an index by label.
-        others = compose("SELECT id FROM main.images WHERE id NOT IN (SELECT id FROM decided) AND {}", kept)
-        decided = compose("SELECT id FROM images WHERE id IN (SELECT id FROM decided) AND {}", kept)
+        changed = self._decided.changed_ids
+        others = compose(f"SELECT id FROM main.images WHERE id NOT IN ({changed}) AND {{}}", kept)
+        decided = compose(f"SELECT id FROM images WHERE id IN ({changed}) AND {{}}", kept)
         return compose("{} UNION ALL {}", others, decided)
+
+    def attach_tags(self) -> bool:
+        """Put a table `tags` with `tag` and `id` on the connection; whether there are any."""
+        self._decided.marked.attach(self._connection)
+        return bool(self._decided.marked.tags)
+
+    def _check_names(self, where: Condition) -> None:
+        """Refuse what no row has; the table of tags is there afterwards, if it is needed."""
+        if TAG in list_condition_columns(where):
+            self.attach_tags()
+        check_names(where, self._connection, has_decided=bool(self._decided.by_id))
 
     def fingerprints(self) -> Fingerprints:
         """Perceptual hashes of the indexed rows, for duplicates, in id order."""
@@ -342,10 +355,11 @@ class Catalog:
 class Counts:
     """Counts of rows in all and by value; folders are bytes of direct parents.
 
-    `metadata` has counts by name, then kind and value; truths are 1 and 0.
+    A row may have several tags. `metadata` has counts by name, then kind and value; truths are 1 and 0.
     """
 
     total: int
+    tags: Mapping[str | None, int]
     labels: Mapping[str | None, int]
     folders: Mapping[bytes, int]
     sources: Mapping[int, int]
@@ -354,7 +368,7 @@ class Counts:
 
 def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
     """Facet counts of the rows that a condition keeps; metadata of these names only."""
-    execute, kept = catalog.connection.execute, _INDEXED
+    execute, kept, tags = catalog.connection.execute, _INDEXED, dict[str | None, int]()
     if where is not None:
         found = catalog.find_matching(where)
         execute(f"CREATE TEMP TABLE kept AS {found.text}", found.values)
@@ -369,8 +383,15 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
         )
         for name, kind, value, count in execute(query, columns):
             metadata[name][kind, value] = count
+    total = int(execute(f"SELECT count(*) {rows}").fetchone()[0])
+    if catalog.attach_tags():
+        tagged = f"FROM tags JOIN images ON images.id = tags.id WHERE {kept}"
+        tags = dict(execute(f"SELECT tag, count(*) {tagged} GROUP BY tag").fetchall())
+        without = total - int(execute(f"SELECT count(DISTINCT tags.id) {tagged}").fetchone()[0])
+        tags |= {None: without} if without else {}
     return Counts(
-        total=int(execute(f"SELECT count(*) {rows}").fetchone()[0]),
+        total=total,
+        tags=tags,
         labels=dict(execute(f"SELECT label, count(*) {rows} GROUP BY label").fetchall()),
         folders=Counter(path.rpartition(b"/")[0] for (path,) in execute(f"SELECT path {rows}")),
         sources=dict(execute(f"SELECT source, count(*) {rows} GROUP BY source").fetchall()),

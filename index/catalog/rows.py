@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 REMOVED = "removed"  # the reason of a removed item
+SPLIT = "split"
+"""The metadata column of the parts of a data set, such as train and test."""
 MAX_CHARACTERS = 1 << 24  # of metadata, above the limits of sources
 _MAX_NESTING = 200  # below the limits of JSON encoders
 SOUND = (
@@ -30,7 +32,7 @@ class CatalogRow:
 
     `label` is the current one, `given_label` that of the source or label file; a decision makes them differ. `path` is
     '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the member's offset in
-    its `archive`; `kept_id` the kept image of a near-duplicate.
+    its `archive`; `kept_id` the kept image of a near-duplicate; `tags` are those that people gave.
     """
 
     id: int
@@ -49,6 +51,7 @@ class CatalogRow:
     label: str | None
     metadata_json: str | None
     given_label: str | None
+    tags: tuple[str, ...] = ()
 
     @property
     def former_label(self) -> str | None:

@@ -93,7 +93,7 @@ def _use_backend(context: click.Context, _: click.Parameter, value: str | None) 
 def where_option(use: str) -> Callable[[Command], Command]:
     """Add `--where`, passed on as a `Condition` or None; its help begins with `use`."""
     language = (
-        "Columns: label, path, source, id and any metadata; operators: AND, OR, NOT, IN, LIKE, BETWEEN, IS NULL. "
+        "Columns: label, tag, path, source, id and any metadata; operators: AND, OR, NOT, IN, LIKE, BETWEEN, IS NULL. "
         "For example: \"label IN ('shoes', 'hats') AND price < 20\""
     )
     return click.option("--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}")

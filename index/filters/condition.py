@@ -27,13 +27,15 @@ class Column:
     @property
     def holds(self) -> Literal["any", "text", "bytes"]:
         """The column's values: numbers and texts, texts, or bytes of paths."""
-        own: dict[str, Literal["text", "bytes"]] = {"label": "text", "path": "bytes", "source": "bytes"}
+        own: dict[str, Literal["text", "bytes"]] = {
+            "label": "text", "tag": "text", "path": "bytes", "source": "bytes"
+        }  # fmt: skip
         return own.get(self.names[0], "any") if self.is_own else "any"
 
 
-OWN_COLUMNS = {name: Column((name,), is_own=True) for name in ("id", "label", "path", "source")}
-"""Columns that every item has; `source` is the source's location."""
-LABEL, PATH, SOURCE = OWN_COLUMNS["label"], OWN_COLUMNS["path"], OWN_COLUMNS["source"]
+OWN_COLUMNS = {name: Column((name,), is_own=True) for name in ("id", "label", "tag", "path", "source")}
+"""Columns that every item has; `source` is the source's location, and `tag` has any number of values."""
+LABEL, TAG, PATH, SOURCE = (OWN_COLUMNS[name] for name in ("label", "tag", "path", "source"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ _MOST_CHARACTERS = 100  # of compared names, because the cost is the product
 
 
 def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_decided: bool) -> None:
-    """Check that some row, of any status, has each column, each label, and each LIKE pattern with *.
+    """Check that some row, of any status, has each column, each label, each tag, and each LIKE pattern with *.
 
-    `has_decided`: there is a table `decided` with more labels.
+    `has_decided`: there is a table `decided` with more labels. A condition on tags needs the table `tags`.
     """
     for column in tree.list_columns(where):
         names = column.names
@@ -32,10 +32,14 @@ def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_de
             raise InputError(_explain(names[:depth], connection))
     for leaf in tree.list_leaves(where):
         match leaf:
-            case tree.Compare(column, "=" | "!=", constant) if column == tree.LABEL:
+            case tree.Compare(tree.LABEL, "=" | "!=", constant):
                 _check_labels([constant], connection, has_decided=has_decided)
-            case tree.Among(column, constants) if column == tree.LABEL:
+            case tree.Among(tree.LABEL, constants):
                 _check_labels(constants, connection, has_decided=has_decided)
+            case tree.Compare(tree.TAG, "=" | "!=", constant):
+                _check_tags([constant], connection)
+            case tree.Among(tree.TAG, constants):
+                _check_tags(constants, connection)
             case tree.Like(_, pattern) if "*" in pattern and "%" not in pattern:
                 _check_pattern(leaf, pattern, connection)
 
@@ -83,6 +87,15 @@ def _check_labels(constants: Sequence[tree.Constant], connection: sqlite3.Connec
             rows = connection.execute(query, (valid_text(constant.text), _MOST_COMPARED))
             labels = [str(label) for (label,) in rows]
             raise InputError(_tell("label", valid_text(constant.text), labels))
+
+
+def _check_tags(constants: Sequence[tree.Constant], connection: sqlite3.Connection) -> None:
+    tags = [str(tag) for (tag,) in connection.execute("SELECT DISTINCT tag FROM tags LIMIT ?", (_MOST_COMPARED,))]
+    for constant in constants:
+        found = write_sql(tree.Compare(tree.TAG, "=", constant))
+        query = f"SELECT 1 FROM (SELECT id FROM tags) AS images WHERE {found.text} LIMIT 1"
+        if connection.execute(query, found.values).fetchone() is None:
+            raise InputError(_tell("tag", valid_text(constant.text), tags))
 
 
 def _check_pattern(like: tree.Like, pattern: str, connection: sqlite3.Connection) -> None:

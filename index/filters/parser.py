@@ -7,7 +7,7 @@
     one        = NOT one | "(" filter ")" | column comparison
     comparison = ( = | == | != | <> | < | <= | > | >= ) value | [NOT] IN "(" value { "," value } ")"
                | [NOT] LIKE text | [NOT] BETWEEN value AND value | IS [NOT] NULL
-    column     = name { "." name }            id, label, path and source are the catalogue's, others metadata
+    column     = name { "." name }            id, label, tag, path and source are the catalogue's, others metadata
     name       = word | "any characters"      metadata.label is the metadata that has the name label
     value      = number | 'text' | "text" | TRUE | FALSE
 
@@ -19,6 +19,8 @@ Keywords ignore case, names do not. Within quotes the quote is written twice.
 - A text compares character by character with stored texts, which is right for ISO dates. A text that is a number
   compares as one with stored numbers.
 - Stored true and false are 1 and 0; TRUE and FALSE equal them, and the texts true and false of any case.
+- An image has any number of tags: a comparison with `tag` is true where one of them fulfils it, and `tag != 'x'` where
+  none is x, also without any.
 - LIKE takes % for any characters and _ for one, of numbers too, and ignores case. Lists are their JSON text.
 """
 

@@ -44,16 +44,19 @@ class _Operand:
 
 
 def write_sql(condition: tree.Condition) -> Sql:
-    """An expression that is true for rows of `images` that match a condition."""
+    """An expression that is true for rows of `images` that match a condition.
+
+    A comparison with the tag needs the table `tags`, with `tag` and `id`.
+    """
     match condition:
-        case tree.Compare(column, sign, constant):
-            return _compare(_operand(column), sign, constant)
-        case tree.Among(column, constants):
-            return _match_any(_operand(column), constants)
-        case tree.Like(column, pattern):
-            wild = {"%": "*", "_": "?"}
-            glob = "".join(wild.get(character) or _any_case(character) for character in pattern)
-            return _match_glob(_operand(column), glob)
+        case tree.Compare(tree.TAG, "!=", constant):
+            return compose("NOT ({})", write_sql(tree.Compare(tree.TAG, "=", constant)))
+        case tree.Compare() | tree.Among() | tree.Like():
+            found = _write_comparison(condition)
+            is_tag = condition.column == tree.TAG
+            return compose("images.id IN (SELECT id FROM tags WHERE {})", found) if is_tag else found
+        case tree.IsNull(tree.TAG):
+            return Sql("images.id NOT IN (SELECT id FROM tags)")
         case tree.IsNull(column):
             return compose("{} IS NULL", _operand(column).sql)
         case tree.HasWord(word, folders):
@@ -67,11 +70,23 @@ def write_sql(condition: tree.Condition) -> Sql:
             return join(list(map(write_sql, parts)), word="OR")
 
 
+def _write_comparison(leaf: tree.Compare | tree.Among | tree.Like) -> Sql:
+    match leaf:
+        case tree.Compare(column, sign, constant):
+            return _compare(_operand(column), sign, constant)
+        case tree.Among(column, constants):
+            return _match_any(_operand(column), constants)
+        case tree.Like(column, pattern):
+            wild = {"%": "*", "_": "?"}
+            glob = "".join(wild.get(character) or _any_case(character) for character in pattern)
+            return _match_glob(_operand(column), glob)
+
+
 def _operand(column: tree.Column) -> _Operand:
     if not column.is_own:
         return _Operand(reach(column.names))
     name = column.names[0]
-    return _Operand(Sql(_LOCATION if name == "source" else f"images.{name}"), column.holds)
+    return _Operand(Sql({"source": _LOCATION, "tag": "tags.tag"}.get(name, f"images.{name}")), column.holds)
 
 
 def compose(template: str, *parts: Sql) -> Sql:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from index.errors import GalleryError, InputError
+from index.errors import InputError
 from index.text import printable_path
 
 HEADER = ("path", "label")
@@ -175,37 +175,6 @@ def data_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
 
-def read_held_labels(path: Path, *, wait_s: float) -> tuple[Mapping[LabelKey, LabelDecision], sqlite3.Connection, int]:
-    """The decisions about labels that hold, without those that were taken back; the connection; its `data_version`.
-
-    The connection stays open to tell later commits by, and then never waits for a lock. To read the file's header
-    instead is no choice: closing the file would take away the locks that this process has on it.
-
-    Args:
-        wait_s: seconds to wait while somebody else writes.
-    """
-    connection = None
-    try:
-        uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
-        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
-        version = data_version(connection)  # before the rest: a commit in between is seen as a later one
-        held = read_labels(connection) if check_version(connection) else []
-        if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in held):
-            raise TypeError("a changed label has no new one")
-        connection.execute("PRAGMA busy_timeout = 0")
-    except (sqlite3.Error, TypeError, ValueError) as error:
-        if connection is not None:
-            connection.close()
-        problem = f"the label decisions cannot be read: {error}"
-        advice = "put a sound copy of the file back, or move it away to go on without the decisions in it"
-        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
-            advice = "another program is writing it; try again when that is done, and leave the file where it is"
-        elif getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
-            advice = FOREIGN_TABLES
-        raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
-    return {one.key: one for one in held if one.decision != OPEN}, connection, version
-
-
 def check_label_decision(given: LabelDecision) -> LabelDecision:
     """The decision as it is stored: a change to the label that the image has already keeps it."""
     check_word(given.decision, (*DECISIONS, OPEN))
@@ -222,15 +191,22 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
 
 def check_label(text: str) -> str:
     """A label that a person typed, without white space around it."""
-    label = text.strip()
-    if not label:
+    if not text.strip():
         raise InputError("the new label is empty; write one, or drop the image")
-    if len(label) > MAX_LABEL_CHARACTERS:
-        raise InputError(f"a label has at most {MAX_LABEL_CHARACTERS} characters, this one has {len(label)}")
-    unseen = next((c for c in label if unicodedata.category(c) in _UNSEEN), None)
+    return check_name(text, what="label")
+
+
+def check_name(text: str, *, what: str) -> str:
+    """The name of a label, a tag or a split, without white space around it."""
+    name = text.strip()
+    if not name:
+        raise InputError(f"the {what} is empty; write a name")
+    if len(name) > MAX_LABEL_CHARACTERS:
+        raise InputError(f"a {what} has at most {MAX_LABEL_CHARACTERS} characters, this one has {len(name)}")
+    unseen = next((c for c in name if unicodedata.category(c) in _UNSEEN), None)
     if unseen is not None:
-        raise InputError(f"the label {printable_path(label)} has the character {unseen!a}, which no label can have")
-    return label
+        raise InputError(f"the {what} {printable_path(name)} has the character {unseen!a}, which no {what} can have")
+    return name
 
 
 def check_word(seen: str, words: Sequence[str]) -> None:

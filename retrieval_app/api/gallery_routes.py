@@ -14,6 +14,7 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from index.catalog.reader import list_columns
+from index.catalog.rows import SPLIT
 from index.filters.condition import Column
 from index.filters.parser import write_column
 from index.gallery.gallery import Gallery
@@ -163,7 +164,7 @@ def describe_gallery(
 
 def _read_facts(gallery: Gallery) -> dict[str, Any]:
     contract, manifest = gallery.embedder.contract, gallery.manifest
-    labels = _count_labels(gallery)
+    labels, columns = _count_labels(gallery), _read_given(gallery.as_given)[1]
     largest = heapq.nsmallest(MAX_LABELS, labels.items(), key=lambda one: (-one[1], one[0]))
     return {
         "version": gallery.version,
@@ -178,7 +179,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
             "sha256": manifest.model_sha256,
         },
         "labels": {"names": [name for name, _ in largest], "count": len(labels), "labelled": labels.total()},
-        "metadata_columns": _read_given(gallery.as_given)[1],
+        "metadata_columns": columns if SPLIT in columns or not gallery.decided.marked.splits else [SPLIT, *columns],
         "index": {**manifest.index, "explanation": KINDS[manifest.index["type"]].explanation},
     }
 

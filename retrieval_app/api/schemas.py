@@ -53,7 +53,7 @@ _INCLUDED = "fields of each image besides its id, with commas between"
 _SOME = Field(description=_INCLUDED, examples=["label,path"])
 IncludeText = Annotated[str, StringConstraints(pattern=_name_some(_INCLUDES)), _SOME]
 ImageIncludeText = Annotated[str, StringConstraints(pattern=_name_some(ROW_FIELDS)), _SOME]
-_WHERE = "a condition on label, path, source and metadata: shop = 'a.example' AND price < 20"
+_WHERE = "a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20"
 _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
     "scores do not fall any more"

@@ -83,7 +83,8 @@ def _describe_backup(report: BackupReport) -> str:
     removed = f" ({report.removed:,} of them taken out again)" if report.removed else ""
     return (
         f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
-        f"{report.duplicate_decisions:,} on duplicates, {report.images:,} images sent{removed}, "
+        f"{report.duplicate_decisions:,} on duplicates, {report.marks:,} tags and splits, "
+        f"{report.searches:,} saved searches, {report.images:,} images sent{removed}, "
         f"{report.taken_out:,} other images taken out, {report.log_lines:,} log lines, {show_bytes(report.bytes)}"
     )
 
@@ -116,6 +117,8 @@ def _describe_restore(report: RestoreReport) -> str:
             about = "a group of duplicates"
             if lost["kind"] == "label":
                 about = f"the label of {printable_path(str(lost['path']))}"
+            if lost["kind"] == "mark":
+                lost, about = {"decision": lost["field"]}, f"the image with the SHA-256 {lost['sha256']}"
             lines.append(f"  {lost['decision']}: {about}")
         if len(report.not_attached) > _SHOWN:
             lines.append("  and more; --json lists them all")

@@ -1,4 +1,4 @@
-"""Facets: counts of members by label, folder, source and metadata, with the filter of each value."""
+"""Facets: counts of members by label, tag, folder, source and metadata, with the filter of each value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,21 @@ from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from index.catalog.reader import Kind, count_values, list_plain_columns
-from index.filters.condition import LABEL, PATH, SOURCE, And, Column, Compare, Condition, Constant, IsNull, Like, Not
+from index.catalog.rows import SPLIT
+from index.filters.condition import (
+    LABEL,
+    PATH,
+    SOURCE,
+    TAG,
+    And,
+    Column,
+    Compare,
+    Condition,
+    Constant,
+    IsNull,
+    Like,
+    Not,
+)
 from index.filters.parser import write_column, write_condition
 from index.gallery.gallery import Gallery
 from index.text import valid_text
@@ -44,7 +58,7 @@ class FacetEntry(Answer):
 
 
 class Facets(Answer):
-    """The facets of `total` members: label, folder, source, and metadata as a filter names it.
+    """The facets of `total` members: label, tag, folder, source, and metadata as a filter names it.
 
     The most frequent values come first; a folder holds those within it too.
     """
@@ -66,16 +80,19 @@ def count_facets(
         only: name of the only facet; None for all.
         part: text that values contain, in any case.
     """
-    given = gallery.as_given  # decisions change no metadata
+    given = gallery.as_given  # decisions change no metadata but the split
     if given not in _columns_of:
         with given.catalog(limited=True) as catalog:
             names = list_plain_columns(catalog, most_values=MOST_VALUES, limit=_MOST_COLUMNS)
         _columns_of[given] = [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
+    splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in _columns_of[given] else []
     with gallery.catalog(limited=True) as catalog:
-        counts = count_values(catalog, where, columns=_columns_of[given])
+        counts = count_values(catalog, where, columns=[*splits, *_columns_of[given]])
     found: list[tuple[str, Mapping[Any, int], Callable[[Any], Condition]]] = []
     if set(counts.labels) - {None}:
         found.append(("label", counts.labels, partial(_equals, LABEL)))
+    if counts.tags:
+        found.append(("tag", counts.tags, partial(_equals, TAG)))
     found.append(("folder", _count_folders(counts.folders, absolute=folders), _below))
     if folders and len(gallery.sources) > 1:
         places = {str(gallery.sources[number].location): count for number, count in counts.sources.items()}

@@ -1,6 +1,6 @@
-"""Backup file: the annotations of a gallery, decisions, uploads, removals and log, as one ZIP.
+"""Backup file: the annotations of a gallery, decisions, marks, uploads, removals and log, as one ZIP.
 
-decisions.json    all steps of decisions
+decisions.json    all steps of decisions, marks and saved searches
 log.jsonl         the activity log
 files/SHA256      uploaded images
 manifest.json     the gallery, the place of each uploaded image, and the removed images
@@ -33,6 +33,7 @@ from index.durable import hash_file, replacing
 from index.errors import GalleryError, InputError
 from index.gallery.selection import Selection
 from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.marks import Mark
 from index.marks import read_mark
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder_walk import walk_folder
@@ -45,8 +46,8 @@ from index.writing.build import add_to_gallery, remove_from_gallery
 from retrieval_app.review.activity_log import Line, bring_lines, check_line, read_log
 from retrieval_app.review.added_images import keep_file, name_sources, read_added_rows, read_current_catalog
 from retrieval_app.review.database import ReviewError
-from retrieval_app.review.review_store import Decision, ReviewStore, Step, check_step
-from retrieval_app.review.subjects import USABLE, list_usable, rank_path
+from retrieval_app.review.review_store import Decision, ReviewStore, SavedSearch, Step, check_step
+from retrieval_app.review.subjects import USABLE, DuplicateDecision, list_usable, rank_path
 
 _DECISIONS, _LOG, _MANIFEST = "decisions.json", "log.jsonl", "manifest.json"
 _FORMAT = "retrieval-backup"
@@ -128,7 +129,7 @@ class BackupReport:
 
     Attributes:
         steps: that were not undone.
-        label_decisions, duplicate_decisions: that hold.
+        label_decisions, duplicate_decisions, marks, searches: that hold.
         images: uploads, removed ones included.
         removed: removed uploads.
         taken_out: removed images of other sources.
@@ -141,6 +142,8 @@ class BackupReport:
     steps: int
     label_decisions: int
     duplicate_decisions: int
+    marks: int
+    searches: int
     images: int
     removed: int
     taken_out: int
@@ -205,6 +208,8 @@ def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Prog
         steps=len(steps),
         label_decisions=decided["labels"],
         duplicate_decisions=decided["duplicates"],
+        marks=decided["marks"],
+        searches=decided["searches"],
         images=len(sent),
         removed=sum(image.removed for image in sent),
         taken_out=len(removals) - sum(row.reason == REMOVED for row in added.values()),
@@ -496,7 +501,12 @@ def _list_lost(gallery: Path, steps: Sequence[Step]) -> list[dict[str, object]]:
             if decision.key not in keys:
                 names = ("sha256", "label", "decision", "new_label", "path")
                 lost.append({"kind": "label", **{name: getattr(decision, name) for name in names}})
+        elif isinstance(decision, Mark):
+            if decision.value is not None and decision.sha256 not in contents:
+                fields = ("sha256", "field", "value")
+                lost.append({"kind": "mark", **{name: getattr(decision, name) for name in fields}})
         elif not Counter(_list_contents(decision)) <= contents:
+            assert isinstance(decision, DuplicateDecision)  # a search is of no image
             images = [{"sha256": image.sha256, "path": image.path} for image in decision.images]
             lost.append({"kind": "duplicates", "decision": decision.decision, "images": images})
     return lost
@@ -504,6 +514,10 @@ def _list_lost(gallery: Path, steps: Sequence[Step]) -> list[dict[str, object]]:
 
 def _list_contents(decision: Decision) -> list[str]:
     """The SHA-256 of each image that a decision is about."""
-    if isinstance(decision, LabelDecision):
-        return [decision.sha256]
-    return [image.sha256 for image in decision.images]
+    match decision:
+        case LabelDecision() | Mark():
+            return [decision.sha256]
+        case DuplicateDecision():
+            return [image.sha256 for image in decision.images]
+        case SavedSearch():
+            return []

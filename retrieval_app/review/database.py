@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
-from index.labels.decisions import FOREIGN_TABLES, VERSION, check_version, data_version
+from index.labels.decisions import FOREIGN_TABLES, VERSION, check_version
 from index.text import printable_path
 
 _WAIT_SECONDS = 10.0
@@ -42,10 +42,9 @@ class Database:
 
     def __init__(self, path: Path, schema: str, *, mode: int = 0o666) -> None:
         self.path, self._schema, self._mode = path, schema, mode
-        self._opened: tuple[int, int] | None = None
+        self.opened: tuple[int, int] | None = None  # device and inode of the file that is open
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._writes = 0
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -74,12 +73,6 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            self._writes += 1
-
-    def state(self) -> tuple[int, int]:
-        """A value that differs after every change by any process."""
-        with self.reading() as connection:
-            return self._writes, -1 if connection is None else data_version(connection)
 
     def close(self) -> None:
         """Close the file until it is used again."""
@@ -99,21 +92,20 @@ class Database:
             self._connection = self._open("rwc")
         assert self._connection is not None
         self._connection.execute("BEGIN IMMEDIATE")
-        if self._opened != _identify(self.path):
+        if self.opened != _identify(self.path):
             self._forget_connection()
             raise ReviewError(self.path, "the file was replaced in this moment; do it again")
         return self._connection
 
     def _notice_removal(self) -> None:
         """Close a file that was moved or replaced: writes would be lost."""
-        if self._connection is not None and self._opened != _identify(self.path):
+        if self._connection is not None and self.opened != _identify(self.path):
             self._forget_connection()
 
     def _forget_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-            self._writes += 1
 
     def _open(self, mode: str) -> sqlite3.Connection | None:
         """A connection in a mode of SQLite's; None where permissions forbid `rw`."""
@@ -126,7 +118,7 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
             check_version(connection)
-            self._opened = _identify(self.path)
+            self.opened = _identify(self.path)
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()

@@ -1,4 +1,7 @@
-"""Review store: decisions about labels and near-duplicates, kept beside the gallery and outliving its versions."""
+"""Review store: decisions about labels and near-duplicates, marks and saved searches, kept beside the gallery.
+
+They outlive its versions.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +9,79 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from index.errors import InputError
-from index.labels.decisions import HELD_DECISIONS, OPEN, LabelDecision, LabelKey, check_label_decision, read_labels
+from index.labels.decisions import (
+    HELD_DECISIONS,
+    OPEN,
+    LabelDecision,
+    LabelKey,
+    check_label_decision,
+    check_name,
+    read_labels,
+)
+from index.labels.marks import MARKS_TABLE, Mark, check_mark, read_marks
+from index.text import printable_path
 from index.versions.annotations import decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.subjects import DuplicateDecision, Subject, check_duplicate_decision
 
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
-    kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates')),
+    kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates', 'marks', 'searches')),
     decided_at TEXT NOT NULL,
     decided_by TEXT                            -- a name
 );
+CREATE INDEX steps_by_kind ON steps (kind, number);
 CREATE TABLE decisions (                       -- the one of the last step holds
     number INTEGER PRIMARY KEY,
     step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
-    subject TEXT NOT NULL,                     -- SHA-256 and given label, or the name of a group
+    subject TEXT NOT NULL,                     -- SHA-256 and given label, or the name of a group or search
     details TEXT NOT NULL,                     -- JSON
     UNIQUE (subject, step)
 );
 CREATE INDEX decisions_by_step ON decisions (step);
+{MARKS_TABLE};
 """
 _STEPS = """
 SELECT steps.number, kind, decided_at, decided_by, details FROM steps JOIN decisions ON step = steps.number
-WHERE steps.number >= ? AND kind IN (?, ?) ORDER BY steps.number, decisions.number
+WHERE steps.number >= ? AND kind IN ({}) ORDER BY steps.number, decisions.number
 """
-MAX_STEP_DECISIONS = 10_000
-About: TypeAlias = Literal["labels", "duplicates"]
+_MARK_STEPS = """
+SELECT steps.number, decided_at, decided_by, sha256, field, value FROM steps JOIN marks ON step = steps.number
+WHERE steps.number >= ? ORDER BY steps.number, field, sha256
+"""
+MAX_STEP_DECISIONS = 100_000
+MAX_SEARCH_CHARACTERS = 10_000
+About: TypeAlias = Literal["labels", "duplicates", "marks", "searches"]
 """The subject of a step's decisions."""
-Decision: TypeAlias = LabelDecision | DuplicateDecision
+ABOUT: tuple[About, ...] = get_args(About)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSearch:
+    """A search that has a name: the query of its address on the page, without `?`; None removes it.
+
+    `decided_at` is UTC, ISO 8601; set by the store.
+    """
+
+    name: str
+    query: str | None
+    decided_at: str = ""
+
+
+Decision: TypeAlias = LabelDecision | DuplicateDecision | Mark | SavedSearch
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The decisions of one call, all about labels or all about duplicates; an undo takes back a whole step.
+    """The decisions of one call, all of one kind; an undo takes back a whole step.
 
     Attributes:
         decided_at: UTC, ISO 8601.
@@ -62,8 +97,9 @@ class Step:
 
     @property
     def kind(self) -> About:
-        """Whether it is about labels or duplicates."""
-        return "labels" if isinstance(self.decisions[0], LabelDecision) else "duplicates"
+        """What it is about."""
+        kinds: dict[type, About] = {LabelDecision: "labels", DuplicateDecision: "duplicates", Mark: "marks"}
+        return kinds.get(type(self.decisions[0]), "searches")
 
     @property
     def labels(self) -> list[LabelDecision]:
@@ -76,27 +112,32 @@ class Step:
         return [one for one in self.decisions if isinstance(one, DuplicateDecision)]
 
     @property
+    def marks(self) -> list[Mark]:
+        """Its marks."""
+        return [one for one in self.decisions if isinstance(one, Mark)]
+
+    @property
     def image_ids(self) -> tuple[int, ...]:
         """Ids of the images that were shown."""
         ids = {image.image_id for group in self.duplicates for image in group.images}
         return tuple(sorted(ids | {one.image_id for one in self.labels if one.image_id is not None}))
 
     def by_subject(self) -> dict[str, Decision]:
-        """Its decisions by image and label, or by group."""
+        """Its decisions by what they are about."""
         return {_name_subject(one): one for one in self.decisions}
 
 
 class ReviewStore:
     """The decisions of a gallery, for any number of threads.
 
-    The first decision makes the file. A later decision about the same image and label, or group, takes the place of the
-    one before; undoing it brings that one back. A decision is on the disk when its call returns.
+    The first decision makes the file. A later decision about the same image and label, group, mark or search takes the
+    place of the one before; undoing it brings that one back. A decision is on the disk when its call returns.
     """
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path, _SCHEMA)
         self._lock = threading.Lock()
-        self._held: tuple[object, dict[LabelKey, LabelDecision], dict[str, DuplicateDecision]] | None = None
+        self._held: dict[About, tuple[object, Any]] = {}
 
     @classmethod
     def of_gallery(cls, gallery: Path) -> ReviewStore:
@@ -127,7 +168,7 @@ class ReviewStore:
         return self._keep(tuple(chosen.values()), by=by, seen=seen)
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
-        """Take back and return the last step about labels or duplicates; None where there is none.
+        """Take back and return the last step of a kind; None where there is none.
 
         With a `number` only that step: None where it was taken back before, DecidedSinceError where another followed.
         """
@@ -144,13 +185,14 @@ class ReviewStore:
         return undone
 
     def can_undo(self, about: About = "labels") -> bool:
-        """Whether there is a step about labels or duplicates to take back."""
+        """Whether there is a step of a kind to take back."""
         with self._database.reading() as connection:
             return connection is not None and _last_step(connection, about) is not None
 
     def label_decisions(self) -> Mapping[LabelKey, LabelDecision]:
         """The decisions about labels that hold, in the order they were made; not to be changed."""
-        return self._read_held()[0]
+        held: dict[LabelKey, LabelDecision] = self._read_held("labels", lambda opened: _by_key(read_labels(opened)))
+        return held
 
     def decide_duplicates(self, decisions: Sequence[DuplicateDecision], *, by: str | None = None) -> Step:
         """Keep decisions about groups of duplicates as one step."""
@@ -161,7 +203,31 @@ class ReviewStore:
 
     def duplicate_decisions(self) -> Mapping[str, DuplicateDecision]:
         """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed."""
-        return self._read_held()[1]
+
+        def read(opened: sqlite3.Connection) -> dict[str, DuplicateDecision]:
+            return {one.group: one for one in _read_duplicates(opened) if one.decision != OPEN}
+
+        held: dict[str, DuplicateDecision] = self._read_held("duplicates", read)
+        return held
+
+    def mark(self, marks: Sequence[Mark], *, by: str | None = None) -> Step:
+        """Keep marks as one step; of several about one image and field the last holds."""
+        chosen = {(mark.sha256, mark.field): mark for mark in map(check_mark, marks)}
+        return self._keep(tuple(chosen.values()), by=by)
+
+    def save_searches(self, searches: Sequence[SavedSearch], *, by: str | None = None) -> Step:
+        """Keep, replace or remove saved searches as one step."""
+        chosen = {search.name: search for search in map(_check_search, searches)}
+        return self._keep(tuple(chosen.values()), by=by)
+
+    def saved_searches(self) -> Mapping[str, SavedSearch]:
+        """The saved searches by name, in the order they were made; not to be changed."""
+
+        def read(opened: sqlite3.Connection) -> dict[str, SavedSearch]:
+            return {search.name: search for search in _read_searches(opened) if search.query is not None}
+
+        held: dict[str, SavedSearch] = self._read_held("searches", read)
+        return held
 
     def steps(self) -> list[Step]:
         """All steps of one moment; other processes may go on deciding."""
@@ -182,7 +248,10 @@ class ReviewStore:
                 for step in steps:
                     _insert_step(connection, step)
                 return {"restored": len(last), "present": 0, "older": 0}
-            holding: list[Decision] = [*read_labels(connection), *_read_duplicates(connection)]
+            holding: list[Decision] = [
+                *read_labels(connection), *_read_duplicates(connection), *read_marks(connection, also_removed=True),
+                *_read_searches(connection),
+            ]  # fmt: skip
             held = {_name_subject(decision): decision for decision in holding}
             later, present = set[str](), 0
             for subject, (step, decision) in last.items():
@@ -212,16 +281,15 @@ class ReviewStore:
                 raise DecidedSinceError
             return replace(step, number=_insert_step(connection, step))
 
-    def _read_held(self) -> tuple[dict[LabelKey, LabelDecision], dict[str, DuplicateDecision]]:
-        """The decisions that hold; read again only after a change."""
+    def _read_held(self, about: About, read: Callable[[sqlite3.Connection], Any]) -> Any:
+        """The decisions of a kind that hold; read again only after a step of that kind."""
         with self._lock:
-            state = self._database.state()
-            if self._held is None or self._held[0] != state:
-                with self._database.reading() as connection:
-                    labels = [] if connection is None else read_labels(connection)
-                    groups = [] if connection is None else _read_duplicates(connection)
-                self._held = state, _by_key(labels), {d.group: d for d in groups if d.decision != OPEN}
-            return self._held[1:]
+            with self._database.reading() as connection:
+                last = None if connection is None else (self._database.opened, _last_step(connection, about))
+                known = self._held.get(about)
+                if known is None or known[0] != last:
+                    self._held[about] = known = last, {} if connection is None else read(connection)
+            return known[1]
 
 
 def _by_key(labels: list[LabelDecision]) -> dict[LabelKey, LabelDecision]:
@@ -230,12 +298,15 @@ def _by_key(labels: list[LabelDecision]) -> dict[LabelKey, LabelDecision]:
 
 def _read_steps(connection: sqlite3.Connection, *, since: int = 0, about: About | None = None) -> list[Step]:
     steps: dict[int, tuple[str, list[Decision], str | None]] = {}
-    kinds = ("labels", "duplicates") if about is None else (about, about)
-    for number, kind, decided_at, decided_by, details in connection.execute(_STEPS, (since, *kinds)):
-        values = json.loads(details)
+    kinds = ABOUT if about is None else (about,)
+    rows = connection.execute(_STEPS.format(", ".join("?" for _ in kinds)), (since, *kinds))
+    for number, kind, decided_at, decided_by, details in rows:
         _, decisions, _ = steps.setdefault(number, (decided_at, [], decided_by))
-        decisions.append(LabelDecision(**values) if kind == "labels" else _make_group(values))
-    return [Step(at, tuple(decisions), by, number) for number, (at, decisions, by) in steps.items()]
+        decisions.append(_MAKE[kind](json.loads(details)))
+    if "marks" in kinds:
+        for number, decided_at, decided_by, *mark in connection.execute(_MARK_STEPS, (since,)):
+            steps.setdefault(number, (decided_at, [], decided_by))[1].append(Mark(*mark))
+    return [Step(at, tuple(decisions), by, number) for number, (at, decisions, by) in sorted(steps.items())]
 
 
 def check_step(step: Step) -> Step:
@@ -244,7 +315,7 @@ def check_step(step: Step) -> Step:
     if decided_at.tzinfo is None:
         raise ValueError("a time without its zone")
     if len({type(one) for one in step.decisions}) != 1:
-        raise ValueError("a step decides about labels, or about duplicates")
+        raise ValueError("a step decides about one kind of subjects")
     kept = [image_id for group in step.duplicates for image_id in group.keep]
     if not all(0 <= image_id < 1 << 63 for image_id in (*step.image_ids, *kept)):
         raise ValueError("an id that no image has")
@@ -255,6 +326,8 @@ def check_step(step: Step) -> Step:
     checked: tuple[Decision, ...] = (
         *map(check_label_decision, step.labels),
         *map(check_duplicate_decision, step.duplicates),
+        *map(check_mark, step.marks),
+        *(_check_search(one) for one in step.decisions if isinstance(one, SavedSearch)),
     )
     step = replace(step, decided_at=decided_at.astimezone(UTC).isoformat(timespec="seconds"), decisions=checked)
     if len(step.by_subject()) < len(checked):
@@ -271,7 +344,9 @@ def _insert_step(connection: sqlite3.Connection, step: Step) -> int:
     number = made.lastrowid
     assert number is not None
     rows = []
-    for decision in step.decisions:
+    marks = sorted((mark.field, mark.sha256, number, mark.value) for mark in step.marks)  # as the table is sorted
+    connection.executemany("INSERT INTO marks (field, sha256, step, value) VALUES (?, ?, ?, ?)", marks)
+    for decision in () if marks else step.decisions:
         details = asdict(decision)
         del details["decided_at"]  # that of the step
         rows.append((number, _name_subject(decision), json.dumps(details)))
@@ -285,20 +360,56 @@ def _read_duplicates(connection: sqlite3.Connection) -> list[DuplicateDecision]:
     return [_make_group(json.loads(details), decided_at=when) for details, when in rows]
 
 
+def _read_searches(connection: sqlite3.Connection) -> list[SavedSearch]:
+    """As `read_labels`, of saved searches."""
+    rows = connection.execute(HELD_DECISIONS, ("searches",))
+    return [SavedSearch(**json.loads(details), decided_at=when) for details, when in rows]
+
+
+def _check_search(given: SavedSearch) -> SavedSearch:
+    """The search as it is stored; an InputError where its name or address is none."""
+    if given.query is not None and not (len(given.query) <= MAX_SEARCH_CHARACTERS and given.query.isprintable()):
+        raise InputError(
+            f"the address of a search has at most {MAX_SEARCH_CHARACTERS:,} printable characters; "
+            f"that of {printable_path(given.name)} has others, or more"
+        )
+    return replace(given, name=check_name(given.name, what="name of a search"))
+
+
 def _make_group(values: dict[str, Any], *, decided_at: str = "") -> DuplicateDecision:
     images = tuple(Subject(**image) for image in values["images"])
     return DuplicateDecision(images, values["decision"], tuple(values["keep"]), decided_at)
 
 
+_MAKE: dict[About, Callable[[dict[str, Any]], Decision]] = {
+    "labels": lambda values: LabelDecision(**values),
+    "duplicates": _make_group,
+    "searches": lambda values: SavedSearch(**values),
+}
+
+
 def _name_subject(decision: Decision) -> str:
-    """The name of an image and its label, or of a group."""
-    if isinstance(decision, DuplicateDecision):
-        return decision.group
+    """The name of an image and its label, of a group, of an image and its mark, or of a search."""
+    match decision:
+        case DuplicateDecision():
+            return decision.group
+        case Mark():
+            return f"{decision.field}/{decision.sha256}"
+        case SavedSearch():
+            return f"search/{decision.name}"
     return f"{decision.sha256}/{decision.label or ''}"
 
 
-def _meaning(decision: Decision) -> tuple[str, str | None]:
-    return decision.decision, decision.new_label if isinstance(decision, LabelDecision) else None
+def _meaning(decision: Decision) -> tuple[str | None, str | None]:
+    match decision:
+        case LabelDecision():
+            return decision.decision, decision.new_label
+        case DuplicateDecision():
+            return decision.decision, None
+        case Mark():
+            return decision.value, None
+        case SavedSearch():
+            return decision.query, None
 
 
 def _is_later(when: str, than: str) -> bool:

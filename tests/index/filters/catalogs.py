@@ -30,4 +30,7 @@ def fill_catalog(connection: sqlite3.Connection, rows: Sequence[Row]) -> Catalog
             for row in rows
         ],
     )  # fmt: skip
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS tags (id, tag TEXT)")
+    connection.execute("DELETE FROM tags")
+    connection.executemany("INSERT INTO tags VALUES (?, ?)", [(row["id"], tag) for row in rows for tag in row["tags"]])
     return Catalog(connection)

@@ -34,11 +34,12 @@ Flat: TypeAlias = Mapping[str, object]
 
 
 def make_rows(flat: Sequence[Flat]) -> list[Row]:
-    """Rows with the ids 1, 2, …; `own path`, `own label` and `own source` apart, the items are metadata."""
+    """Rows with the ids 1, 2, …; all but `own path`, `own label`, `own tags` and `own source` is metadata."""
     return [
         {
             "id": number,
             "label": row.get("own label"),
+            "tags": row.get("own tags", ()),
             "path": row.get("own path", f"{number}.jpg"),
             "source": row.get("own source", "/a"),
             "metadata": {name: value for name, value in row.items() if not name.startswith("own ")},
@@ -108,6 +109,23 @@ PLACE_CASES = [
     (f"label = '{ODD}'", [0]),
     ("source = '/b'", [1]),
     ("source LIKE '%A'", [0]),
+]
+TAGGED: list[Flat] = [
+    {"own tags": ("keep", "summer"), "tag": "blurred", "split": "train"},
+    {"own tags": ("blurred",)},
+    {"own tags": ("10",), "own label": "keep"},
+    {},
+]
+TAG_CASES = [
+    ("tag = 'keep'", [0]),
+    ("tag != 'keep'", [1, 2, 3]),
+    ("NOT tag = 'keep' AND tag IS NOT NULL", [1, 2]),
+    ("tag = 'keep' AND tag = 'summer'", [0]),
+    ("tag IN ('summer', 'blurred')", [0, 1]),
+    ("tag NOT IN ('summer', 'blurred')", [2, 3]),
+    ("tag LIKE 'S%' OR tag = 10", [0, 2]),
+    ("tag IS NULL", [3]),
+    ("metadata.tag = 'blurred'", [0]),
 ]
 MISSING: list[Flat] = [{"x": 1}, {"x": None, "y": 1}, {"y": 1}, {}]
 MISSING_CASES = [
@@ -196,6 +214,7 @@ CASES: list[tuple[Condition, list[Row], list[int]]] = [
     *((parse_filter(text), make_rows(SHOPS), kept) for text, kept in SHOP_CASES),
     *((parse_filter(text), make_rows(NAMES), kept) for text, kept in NAME_CASES),
     *((parse_filter(text), make_rows(PLACES), kept) for text, kept in PLACE_CASES),
+    *((parse_filter(text), make_rows(TAGGED), kept) for text, kept in TAG_CASES),
     *((parse_filter(text), make_rows(MISSING), kept) for text, kept in MISSING_CASES),
     *((parse_filter(text), make_rows([{"x": value} for value in values]), keep_of_values(values, kept))
       for values, text, kept in VALUE_CASES),
@@ -225,6 +244,7 @@ METADATA = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6) | st.fixed
 own_values = st.fixed_dictionaries({
     "own path": st.sampled_from(FILES),
     "own label": st.none() | st.sampled_from(WORDS + NUMBERS),
+    "own tags": st.lists(st.sampled_from([word for word in WORDS + NUMBERS if word.strip()]), max_size=2, unique=True),
     "own source": st.sampled_from(FILES),
 })  # fmt: skip
 some_rows = st.lists(
@@ -236,7 +256,7 @@ some_rows = st.lists(
 metadata_columns = st.sampled_from(
     [Column((key,)) for key in KEYS] + [Column(("nest", key)) for key in KEYS] + [Column(("nest", "ä.b", "deep"))]
 )
-any_columns = metadata_columns | st.sampled_from([OWN_COLUMNS["id"], OWN_COLUMNS["label"]])
+any_columns = metadata_columns | st.sampled_from([OWN_COLUMNS["id"], OWN_COLUMNS["label"], OWN_COLUMNS["tag"]])
 place_columns = st.sampled_from([OWN_COLUMNS["path"], OWN_COLUMNS["source"]])
 texts = st.builds(Constant, st.just("text"), st.sampled_from(WORDS + NUMBERS + FILES + (" 7 ",)))
 numbers = st.builds(Constant, st.just("number"), st.sampled_from(NUMBERS))

@@ -8,9 +8,12 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+from index.filters import condition as tree
 from index.filters.condition import (
+    LABEL,
     OWN_COLUMNS,
     Among,
     And,
@@ -28,7 +31,7 @@ from index.filters.to_sql import NUMBER
 from index.text import valid_text
 
 Row: TypeAlias = Mapping[str, Any]
-"""An item's `id`, `label`, `path`, `source` (its location) and `metadata` (JSON values); what lacks is null."""
+"""An item's `id`, `label`, `tags`, `path`, `source` (its location) and `metadata` (JSON values); what lacks is null."""
 Value: TypeAlias = str | bytes | int | float | None
 
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
@@ -43,6 +46,13 @@ def fulfils(condition: Condition, row: Row) -> bool | None:
     Texts and paths are taken for valid Unicode, but for undecodable bytes in paths.
     """
     match condition:
+        case IsNull(tree.TAG):
+            return not row["tags"]
+        case Compare(tree.TAG, "!=", constant):
+            return not fulfils(Compare(tree.TAG, "=", constant), row)
+        case Compare(tree.TAG) | Among(tree.TAG) | Like(tree.TAG):
+            of_label = replace(condition, column=LABEL)
+            return any(fulfils(of_label, {**row, "label": tag}) for tag in row["tags"])
         case Not(part):
             return _negate(fulfils(part, row))
         case And(parts):

@@ -15,6 +15,7 @@ from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import LabelDecision
+from index.labels.marks import PRESENT, Mark
 from index.progress import no_progress
 from index.public import evaluate
 from index.versions.annotations import decisions_file
@@ -98,6 +99,43 @@ def test_a_dropped_image_leaves_results_and_comes_back(built: Path, store: Revie
     assert verify_gallery(built, sample=0).problems == []
     decide(store, gallery, nearest[0], "open")
     assert gallery.read_decisions().search(whole.vector(1), k=1)[0].id == nearest[0]
+
+
+def test_tags_and_splits_count_in_filters_and_rows_and_leave_labels_alone(built: Path, store: ReviewStore) -> None:
+    before = Gallery.open(built)
+    rows = before.rows([1, 2, 3])
+    decide(store, before, 3, "drop")
+    sha256s = [row.sha256 or "" for row in rows]
+    store.mark([Mark(one, "tag:keep", PRESENT) for one in sha256s] + [Mark(sha256s[0], "tag:a", PRESENT)])
+    store.mark([Mark(sha256s[1], "split", "test")])
+    gallery = before.read_decisions()
+
+    assert [row.tags for row in gallery.rows([1, 2, 4])] == [("a", "keep"), ("keep",), ()]
+    assert gallery.image(2).metadata == {**rows[1].metadata, "split": "test"}
+    for text, ids in [
+        ("tag = 'keep'", [1, 2]),  # the third is dropped
+        ("tag = 'keep' AND split = 'test'", [2]),
+        ("tag IS NOT NULL AND split IS NULL", [1]),
+        ("tag != 'keep' AND id < 6", [4, 5]),
+        ("split LIKE 't%' OR label = 'x' OR id = 7".replace("x", before.image(1).label or ""), [1, 2, 4, 5, 7]),
+    ]:
+        assert gallery.matching_ids(parse_filter(text)).tolist() == ids, text
+    with gallery.catalog() as catalog:
+        counts = count_values(catalog, parse_filter("id < 5"), columns=["split"])
+        assert [row.tags for row in catalog.rows(where=parse_filter("tag = 'a'"))] == [("a", "keep")]
+    assert (counts.tags, counts.metadata["split"]) == ({"a": 1, "keep": 2, None: 1}, {("text", "test"): 1})
+    with pytest.raises(InputError, match="no item of the gallery has the tag kepe; there are a, keep; did you mean ke"):
+        gallery.matching_ids(parse_filter("tag = 'kepe'"))
+    assert gallery.decided.digest == before.read_decisions().decided.digest
+
+    decide(store, gallery, 5, "drop")  # marks are not read again
+    assert gallery.read_decisions().decided.marked is gallery.decided.marked
+    store.undo(about="marks")
+    store.undo(about="marks")
+    undone = gallery.read_decisions()
+    assert (undone.image(1), undone.image(2)) == (rows[0], rows[1])
+    with pytest.raises(InputError, match="no item of the gallery has the tag keep; there are none"):
+        undone.matching_ids(parse_filter("tag = 'keep'"))
 
 
 def test_an_update_keeps_decisions_on_the_same_image(built: Path, store: ReviewStore, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.labels.decisions import LabelDecision
+from index.labels.marks import PRESENT, Mark
 from index.marks import GALLERY_MARK
 from index.versions.annotations import added_folder, decisions_file
 from index.versions.versions import find_version
@@ -28,7 +29,7 @@ from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.backup import BackupError, back_up, restore
 from retrieval_app.review.database import ReviewError
-from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.review_store import ReviewStore, SavedSearch
 from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, read_all_subjects
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder
@@ -91,9 +92,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Made:
     store.decide([boot.decide("keep")])
     pair = (now["red/0.jpg"], now["red/copy.jpg"])
     store.decide_duplicates([DuplicateDecision(pair, "duplicates", (pair[1].image_id,))])
+    store.mark([Mark(now["red/1.png"].sha256, "tag:best", PRESENT), Mark(now["green/0.jpg"].sha256, "split", "test")])
+    store.save_searches([SavedSearch("best ones", "where=tag%20%3D%20'best'")])
     store.close()
     report = back_up(gallery, folder / "made.zip")
-    assert (report.label_decisions, report.duplicate_decisions, report.steps) == (3, 1, 3)
+    assert (report.label_decisions, report.duplicate_decisions, report.steps) == (3, 1, 5)
+    assert (report.marks, report.searches) == (2, 1)
     assert (report.images, report.removed, report.notes) == (3, 1, [])
     return Made(gallery, photos, folder / "made.zip")
 
@@ -112,6 +116,8 @@ def check_restored(gallery: Path, made: Made) -> None:
     now = subjects_of(gallery)
     pair = [now["red/0.jpg"], now["red/copy.jpg"]]
     assert group.find_kept(pair) == (pair[1].image_id,)
+    assert Gallery.open(gallery).image(now["red/1.png"].image_id).tags == ("best",)
+    assert list(ReviewStore.of_gallery(gallery).saved_searches()) == ["best ones"]
     with served(gallery) as jobs:
         assert jobs.resume() == []
     sent, here = (
@@ -127,12 +133,12 @@ def test_a_gallery_built_from_nothing_gets_decisions_and_images_back_once(made: 
     report = restore(made.backup, fresh)
     assert report.images == {"restored": 2, "present": 0, "removed": 1, "in_the_way": 0}
     assert (report.indexed, report.not_attached) == (2, [])
-    assert report.decisions == {"restored": 4, "present": 0, "older": 0}
+    assert report.decisions == {"restored": 7, "present": 0, "older": 0}
     check_restored(fresh, made)
     before, version = state_of(fresh), find_version(fresh)
     again = restore(made.backup, fresh)
     assert again.images == {"restored": 0, "present": 2, "removed": 1, "in_the_way": 0}
-    assert again.decisions == {"restored": 0, "present": 4, "older": 0}
+    assert again.decisions == {"restored": 0, "present": 7, "older": 0}
     assert (again.indexed, state_of(fresh), find_version(fresh)) == (0, before, version)
 
 
@@ -154,7 +160,7 @@ def test_decisions_about_missing_images_are_kept(made: Made, tmp_path: Path, tin
     gallery = tmp_path / "shop"
     build_gallery(model_path=tiny_model, sources=[photos], out=gallery)
     report = restore(made.backup, gallery)
-    assert [lost["kind"] for lost in report.not_attached] == ["label", "duplicates"]
+    assert [lost["kind"] for lost in report.not_attached] == ["label", "duplicates", "mark"]
     assert report.not_attached[0]["path"] == str(made.photos / "green" / "0.jpg")
     assert len(ReviewStore.of_gallery(gallery).label_decisions()) == 3
     assert len(ReviewStore.of_gallery(gallery).duplicate_decisions()) == 1
@@ -166,7 +172,7 @@ def test_tables_of_others_are_left_out_of_a_backup(made: Made, tmp_path: Path, f
     with closing(sqlite3.connect(decisions_file(gallery))) as connection:
         connection.execute("ANALYZE")
         connection.execute("CREATE TABLE notes (text)")
-    assert back_up(gallery, tmp_path / "saved.zip").steps == 3
+    assert back_up(gallery, tmp_path / "saved.zip").steps == 5
     restore(tmp_path / "saved.zip", fresh)
     check_restored(fresh, made)
 
@@ -186,7 +192,7 @@ def test_a_damaged_gallery_can_be_backed_up(made: Made, tmp_path: Path, fresh: P
     report = back_up(gallery, tmp_path / "saved.zip")
     assert (report.label_decisions, report.images) == (3, 3)
     assert "nobody knows which images were taken out" in report.notes[0]
-    assert restore(tmp_path / "saved.zip", fresh).decisions["restored"] == 4
+    assert restore(tmp_path / "saved.zip", fresh).decisions["restored"] == 7
 
 
 @pytest.mark.slow

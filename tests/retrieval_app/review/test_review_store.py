@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from index.errors import GalleryError, InputError
-from index.labels.decisions import LabelDecision, LabelKey, read_held_labels
+from index.gallery.decided_labels import read_annotations
+from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.marks import PRESENT, Mark, tag_field
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
-from retrieval_app.review.review_store import ReviewStore, Step
+from retrieval_app.review.review_store import ReviewStore, SavedSearch, Step
 from retrieval_app.review.subjects import DuplicateDecision, Subject
 
 ROOT = Path(__file__).parents[3]
@@ -201,7 +203,7 @@ def test_a_file_of_a_pre_release_is_named_and_nobody_is_told_to_discard_it(store
             ask()
         assert "move" not in str(caught.value)
     with pytest.raises(GalleryError, match="made by a pre-release; keep the file") as refused:
-        read_held_labels(store.path, wait_s=0)
+        read_annotations(store.path, wait_s=0)
     assert "move" not in str(refused.value)
 
 
@@ -273,3 +275,57 @@ def test_a_merge_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="NOT NULL"):
         store.merge([Step(LATE, (label(C),)), Step(None, (label(B),))])  # type: ignore[arg-type]
     assert held(store) == {A: "keep"}
+
+
+def marks_of(store: ReviewStore) -> dict[tuple[str, str], str | None]:
+    if not store.path.exists():
+        return {}
+    marks = read_annotations(store.path, wait_s=0).marks
+    assert marks is not None
+    return {(mark.sha256, mark.field): mark.value for mark in marks}
+
+
+def test_marks_and_searches_are_steps_of_their_own(store: ReviewStore) -> None:
+    summer = tag_field(" summer ")
+    store.mark([Mark(A, summer, PRESENT), Mark(B, summer, PRESENT), Mark(A, "split", "train")], by="anna")
+    assert marks_of(store) == {(A, "tag:summer"): PRESENT, (B, "tag:summer"): PRESENT, (A, "split"): "train"}
+    taken = store.mark([Mark(A, summer, None), Mark(A, "split", "test")])
+    assert marks_of(store) == {(B, "tag:summer"): PRESENT, (A, "split"): "test"}
+    store.decide([LabelDecision(A, "x", "drop")])
+    assert store.save_searches([SavedSearch("dark", "where=brightness<0.2")]).kind == "searches"
+    assert store.undo(taken.number, about="marks") is not None  # others do not stand in its way
+    assert marks_of(store)[A, "split"] == "train"
+    store.save_searches([SavedSearch("dark", None)])
+    assert store.saved_searches() == {}
+    store.undo(about="searches")
+    assert store.saved_searches()["dark"].query == "where=brightness<0.2"
+    assert [step.kind for step in store.steps()] == ["marks", "labels", "searches"]
+    other = store_with(store.path.with_name("other"), *store.steps())
+    assert [replace(step, number=0) for step in other.steps()] == [replace(step, number=0) for step in store.steps()]
+    assert marks_of(other) == marks_of(store)
+
+
+def test_of_two_marks_the_later_holds_also_where_it_was_taken_away(tmp_path: Path) -> None:
+    store = store_with(tmp_path / "here.sqlite", Step(LATE, (Mark(A, "tag:x", None), Mark(B, "split", "test"))))
+    brought = [Step(EARLY, (Mark(A, "tag:x", PRESENT),)), Step(LATER, (Mark(B, "split", "train"),))]
+    assert store.merge(brought) == {"restored": 1, "present": 0, "older": 1}
+    assert marks_of(store) == {(B, "split"): "train"}
+    assert store.merge(brought) == {"restored": 0, "present": 1, "older": 1}
+
+
+@pytest.mark.parametrize(
+    ("mark", "problem"),
+    [
+        (Mark(A, "tag:" + "x" * 300, PRESENT), "a tag has at most 200 characters, this one has 300"),
+        (Mark(A, "tag:a\nb", PRESENT), "which no tag can have"),
+        (Mark(A, "tag: ", PRESENT), "the tag is empty"),
+        (Mark(A, "tag:x", "2"), "a tag is there or not"),
+        (Mark(A, "split", ""), "the split is empty"),
+        (Mark(A, "colour", "red"), "a mark is tag:NAME or split"),
+        (Mark("1", "split", "test"), "64 hexadecimal digits"),
+    ],
+)
+def test_a_mark_that_is_none_is_one_clear_error(store: ReviewStore, mark: Mark, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        store.mark([mark])
+    assert not store.path.exists()

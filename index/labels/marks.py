@@ -1,0 +1,79 @@
+"""Marks: the tags and the split that people give to images, known by the images' bytes like label decisions.
+
+A mark is a field of an image: `tag:NAME`, or `split`, which takes the place of the metadata column of that name.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, replace
+
+from index.catalog.rows import SPLIT
+from index.errors import InputError
+from index.labels.decisions import check_name, check_sha256
+
+PRESENT = "1"
+"""The value of a tag that an image has."""
+_TAG = "tag:"
+MARKS_TABLE = """
+CREATE TABLE marks (                           -- the one of the last step holds
+    field TEXT NOT NULL,                       -- tag:NAME, or split
+    sha256 TEXT NOT NULL,
+    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
+    value TEXT,                                -- NULL takes the mark away
+    PRIMARY KEY (field, sha256, step)
+) WITHOUT ROWID;
+CREATE INDEX marks_by_step ON marks (step)"""
+# Beside max(), SQLite takes the other columns from the row that has it.
+_HELD = "SELECT sha256, field, value, max(step) AS last FROM marks GROUP BY field, sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A tag or the split of an image.
+
+    Attributes:
+        sha256: of the image's bytes, hexadecimal.
+        field: `tag:NAME` or `split`.
+        value: `PRESENT` of a tag, the split's name; None takes the mark away.
+        decided_at: UTC, ISO 8601; set by the store.
+    """
+
+    sha256: str
+    field: str
+    value: str | None
+    decided_at: str = ""
+
+    @property
+    def tag(self) -> str | None:
+        """The name of the tag; None for the split."""
+        return self.field.removeprefix(_TAG) if self.field.startswith(_TAG) else None
+
+
+def tag_field(name: str) -> str:
+    """The field of a tag."""
+    return _TAG + check_name(name, what="tag")
+
+
+def check_mark(given: Mark) -> Mark:
+    """The mark as it is stored; an InputError where it is none."""
+    check_sha256(given.sha256)
+    if given.tag is not None:
+        if given.value not in (PRESENT, None):
+            raise InputError(f"a tag is there or not ({PRESENT!r} or null), got {given.value!r}")
+        return replace(given, field=tag_field(given.tag))
+    if given.field != SPLIT:
+        raise InputError(f"a mark is tag:NAME or {SPLIT}, got {given.field!r}")
+    return given if given.value is None else replace(given, value=check_name(given.value, what="split"))
+
+
+def read_marks(connection: sqlite3.Connection, *, also_removed: bool = False) -> list[Mark]:
+    """The marks that hold, with their time; or the last of each image and field, also those that took one away."""
+    query = f"SELECT sha256, field, value, decided_at FROM ({_HELD}) JOIN steps ON number = last"
+    return [Mark(*row) for row in connection.execute(query if also_removed else f"{query} WHERE value IS NOT NULL")]
+
+
+def last_marks_step(connection: sqlite3.Connection) -> int:
+    """The number of the last step of marks, which says what all marks are: only last steps are taken back."""
+    (number,) = connection.execute("SELECT max(step) FROM marks").fetchone()
+    return number or 0
