@@ -65,6 +65,29 @@ class Member:
         return other.name == self.stem or other.name.startswith(self.stem + ".")
 
 
+class UniqueNames:
+    """Names of an archive's members, numbered where one comes again."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        count = self._counts.get(name, 0) + 1
+        while count > 1 and f"{name}#{count}" in self._counts:
+            count += 1
+        self._counts[name] = count
+        if count == 1:
+            return name
+        self._counts[f"{name}#{count}"] = 1
+        return f"{name}#{count}"
+
+
+def safe_name(name: str) -> str:
+    """A non-empty relative path without `.` and `..`."""
+    parts = [part for part in name.replace("\0", "\\0").split("/") if part not in ("", ".", "..")]
+    return "/".join(parts) or "unnamed"
+
+
 def is_zip_name(file: Path) -> bool:
     return file.suffix.lower() == ".zip"
 

@@ -22,7 +22,15 @@ from typing import Any
 from index.errors import ImageError
 from index.images.image_files import check_size, open_file
 from index.limits import MAX_FILE_BYTES
-from index.sources.archive_members import LOCAL_HEADER, Member, is_zip_name, read_member, zip_problem
+from index.sources.archive_members import (
+    LOCAL_HEADER,
+    Member,
+    UniqueNames,
+    is_zip_name,
+    read_member,
+    safe_name,
+    zip_problem,
+)
 from index.sources.folder_walk import find_file
 from index.sources.items import FoundItem
 from index.sources.spool import Spooled, spool_local
@@ -51,7 +59,8 @@ def is_archive(name: str) -> bool:
 
 
 def is_compressed(name: str) -> bool:
-    return name.lower().endswith(COMPRESSED_SUFFIXES)
+    """Whether the members of an archive are read from the spool; Parquet with images is one."""
+    return name.lower().endswith((*COMPRESSED_SUFFIXES, ".parquet"))
 
 
 def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
@@ -67,7 +76,9 @@ def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
 def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[FoundItem]:
     """As `scan_archive`, of an archive that `spool` makes readable."""
     archive = found.path
-    scan = _Scan(found, folder="" if archive.startswith("/") else archive[: archive.rfind("/") + 1], names={})
+    scan = _Scan(
+        found, folder="" if archive.startswith("/") else archive[: archive.rfind("/") + 1], names=UniqueNames()
+    )
     try:
         if found.problem is not None:
             raise found.problem
@@ -89,11 +100,11 @@ def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[Found
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """The scan of one archive, in a `folder` below the root (with a final '/'); `names` counts each name."""
+    """The scan of one archive, in a `folder` below the root (with a final '/')."""
 
     archive: FoundItem
     folder: str
-    names: dict[str, int]
+    names: UniqueNames
 
     def items(self, group: list[Member], *, file: int, is_zip: bool) -> Iterator[FoundItem]:
         """The images of a group, with label and metadata of their sidecars."""
@@ -111,7 +122,7 @@ class _Scan:
 
     def item(self, member: Member, said: list[tuple[str | None, dict[str, Any]]]) -> FoundItem:
         archive = self.archive.path
-        path = f"{archive}/{self.unique(member.name)}"
+        path = f"{archive}/{self.names.unique(member.name)}"
         label = next((label for label, _ in said if label), None)
         metadata = {key: value for _, values in reversed(said) for key, value in values.items()}
         found = FoundItem(
@@ -130,17 +141,6 @@ class _Scan:
         found = self.archive
         item = FoundItem(found.path, found.size_bytes, found.mtime_ns, label=folder_label(self.folder))
         return item.with_problem(reason, detail)
-
-    def unique(self, name: str) -> str:
-        """The name, numbered where it is a repetition."""
-        count = self.names.get(name, 0) + 1
-        while count > 1 and f"{name}#{count}" in self.names:
-            count += 1
-        self.names[name] = count
-        if count == 1:
-            return name
-        self.names[f"{name}#{count}"] = 1
-        return f"{name}#{count}"
 
 
 def _groups(members: Iterator[Member]) -> Iterator[list[Member]]:
@@ -216,7 +216,7 @@ def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
                 if not info.isdir():
                     odd = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
                     # Only the sizes of regular files were checked against the archive.
-                    yield Member(_safe_name(info.name), info.offset_data, 0 if odd else info.size, odd)
+                    yield Member(safe_name(info.name), info.offset_data, 0 if odd else info.size, odd)
             if pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
     except _TAR_DAMAGE as error:
@@ -248,7 +248,7 @@ def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
 
 def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> Member:
     """A member by the archive's directory, whose offset and size are checked."""
-    name, offset, size = _safe_name(_zip_name(info)), info.header_offset, info.file_size
+    name, offset, size = safe_name(_zip_name(info)), info.header_offset, info.file_size
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
     if kind not in (0, stat.S_IFREG):
         return Member(name, problem=_SPECIAL)
@@ -277,9 +277,3 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
         return info.filename if info.flag_bits & 0x800 else info.filename.encode("cp437").decode()
     except UnicodeError:
         return info.filename
-
-
-def _safe_name(name: str) -> str:
-    """A non-empty relative path without `.` and `..`."""
-    parts = [part for part in name.replace("\0", "\\0").split("/") if part not in ("", ".", "..")]
-    return "/".join(parts) or "unnamed"

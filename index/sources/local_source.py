@@ -14,10 +14,20 @@ from typing import ClassVar, Self
 
 from index.errors import InputError
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
+from index.sources.folder_metadata import FolderMetadata, describe_item
 from index.sources.folder_walk import check_folder, find_file, walk_folder
+from index.sources.image_cells import has_image_cells, scan_cells
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
-from index.sources.table_rows import TableRow, find_table, folder_label, label_conflict, make_address, read_table_rows
+from index.sources.table_rows import (
+    USUAL,
+    find_table,
+    folder_label,
+    label_conflict,
+    make_address,
+    read_table_rows,
+    split_address,
+)
 from index.text import printable_path
 
 _WILDCARD = re.compile(r"[*?[]")
@@ -70,6 +80,8 @@ def _enter(found: FoundItem, path: str, known: Known) -> Iterator[FoundItem]:
     """The items of one file: itself, or an archive's members."""
     if found.problem is None and is_archive(found.path):
         yield from known.enter(found, lambda: scan_archive(Path(path), archive=found.path))
+    elif found.problem is None and has_image_cells(path):
+        yield from known.enter(found, lambda: scan_cells(Path(path), found))
     else:
         yield replace(found, label=label_below(found.path))
 
@@ -127,11 +139,14 @@ class FolderSource(LocalSource):
         return os.path.isdir(self.location)
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        return scan_tree(self.location, root=self.location, known=known)
+        metadata = FolderMetadata(self.location)
+        yield from _described(scan_tree(self.location, root=self.location, known=known), metadata)
+        yield from metadata.missing()
 
     def scan_below(self, location: str) -> Iterator[FoundItem]:
         """The items at or below an absolute normal path in the folder."""
-        return scan_path(location, root=self.location, known=NOTHING_KNOWN)
+        found = scan_path(location, root=self.location, known=NOTHING_KNOWN)
+        return _described(found, FolderMetadata(self.location))
 
 
 class FileSource(LocalSource):
@@ -156,6 +171,39 @@ class ArchiveSource(LocalSource):
         if not os.path.lexists(self.location):
             raise InputError(f"{printable_path(self.location)}: no such file")
         return scan_path(self.location, root=self.root, known=known)
+
+
+class CellSource(LocalSource):
+    """The images in the cells of one Parquet or Arrow file; its address may name the column of labels."""
+
+    kind: ClassVar[str] = "cells"
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        if os.path.isfile(text):
+            file, said = text, dict[str, str]()
+        else:
+            file, said = split_address(text)
+        if said.keys() - {"label"} or not has_image_cells(file):
+            return None
+        return cls(make_address(os.path.abspath(file), replace(USUAL, **said)))
+
+    def is_there(self) -> bool:
+        return os.path.exists(self._open()[0])
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        file, label = self._open()
+        found = find_file(file, relative=below(self.root, file))
+        if found.problem is not None:
+            raise InputError(f"{printable_path(file)}: cannot be read: {found.problem.detail}")
+        yield from known.enter(found, lambda: scan_cells(Path(file), found, label=label))
+
+    def _open(self) -> tuple[str, str | None]:
+        """The file, and the column of labels if it was named."""
+        if os.path.isfile(self.location):
+            return self.location, None
+        file, said = split_address(self.location)
+        return file, said.get("label")
 
 
 class ListSource(LocalSource):
@@ -207,7 +255,8 @@ class TableSource(LocalSource):
             path = absolute_below(root, row.path)
             if path not in labels:
                 labels[path] = same.setdefault(row.label, row.label)
-                yield _row_item(find_file(path, relative=below(root, path)), row)
+                found = find_file(path, relative=below(root, path))
+                yield describe_item(replace(found, label=label_below(found.path)), row)
             elif labels[path] != row.label:
                 raise label_conflict(table, row, above=labels[path])
 
@@ -296,10 +345,8 @@ class Tail:
         return reached
 
 
-def _row_item(found: FoundItem, row: TableRow) -> FoundItem:
-    label = label_below(found.path) if row.label is None else row.label or None
-    found = replace(found, label=label, metadata=row.metadata or None)
-    return found if row.problem is None else found.with_problem("oversized-row", row.problem)
+def _described(found: Iterator[FoundItem], metadata: FolderMetadata) -> Iterator[FoundItem]:
+    return (item for item in map(metadata.describe, found) if item is not None)
 
 
 def _lies_in(path: str, folders: set[str]) -> bool:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import os
 
 from index.errors import InputError
-from index.sources.local_source import ArchiveSource, FileSource, FolderSource, GlobSource, ListSource, TableSource
+from index.sources.coco import CocoSource
+from index.sources.local_source import (
+    ArchiveSource,
+    CellSource,
+    FileSource,
+    FolderSource,
+    GlobSource,
+    ListSource,
+    TableSource,
+)
 from index.sources.remote import RemoteArchiveSource, RemoteFileSource, RemoteGlobSource, RemoteSource
 from index.sources.source import ImageSource
 from index.sources.url_list import UrlListSource
@@ -13,6 +22,7 @@ from index.text import printable_path
 
 SOURCES: tuple[type[ImageSource], ...] = (
     FolderSource,
+    CellSource,
     UrlListSource,
     RemoteGlobSource,
     RemoteArchiveSource,
@@ -21,6 +31,7 @@ SOURCES: tuple[type[ImageSource], ...] = (
     GlobSource,
     ArchiveSource,
     TableSource,
+    CocoSource,
     ListSource,
     FileSource,
 )

@@ -19,6 +19,7 @@ from pathlib import Path
 from index.durable import is_temporary, replacing
 from index.errors import ImageError, InputError
 from index.images.image_files import modified_ns, open_file, reason_of
+from index.sources.image_cells import unpack_cells
 from index.sources.unpacking import DamagedError, unpack
 from index.text import printable_path
 from index.user_cache import user_cache
@@ -40,10 +41,12 @@ class Spooled:
 
 
 def spool_local(file: Path) -> Spooled:
-    """Unpack a local compressed archive to the spool."""
+    """Unpack a local compressed archive, or the images in a Parquet file, to the spool."""
     with open_file(file) as raw:
         status = os.fstat(raw.fileno())
         key = f"{os.path.realpath(file)}\n{status.st_size}\n{modified_ns(status)}"
+        if file.suffix.lower() == ".parquet":
+            return spool(key, name=f"{file.name}.tar", fetch=lambda: unpack_cells(file))
         return spool(key, name=file.name, fetch=lambda: _read_parts(raw, file))
 
 

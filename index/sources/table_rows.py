@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII
 _INT64 = range(-(2**63), 2**63)
 _TOO_LONG: Any = object()  # replaces a cell that is too long
 TABLE_SUFFIXES = (".csv", ".parquet", ".tsv", ".jsonl")
-_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|arrow|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = "photos.csv#path=image,label=category"
 
 
@@ -124,7 +124,7 @@ def read_table_rows(
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
     try:
         for where, cells in read(path, columns, check, metadata=metadata):
-            row = _make_row(where, cells, columns, shown=shown, metadata=metadata, is_json=read is _read_csv)
+            row = make_row(where, cells, columns, shown=shown, metadata=metadata, is_json=read is _read_csv)
             if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
                 problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
                 raise InputError(f"{shown}, {where}: the path {problem}")
@@ -133,8 +133,14 @@ def read_table_rows(
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
 
 
-def _make_row(
-    where: str, cells: dict[str, Any], columns: TableColumns, *, shown: str, metadata: bool, is_json: bool
+def make_row(
+    where: str,
+    cells: dict[str, Any],
+    columns: TableColumns,
+    *,
+    shown: str,
+    metadata: bool = True,
+    is_json: bool = False,
 ) -> TableRow:
     """A row of its cells by column; one with far too much text has a problem. With `is_json` metadata is kept as is."""
     path = cells.pop(columns.path, None) or ""
@@ -387,20 +393,20 @@ def _read_parquet(path: Path, columns: TableColumns, check: _Check, *, metadata:
     pyarrow = import_pyarrow("reading Parquet")
     shown = printable_path(str(path))
     try:
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=_long_columns(path)) as file:
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=long_columns(path)) as file:
             schema = file.schema_arrow
             check(schema.names, shown=shown)
             if columns.label in schema.names and pyarrow.types.is_nested(seen := schema.field(columns.label).type):
                 raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
             read = None if metadata else [name for name in (columns.path, columns.label) if name in schema.names]
-            rows = (row for batch in _batches(file, columns=read) for row in _batch_rows(batch))
+            rows = (row for batch in read_batches(file, columns=read) for row in batch_rows(batch))
             for number, row in enumerate(rows, start=1):
                 yield f"row {number}", row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{shown}: not a readable Parquet file: {error}") from error
 
 
-def _long_columns(path: Path) -> list[str]:
+def long_columns(path: Path) -> list[str]:
     """Columns whose dictionary is large: read as dictionaries, not expanded row by row."""
     import pyarrow.parquet
 
@@ -418,7 +424,7 @@ def _long_columns(path: Path) -> list[str]:
     )
 
 
-def _batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
+def read_batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
     """Batches of the table, of fewer rows where rows are long."""
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
@@ -427,7 +433,7 @@ def _batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
         yield from file.iter_batches(rows, row_groups=[number], columns=columns)
 
 
-def _batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
+def batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
     """Rows as Python values; `_TOO_LONG` replaces long values, and is a key of such a row."""
     names, columns = batch.schema.names, [_plain(column) for column in batch.columns]
     checked = [

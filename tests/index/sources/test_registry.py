@@ -59,9 +59,20 @@ def check_readable(text: Path | str) -> None:
 
 
 def test_a_source_is_what_its_path_names(tmp_path: Path) -> None:
-    names = ["a.TAR", "a.zip", "t.csv", "t.Parquet", "l.txt", "l.LST", "photo.jpg", "no_extension", "odd[1].jpg"]
+    names = [
+        "a.TAR",
+        "a.zip",
+        "t.csv",
+        "t.Parquet",
+        "l.txt",
+        "l.LST",
+        "photo.jpg",
+        "no_extension",
+        "odd[1].jpg",
+        "c.json",
+    ]
     fill(tmp_path, *names)
-    kinds = ["archive", "archive", "table", "table", "list", "list", "file", "file", "file"]
+    kinds = ["archive", "archive", "table", "table", "list", "list", "file", "file", "file", "coco"]
     for pattern, root in (("/data/a/**/x", "/data/a"), ("/*", "/"), ("/d/x[12]/y", "/d"), ("/d/e/f?", "/d/e")):
         assert find_source(pattern) == make_source("glob", pattern)
         assert find_source(pattern).root == root
@@ -74,7 +85,7 @@ def test_a_source_is_what_its_path_names(tmp_path: Path) -> None:
     fill(tmp_path, "t.csv", content=b"url,label\n")
     remote = "s3://bucket", "gs://bucket/*.png", "https://host/shard.tar.gz", "http://host/1.jpg"
     found |= {find_source(text).kind for text in (str(tmp_path / "t.csv"), *remote)}
-    assert found | {"folder", "glob"} == {kind.kind for kind in SOURCES}
+    assert found | {"folder", "glob", "cells"} == {kind.kind for kind in SOURCES}
 
 
 def test_relative_paths_and_links_of_folders_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

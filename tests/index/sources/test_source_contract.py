@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from index.errors import ImageError
@@ -66,6 +69,28 @@ def _make_table(home: Path) -> str:
     return str(home / "photos.csv")
 
 
+def _make_cells(home: Path) -> str:
+    cells = [{"bytes": data, "path": name} for name, data in {**IMAGES, BROKEN: b"no image"}.items()]
+    labels = [cell["path"].split("/")[0] for cell in cells]
+    pyarrow.parquet.write_table(pyarrow.table({"image": cells, "label": labels}), home / "photos.parquet")
+    return str(home / "photos.parquet")
+
+
+def _make_coco(home: Path) -> str:
+    names = [*IMAGES, BROKEN, "gone.png"]
+    _fill(home)
+    content = {
+        "images": [{"id": number, "file_name": name} for number, name in enumerate(names)],
+        "categories": [{"id": 7, "name": "cat"}, {"id": 9, "name": "dog"}],
+        "annotations": [
+            {"image_id": number, "category_id": 7 if name.startswith("cat") else 9, "bbox": [0, 0, 4, 4]}
+            for number, name in enumerate(names)
+        ],
+    }
+    (home / "photos.json").write_text(json.dumps(content))
+    return str(home / "photos.json")
+
+
 def _make_file(home: Path) -> str:
     return str(_fill(home) / "cat/1.png")
 
@@ -102,6 +127,8 @@ CASES: dict[str, Callable[[Path], str]] = {
     "archive": _make_archive,
     "list": _make_list,
     "table": _make_table,
+    "cells": _make_cells,
+    "coco": _make_coco,
     "file": _make_file,
 }
 """By kind: what lets a source be made in a folder, and gives the text that names it."""

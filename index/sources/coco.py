@@ -1,0 +1,172 @@
+"""Source of a COCO annotation file: its images, labelled by the category of their largest box.
+
+The images lie below the file's folder, or beside it in `images`, `data` or the folder that the file is named after, as
+`val2017` of `annotations/instances_val2017.json`; `annotations.json#images=FOLDER` names another place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+from urllib.parse import quote, unquote
+
+from index.errors import InputError
+from index.sources.folder_metadata import describe_item
+from index.sources.folder_walk import find_file
+from index.sources.items import FoundItem
+from index.sources.local_source import LocalSource, absolute_below, below
+from index.sources.source import NOTHING_KNOWN, Known, Reach
+from index.sources.table_rows import TableRow, as_json, as_text, label_conflict, valid_unicode
+from index.text import printable_path
+
+_IMAGES = "#images="
+_OWN_KEYS = {"id", "file_name", "width", "height", "license", "flickr_url", "coco_url", "date_captured"}
+_HEAVY_KEYS = {"segmentation", "keypoints", "counts", "segments_info"}  # dropped while the file is parsed
+_EXPECTED = 'expected COCO: an object with the lists "images", "annotations" and "categories"'
+
+
+class CocoSource(LocalSource):
+    """The images of a COCO file; categories of an image with several are its metadata `categories`."""
+
+    kind: ClassVar[str] = "coco"
+    reach: ClassVar[Reach] = Reach.ANYWHERE
+    suffixes: ClassVar[tuple[str, ...]] = (".json",)
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """A JSON file, or its address with the folder of images."""
+        file, mark, folder = (text, "", "") if os.path.isfile(text) else text.partition(_IMAGES)
+        found = super().find(file)
+        if found is None or not mark:
+            return found
+        images = os.path.relpath(os.path.join(os.path.abspath("."), unquote(folder)), found.root)
+        return cls(f"{found.location}{_IMAGES}{quote(images, safe=' ')}")
+
+    @property
+    def root(self) -> str:
+        return os.path.dirname(self._open()[0])
+
+    def is_there(self) -> bool:
+        return os.path.exists(self._open()[0])
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """In the order of the file's images; the first entry of a file counts."""
+        file, folder = self._open()
+        coco = _read(Path(file))
+        names, labels = _index(coco["categories"], "category", Path(file)), _Labels()
+        images = _index(coco["images"], "image", Path(file))
+        for annotation in coco["annotations"]:
+            labels.add(annotation, names)
+        root = _find_images(Path(file), coco["images"]) if folder is None else os.path.join(self.root, folder)
+        met: dict[str, str | None] = {}
+        for image_id, image in images.items():
+            row = _as_row(image, labels.of(image_id), where=f"image {image_id}")
+            path = absolute_below(root, row.path)
+            if path not in met:
+                met[path] = row.label
+                yield describe_item(find_file(path, relative=below(self.root, path)), row)
+            elif met[path] != row.label:
+                raise label_conflict(Path(file), row, above=met[path])
+
+    def _open(self) -> tuple[str, str | None]:
+        """The file, and the folder of images relative to its own, if it was named."""
+        if os.path.isfile(self.location):
+            return self.location, None
+        file, mark, folder = self.location.rpartition(_IMAGES)
+        return (file, unquote(folder)) if mark else (self.location, None)
+
+
+class _Labels:
+    """The categories of each image by its id: the largest box first."""
+
+    def __init__(self) -> None:
+        self._areas: dict[Any, dict[str, float]] = {}
+
+    def add(self, annotation: Mapping[str, Any], categories: Mapping[Any, Mapping[str, Any]]) -> None:
+        category = categories.get(_hashable(annotation.get("category_id")))
+        if category is None:
+            return
+        areas = self._areas.setdefault(_hashable(annotation.get("image_id")), {})
+        name = as_text(category.get("name")).strip()
+        areas[name] = max(areas.get(name, 0.0), _area(annotation))
+
+    def of(self, image_id: Any) -> list[str]:
+        areas = self._areas.get(image_id, {})
+        return sorted(areas, key=lambda name: -areas[name])
+
+
+def _area(annotation: Mapping[str, Any]) -> float:
+    box = annotation.get("bbox")
+    if isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box):
+        return float(box[2]) * float(box[3])
+    area = annotation.get("area")
+    return float(area) if isinstance(area, int | float) else 0.0
+
+
+def _as_row(image: Mapping[str, Any], categories: list[str], *, where: str) -> TableRow:
+    values = {valid_unicode(name): as_json(value) for name, value in image.items() if name not in _OWN_KEYS}
+    metadata = {name: value for name, value in values.items() if value is not None}
+    if len(categories) > 1:
+        metadata["categories"] = categories
+    return TableRow(where, str(image["file_name"]), next(iter(categories), ""), metadata)
+
+
+def _read(file: Path) -> dict[str, list[dict[str, Any]]]:
+    shown = printable_path(str(file))
+    try:
+        with file.open(encoding="utf-8-sig") as text:
+            content = json.load(text, object_hook=_without_heavy)
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{shown}: no readable JSON: {error}; {_EXPECTED}") from error
+    if not isinstance(content, dict) or "images" not in content:
+        raise InputError(f"{shown}: {_EXPECTED}")
+    lists = {name: content.get(name, []) for name in ("images", "annotations", "categories")}
+    for name, values in lists.items():
+        if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+            raise InputError(f'{shown}: "{name}" is no list of objects; {_EXPECTED}')
+    return lists
+
+
+def _without_heavy(values: dict[str, Any]) -> dict[str, Any]:
+    """An object without outlines, which are most of a file and no use here."""
+    for name in _HEAVY_KEYS & values.keys():
+        del values[name]
+    return values
+
+
+def _index(values: list[dict[str, Any]], name: str, file: Path) -> dict[Any, dict[str, Any]]:
+    """Images or categories by id."""
+    found: dict[Any, dict[str, Any]] = {}
+    for number, value in enumerate(values, start=1):
+        key, shown = _hashable(value.get("id")), printable_path(str(file))
+        if key is None:
+            raise InputError(f"{shown}: {name} {number} has no id")
+        if name == "image" and not _is_path(value.get("file_name")):
+            raise InputError(f"{shown}: the image with id {key!r} has no usable file_name")
+        if key in found:
+            raise InputError(f"{shown}: two entries of a {name} have the id {key!r}; give each its own")
+        found[key] = value
+    return found
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) < 1 << 16 and "\0" not in value
+
+
+def _hashable(key: Any) -> Any:
+    return key if isinstance(key, int | str | float) else None
+
+
+def _find_images(file: Path, images: list[dict[str, Any]]) -> str:
+    """The folder that the names of images are relative to: the first one that has the first image."""
+    own = file.parent
+    named = file.stem.rpartition("_")[2]
+    for folder in (own, own / "images", own / "data", own.parent / named, own.parent / "images", own.parent):
+        if images and os.path.lexists(folder / images[0]["file_name"]):
+            return str(folder)
+    return str(own)

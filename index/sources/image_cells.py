@@ -1,0 +1,277 @@
+"""Images in cells of Parquet and Arrow files, as Hugging Face `datasets` writes them: `{bytes, path}` or bytes.
+
+A cell of an Arrow file is read from the file by its offset, like a member of a tar. A Parquet file is compressed: its
+cells are unpacked once into the spool, one after another, and read from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Ids
+from index.errors import InputError, MissingDependencyError
+from index.images.decode import FIRST_BYTES, find_format
+from index.sources.archive_members import UniqueNames, safe_name
+from index.sources.items import FoundItem
+from index.sources.table_rows import (
+    TableColumns,
+    batch_rows,
+    import_pyarrow,
+    long_columns,
+    make_row,
+    read_batches,
+    valid_unicode,
+)
+from index.sources.unpacking import DamagedError
+from index.text import printable_path
+
+CELL_SUFFIXES = (".parquet", ".arrow")
+_SPOOL_START = b"cells\0\0\0"  # before the cells in the spool; no compressed file begins like it
+_PLAIN_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp")  # of bytes without a path
+_SUFFIXES = {"JPEG": "jpg", "TIFF": "tif"}
+_SHARD = re.compile(r"(\w[\w.]*)-\d{5}-of-\d{5}\.\w+", re.ASCII)  # train-00000-of-00002.parquet
+_SPLITS_FILE = "dataset_dict.json"  # of a saved `DatasetDict`
+_LABEL = "label"
+_ARROW_FILE = b"ARROW1"
+
+
+@dataclass(frozen=True, slots=True)
+class CellColumns:
+    """The column of images, its leaf of bytes, the names of classes by column, and the usual column of labels."""
+
+    image: str
+    leaf: str
+    classes: Mapping[str, list[str]]
+    label: str
+
+
+def has_image_cells(file: str) -> bool:
+    """Whether a file is Parquet or Arrow with a column of images, and no column `path`, which would name files."""
+    if not file.lower().endswith(CELL_SUFFIXES) or not os.path.isfile(file):
+        return False
+    try:
+        with _open(Path(file)) as (schema, _):
+            return "path" not in schema.names and find_columns(schema) is not None
+    except (OSError, ValueError, MissingDependencyError):  # pyarrow's errors are among these; reading it reports them
+        return False
+
+
+def find_columns(schema: Any) -> CellColumns | None:
+    """The columns of an Arrow schema, by its types and by the features that Hugging Face notes; None without images."""
+    from pyarrow import types
+
+    features = _read_features(schema)
+    images = [field.name for field in schema if _is_image(field, features.get(field.name))]
+    if not images:
+        return None
+    classes = {
+        name: [valid_unicode(str(one)) for one in feature["names"]]
+        for name, feature in features.items()
+        if feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list) and name in schema.names
+    }
+    label = _LABEL if _LABEL in schema.names else next(iter(classes), _LABEL)
+    image = _PLAIN_COLUMNS[0] if _PLAIN_COLUMNS[0] in images else images[0]
+    leaf = f"{image}.bytes" if types.is_struct(schema.field(image).type) else image
+    return CellColumns(image, leaf, classes, label)
+
+
+def _read_features(schema: Any) -> dict[str, dict[str, Any]]:
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _is_image(field: Any, feature: Mapping[str, Any] | None) -> bool:
+    from pyarrow import types
+
+    def is_bytes(kind: Any) -> bool:
+        return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+    if feature is not None and feature.get("_type") != "Image":
+        return False
+    if types.is_struct(field.type):
+        index = field.type.get_field_index("bytes")
+        return index >= 0 and is_bytes(field.type.field(index).type)
+    return is_bytes(field.type) and (feature is not None or field.name in _PLAIN_COLUMNS)
+
+
+def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Iterator[FoundItem]:
+    """Every cell of the images' column, in the order of rows; damage is one item with a problem.
+
+    Args:
+        found: the file itself, as its source names it.
+        label: the column of labels; None: `label`, or else the first column of classes.
+
+    Raises:
+        InputError: there is no such column, or it has other values than texts and numbers.
+    """
+    names, number, split = UniqueNames(), 0, _find_split(file)
+    try:
+        with _open(file) as (schema, batches):
+            columns = find_columns(schema)
+            if columns is None:
+                raise ValueError("it has no column of images any more")
+            table = TableColumns(columns.image, _check_label(columns, schema, label, file))
+            end = len(_SPOOL_START)
+            for batch, base in batches:
+                cells, paths = _split_images(batch, columns.image)
+                starts, lengths = _measure_cells(cells)
+                starts = starts + end if base is None else _mapped_places(cells, starts, file=file, base=base)
+                end += int(lengths.sum())
+                valid = cells.is_valid()
+                for at, values in enumerate(batch_rows(_describe_cells(batch, columns, paths))):
+                    number += 1
+                    row = make_row(f"row {number}", values, table, shown=printable_path(str(file)))
+                    name = safe_name(row.path) if row.path else f"{number:07}.{_find_suffix(cells[at])}"
+                    metadata = {**split, **row.metadata}
+                    item = FoundItem(
+                        f"{found.path}/{names.unique(name)}", int(lengths[at]), found.mtime_ns, archive=found.path,
+                        starts_at=int(starts[at]), label=row.label or None, metadata=metadata or None,
+                    )  # fmt: skip
+                    if row.problem is not None:
+                        item = item.with_problem("oversized-row", row.problem)
+                    elif not valid[at].as_py():
+                        item = item.with_problem("empty-file", f"row {number} has no bytes of an image")
+                    yield item
+    except (OSError, ValueError) as error:  # pyarrow's errors are among these
+        yield replace(found, label=None).with_problem("corrupt-archive", f"after {number} rows: {error}")
+
+
+def _find_split(file: Path) -> dict[str, str]:
+    """The split that the folder of a saved `DatasetDict`, or the file's own name, gives to all rows."""
+    if (file.parent.parent / _SPLITS_FILE).is_file():
+        return {"split": file.parent.name}
+    shard = _SHARD.fullmatch(file.name)
+    return {} if shard is None or shard[1] == "data" else {"split": shard[1]}
+
+
+def unpack_cells(file: Path) -> Iterator[bytes]:
+    """The bytes of all cells of a Parquet file, at the offsets that `scan_cells` gives."""
+    yield _SPOOL_START
+    try:
+        with _open(file) as (schema, batches):
+            if (columns := find_columns(schema)) is not None:
+                for batch, _ in batches:
+                    for cell in _split_images(batch, columns.image)[0]:
+                        yield cell.as_py() or b""
+    except (OSError, ValueError) as error:
+        raise DamagedError(str(error)) from error
+
+
+@contextmanager
+def _open(file: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, int | None]]]]:
+    """The schema of a file, and its batches of rows with the address that it is mapped at; None for Parquet."""
+    pyarrow = import_pyarrow("reading images in Parquet and Arrow files")
+    if file.suffix.lower() == ".parquet":
+        schema = pyarrow.parquet.read_schema(file)
+        images = find_columns(schema)
+        # Of repeated images the dictionary is read: a small file may stand for any number of bytes.
+        long = set() if images is None else {images.leaf, *long_columns(file)}
+        with pyarrow.parquet.ParquetFile(file, read_dictionary=sorted(long)) as parquet:
+            yield schema, ((batch, None) for batch in read_batches(parquet, columns=None))
+        return
+    from pyarrow import ipc
+
+    with pyarrow.memory_map(str(file)) as mapped:
+        start = mapped.read_buffer(len(_ARROW_FILE))
+        mapped.seek(0)
+        is_file = start.to_pybytes() == _ARROW_FILE
+        reader = (ipc.open_file if is_file else ipc.open_stream)(mapped)
+        read = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
+        yield reader.schema, ((_validated(batch), start.address) for batch in read)
+
+
+def _validated(batch: Any) -> Any:
+    """A batch of a file that may be damaged, whose offsets stay in its buffers."""
+    batch.validate(full=True)
+    return batch
+
+
+def _check_label(columns: CellColumns, schema: Any, label: str | None, file: Path) -> str:
+    from pyarrow import types
+
+    chosen, shown = label or columns.label, printable_path(str(file))
+    if label is not None and label not in schema.names:
+        found = ", ".join(map(printable_path, schema.names))
+        raise InputError(f"{shown}: expected a column {label} of labels; found {found}")
+    if chosen in schema.names and types.is_nested(seen := schema.field(chosen).type):
+        raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
+    return chosen
+
+
+def _split_images(batch: Any, name: str) -> tuple[Any, Any]:
+    """The bytes of a batch's images, and their paths; None without paths."""
+    from pyarrow import types
+
+    column = batch.column(name)
+    if not types.is_struct(column.type):
+        return column, None
+    children = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+    return children["bytes"], children.get("path")
+
+
+def _measure_cells(cells: Any) -> tuple[Ids, Ids]:
+    """(n,) int64 starts, from the first cell, and lengths in bytes of the cells of a batch."""
+    from pyarrow import compute, types
+
+    if types.is_dictionary(cells.type):
+        counted = compute.binary_length(cells.dictionary).take(cells.indices)
+    else:
+        counted = compute.binary_length(cells)
+    lengths = counted.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.cumsum(lengths) - lengths, lengths
+
+
+def _mapped_places(cells: Any, starts: Ids, *, file: Path, base: int) -> Ids:
+    """(n,) int64 offsets of cells in the mapped file."""
+    from pyarrow import types
+
+    if types.is_dictionary(cells.type):
+        raise ValueError("its images are stored as a dictionary; save it again without")
+    width = np.int64 if types.is_large_binary(cells.type) else np.int32
+    _, offsets, data = cells.buffers()
+    if not len(cells) or data is None:
+        return starts
+    places = np.frombuffer(offsets, dtype=width)[cells.offset : cells.offset + len(cells)].astype(np.int64)
+    places += data.address - base
+    if data.address < base or data.address + data.size > base + file.stat().st_size:
+        raise ValueError("it is compressed; save it again without compression, or as Parquet")
+    return places
+
+
+def _describe_cells(batch: Any, columns: CellColumns, paths: Any) -> Any:
+    """The batch with paths in place of images, the names of classes in place of numbers, and no other bytes."""
+    import pyarrow
+    from pyarrow import types
+
+    texts = pyarrow.nulls(len(batch), pyarrow.string())
+    described = {columns.image: texts if paths is None or not types.is_string(paths.type) else paths}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name in described or _is_image(field, None) or types.is_binary(field.type):
+            continue
+        if (names := columns.classes.get(field.name)) is not None and types.is_integer(field.type):
+            known = range(len(names))
+            column = pyarrow.array([names[n] if n in known else None for n in column.to_pylist()], pyarrow.string())
+        described[field.name] = column
+    return pyarrow.RecordBatch.from_pydict(described)
+
+
+def _find_suffix(cell: Any) -> str:
+    """A file suffix for the bytes of a cell, by their content."""
+    from pyarrow import types
+
+    value = cell.value if types.is_dictionary(cell.type) else cell
+    start = b"" if not cell.is_valid else value.as_buffer()[:FIRST_BYTES].to_pybytes()
+    kind = find_format(start) or "bin"
+    return _SUFFIXES.get(kind, kind.lower())
