@@ -130,7 +130,7 @@ class GalleryAnswers:
         """Label issues, the most probable errors first, and the estimated noise rate."""
         snapshot = await self._follow()
         issues = await self._wait(lambda: snapshot.insights.label_issues, tell)
-        items = issues.items[: _bound(count)]
+        items = issues.errors[: _bound(count)]
         rows = await self._describe(snapshot.gallery.as_given, [issue.id for issue in items])
         listed = [
             {**row, "p_error": round(issue.p_error, 4), "suggested": issue.suggested}

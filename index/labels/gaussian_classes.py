@@ -52,7 +52,8 @@ class GaussianClasses:
     def __init__(
         self, features: Floats, labels: Labels, *, count: int, prior: float, groups: Ids | None, tell: Tell
     ) -> None:
-        self._rows, self._labels, self._count, self._tell = _reduce(features), labels, count, tell
+        self._rows, self._axes = _reduce(features)
+        self._labels, self._count, self._tell = labels, count, tell
         self._images = np.bincount(labels, minlength=count)
         self._prior: Doubles = prior * np.log(np.maximum(self._images, 1))
         self._groups = np.arange(len(labels)) if groups is None else groups
@@ -77,6 +78,14 @@ class GaussianClasses:
                 scores = np.zeros((len(rows), self._count)) if classes is None else self._score(classes, rows)
                 yield rows, softmax(self.temperature * scores + self._prior).astype(np.float32)
                 self._tell(len(rows))
+
+    def predict(self, features: Floats) -> Iterator[tuple[slice, Floats]]:
+        """(rows, (B, C) float32 confidences) of (M, D) other images, from all rows."""
+        classes = _fit(self._sums, self.shrinkage)
+        for rows in self._cut(np.arange(len(features))):
+            values = normalise_rows(features[rows])
+            scores = classes.log_likelihood((values if self._axes is None else values @ self._axes).astype(np.float64))
+            yield slice(rows[0], rows[-1] + 1), softmax(self.temperature * scores + self._prior).astype(np.float32)
 
     def _weigh(self, weights: Doubles, shrinkages: tuple[float, ...]) -> None:
         self._weights = weights
@@ -206,17 +215,17 @@ def _diagonalise(means: Doubles, within: Doubles) -> tuple[Doubles, Doubles]:
     return np.linalg.solve(root.T, turned), between
 
 
-def _reduce(features: Floats) -> Floats:
-    """(N, d) float32 along the directions of the most variance, of (N, D) rows of unit norm."""
+def _reduce(features: Floats) -> tuple[Floats, Floats | None]:
+    """(N, d) float32 along the (D, d) directions of the most variance, of (N, D) rows of unit norm, and these axes."""
     rows = normalise_rows(features)
     if rows.shape[1] <= _WIDTH:
-        return rows
+        return rows, None
     middle, scatter = rows.mean(axis=0, dtype=np.float64), np.zeros((rows.shape[1],) * 2)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         values = rows[start : start + _ROWS_AT_ONCE] - middle
         scatter += values.T @ values
     axes = np.linalg.eigh(scatter)[1][:, -_WIDTH:].astype(np.float32)
-    return np.asarray(rows @ axes, dtype=np.float32)
+    return np.asarray(rows @ axes, dtype=np.float32), axes
 
 
 def _assign_folds(labels: Labels, groups: Ids) -> tuple[Ids, int]:

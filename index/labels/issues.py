@@ -1,4 +1,4 @@
-"""Label issues: labels that are probably wrong, with suggested labels and the nearest images to compare with."""
+"""Label issues: labels that are probably wrong, and labels proposed for images without one, with the nearest images."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids, Labels, Vectors
-from index.labels.kinds import KINDS, LIKELY_ERROR, IssueKinds, Kind, give_verdicts
-from index.labels.label_errors import Mask, find_label_errors
+from index.labels.decisions import CHANGE, KEEP
+from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKinds, Kind, give_verdicts
+from index.labels.label_errors import Mask, Proposals, find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
 MIN_P_ERROR = 0.1  # least probability of a label error for the list
 NEIGHBOURS = 3  # listed with the same label, and with others
+_MOST_COMPARED = 10_000  # proposals with nearest images, the most probable ones
 LOWER_BOUND = (
     "This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. "
     "`retrieval audit` of the training gives the estimate, or a gallery of the built-in model."
@@ -27,19 +29,22 @@ _DETECTING = 10  # percent of the time; the search for the nearest images takes 
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """A label that is probably wrong.
+    """A label that is probably wrong, or a proposal: a label for an image that has none.
 
     Attributes:
-        p_error: probability (0..1) that the label is wrong.
-        suggestions: (label, probability) of the most probable other labels, best first; they sum to `p_error` at most.
+        label: as given; None in a proposal.
+        p_error: probability (0..1) that the label is wrong; in a proposal, that the first suggestion is right.
+        suggestions: (label, probability) of the most probable other labels, best first; they sum to `p_error` at most,
+            in a proposal to 1.
         kind: of `index.labels.kinds`.
         verdict: of `index.labels.kinds`: keep the label, change it to the first suggestion, or drop the image.
-        agreeing: (id, score) of the nearest images with the same label, nearest first, without near-duplicates.
+        agreeing: (id, score) of the nearest images with the same label (in a proposal, the suggested one), nearest
+            first, without near-duplicates.
         disagreeing: (id, score, label) of the nearest images with other labels, likewise.
     """
 
     id: int
-    label: str
+    label: str | None
     p_error: float
     suggestions: tuple[tuple[str, float], ...]
     kind: Kind
@@ -75,7 +80,7 @@ class LabelIssues:
 
     Attributes:
         items: those with a `p_error` of `MIN_P_ERROR` or more and those with conflicting duplicates, the most probable
-            errors first.
+            errors first; then the proposals, the most probable first.
         checked: number of labels that were checked.
         noise_rate: estimated share (0..1) of these that is wrong.
         pairs: (label, suggested, count) of the items with a `p_error` of a half or more, the most frequent first.
@@ -96,6 +101,11 @@ class LabelIssues:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_id", {issue.id: issue for issue in self.items})
 
+    @property
+    def errors(self) -> tuple[LabelIssue, ...]:
+        """The items that are no proposals."""
+        return tuple(issue for issue in self.items if issue.kind != PROPOSAL)
+
     def find(self, image_id: int) -> LabelIssue | None:
         """The label issue of an image."""
         return self._by_id.get(image_id)
@@ -115,9 +125,12 @@ def list_label_issues(
     groups: Ids,
     decided: Mask | None = None,
     before: ScoreCalibration | None = None,
+    unlabelled: tuple[Vectors, Ids] | None = None,
     progress: Progress = no_progress,
 ) -> LabelIssues:
     """Label issues among (N,) labels; labels that no row but near-duplicates shares, or all rows, are not checked.
+
+    Where no label is checked, none is proposed either.
 
     Args:
         vectors: (N, D) float32 unit rows.
@@ -126,6 +139,7 @@ def list_label_issues(
         groups: (N,) int64; rows of one group are duplicates.
         decided: (N,) whether somebody has decided the label, which is no issue any more.
         before: calibration from before the decisions.
+        unlabelled: (M, D) float32 unit rows and (M,) int64 ids of images without a label, for which one is proposed.
         progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
     """
     # A label is checked if rows of two groups have it, and if there is another label.
@@ -141,8 +155,9 @@ def list_label_issues(
         )
 
     errors = find_label_errors(
-        vectors, labels, count=len(names), groups=groups, decided=decided, before=before, progress=tell(0, _DETECTING)
-    )
+        vectors, labels, count=len(names), groups=groups, decided=decided, before=before,
+        unlabelled=None if unlabelled is None else unlabelled[0], progress=tell(0, _DETECTING),
+    )  # fmt: skip
     is_open = np.ones(len(labels), dtype=bool) if decided is None else ~decided
     p_error = np.where(can_be_checked & is_open, errors.p_error, 0.0)
     order = np.lexsort((errors.own, -p_error))  # ties: the least confident first
@@ -152,7 +167,6 @@ def list_label_issues(
     agreeing, disagreeing = search_labels(
         vectors, labels, k=NEIGHBOURS, asked=asked, groups=groups, progress=tell(_DETECTING, 100)
     )
-    progress(len(labels), len(labels))
     items = [
         LabelIssue(
             id=int(ids[row]),
@@ -166,6 +180,9 @@ def list_label_issues(
         )
         for place, row in enumerate(asked.tolist())
     ]
+    if unlabelled is not None and errors.proposals is not None:
+        items += _list_proposals(errors.proposals, *unlabelled, vectors=vectors, labels=labels, ids=ids, names=names)
+    progress(len(labels), len(labels))
     return collect_issues(
         items,
         checked=int(can_be_checked.sum()),
@@ -174,11 +191,47 @@ def list_label_issues(
     )
 
 
+def _list_proposals(
+    proposals: Proposals, rows: Vectors, unlabelled: Ids, *, vectors: Vectors, labels: Labels, ids: Ids,
+    names: Sequence[str],
+) -> list[LabelIssue]:  # fmt: skip
+    """Proposals for (M, D) rows with (M,) ids, the most probable first, with the nearest of the (N, D) vectors."""
+    order = np.argsort(-proposals.probabilities[:, 0], kind="stable")
+    compared, count = order[:_MOST_COMPARED], len(labels)
+    agreeing, disagreeing = search_labels(
+        np.concatenate([vectors, rows[compared]]),
+        np.concatenate([labels, proposals.best[compared, 0]]),
+        k=NEIGHBOURS,
+        asked=np.arange(count, count + len(compared)),
+        groups=np.concatenate([np.arange(count), np.full(len(compared), count)]),  # these do not find each other
+    )
+    items = []
+    for place, row in enumerate(order.tolist()):
+        found = zip(proposals.best[row].tolist(), proposals.probabilities[row].tolist(), strict=True)
+        suggestions = tuple((names[label], probability) for label, probability in found if probability > 0)
+        is_clear = suggestions[0][1] >= LIKELY_ERROR and not proposals.is_outlier[row]
+        same, other = (agreeing.of(place), disagreeing.of(place)) if place < len(compared) else ([], [])
+        items.append(
+            LabelIssue(
+                id=int(unlabelled[row]),
+                label=None,
+                p_error=suggestions[0][1],
+                suggestions=suggestions[:NEIGHBOURS],
+                kind=PROPOSAL,
+                verdict=CHANGE if is_clear else KEEP,
+                agreeing=tuple((int(ids[near]), score) for near, score in same),
+                disagreeing=tuple((int(ids[near]), score, names[labels[near]]) for near, score in other),
+            )
+        )
+    return items
+
+
 def collect_issues(
     items: Sequence[LabelIssue], *, checked: int, errors: float, confused_classes: Sequence[tuple[str, str, float]] = ()
 ) -> LabelIssues:
     """Label issues of `checked` labels, of which `errors` are estimated to be wrong."""
-    counts = Counter((d.label, d.suggested) for d in items if d.p_error >= LIKELY_ERROR and d.suggested is not None)
+    likely = (d for d in items if d.p_error >= LIKELY_ERROR)
+    counts = Counter((d.label, d.suggested) for d in likely if d.label is not None and d.suggested is not None)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
     noise_rate = errors / checked if checked else 0.0

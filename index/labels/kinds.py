@@ -9,16 +9,14 @@ import numpy as np
 
 from index.arrays import NO_ID, Floats, Ids, Labels, rows_by_value
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.label_errors import LabelErrors, Mask
+from index.labels.label_errors import CLEAR, LabelErrors, Mask
 
 LIKELY_ERROR = 0.5  # least probability of a label error for a verdict other than `keep`
 Kind: TypeAlias = Literal[
-    "wrong_label", "ambiguous", "confused_classes", "rare_class", "outlier", "conflicting_duplicates"
+    "wrong_label", "ambiguous", "confused_classes", "rare_class", "outlier", "conflicting_duplicates", "unlabelled"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# An outlier shows none of the classes, so that no confidence is high. Among photos of clothes, four fifths of images of
-# animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
-CLEAR = 0.5
+PROPOSAL: Kind = "unlabelled"  # a label for an image that has none; all others are issues of given labels
 AMBIGUOUS = 0.25  # least probability of the label and of another one, which may both be right
 RARE = 5  # images of a label, near-duplicates apart; fewer hardly show what the label looks like
 # Two classes are confused where such a share of the images of each shows the other, and so many images of both do.

@@ -108,8 +108,10 @@ class LeaveOneOut:
         moments: SumMoments = sum_moments,
     ) -> None:
         self._rows, self._width = normalise_rows(features), features.shape[1]
+        self._basis: Doubles | None = None
         if len(features) < self._width:  # they span N directions at most: the same products, far cheaper
-            self._rows = self._rows @ np.linalg.qr(self._rows.T.astype(np.float64)).Q
+            basis = np.linalg.qr(self._rows.T.astype(np.float64)).Q
+            self._rows, self._basis = self._rows @ basis, basis
         self._labels, self.count, self._tell = labels, count, tell
         given = 1 / np.bincount(labels, minlength=count)[labels] if weights is None else weights
         self._parts: Doubles = given / given.mean()
@@ -137,6 +139,12 @@ class LeaveOneOut:
     def confidences(self, rows: Ids) -> Floats:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return softmax(self.temperature * self._predict(rows)).astype(np.float32)
+
+    def predict(self, features: Floats) -> Floats:
+        """(B, D) float32 of other images to (B, C) float32 confidences, from all rows."""
+        rows = normalise_rows(features)
+        along = self._scale_rows(rows if self._basis is None else rows @ self._basis)
+        return softmax(self.temperature * (along @ self._weights)).astype(np.float32)
 
     def _blocks(self, rows: Ids) -> Iterator[Ids]:
         return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self.count)))
@@ -185,7 +193,11 @@ class LeaveOneOut:
 
     def _features(self, rows: Ids) -> Doubles:
         """(B, D + 1) rows of F."""
-        rotated = (self._rows[rows] - self._mean) @ self._axes
+        return self._scale_rows(self._rows[rows])
+
+    def _scale_rows(self, rows: Floats | Doubles) -> Doubles:
+        """(B, D + 1) as rows of F, of (B, D) rows of unit norm."""
+        rotated = (rows - self._mean) @ self._axes
         rotated *= self._scale
         return np.hstack([rotated, np.full((len(rows), 1), 1 / np.sqrt(len(self._labels)))])
 

@@ -120,8 +120,10 @@ def _describe_group(
             return 0.0
         if (decided := gallery.decided.by_id.get(image.id)) is not None:
             return float(decided.label is None)
+        if not image.indexed or image.label is None:
+            return 0.5
         issue = issues.find(image.id)
-        return issue.p_error if issue else 0.0 if image.indexed and image.label is not None else 0.5
+        return issue.p_error if issue else 0.0
 
     here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
     kept = () if decision is None else decision.find_kept(here)

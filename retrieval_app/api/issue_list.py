@@ -15,7 +15,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
-from index.labels.kinds import Kind
+from index.labels.kinds import PROPOSAL, Kind
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, GroupPage, LabelIssuePage, Ready
@@ -59,19 +59,21 @@ class LabelDecisionEntry(Answer):
 
 
 class LabelIssueEntry(Answer):
-    """A label that is probably wrong, and why."""
+    """A label that is probably wrong, and why; or a proposal for an image without a label."""
 
     id: int
     path: str
-    label: str
+    label: str | None
     suggested: str | None
-    p_error: float = Field(description="probability that the label is wrong")
+    p_error: float = Field(
+        description="probability that the label is wrong; of kind `unlabelled`, that the suggested label is right"
+    )
     suggestions: list[Suggestion]
     kind: Kind = Field(
         description="`wrong_label`, another label fits better; `ambiguous`, two labels are probable; "
         "`confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five "
         "images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a "
-        "near-duplicate has another label"
+        "near-duplicate has another label; `unlabelled`, the image has no label and one is proposed"
     )
     verdict: Literal["keep", "change", "drop"] = Field(
         description="what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` "
@@ -99,6 +101,7 @@ class KindCounts(Answer):
     rare_class: int
     outlier: int
     conflicting_duplicates: int
+    unlabelled: int
 
 
 class Left(Answer):
@@ -125,10 +128,10 @@ class ReviewList(Ready):
 
 
 class LabelIssueList(ReviewList):
-    """Label issues, the most probable errors first.
+    """Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
 
-    `open` and `decided` count the issues of the filter (`label`, `suggested`, `kind`); `total` those of them in the
-    requested state.
+    Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
+    `kind`); `total` those of them in the requested state.
     """
 
     noise_rate: float | None = Field(description="estimated share of wrong labels among all")
@@ -150,8 +153,12 @@ class Accepted(Answer):
 
     changed: int = Field(description="number of labels that become the suggested one")
     dropped: int = Field(description="number of images that the label file leaves out")
-    expected_wrong: float = Field(description="estimated number of wrong labels among these")
-    expected_right: float = Field(description="estimated number of right labels among these")
+    expected_wrong: float = Field(
+        description="estimated number of wrong labels among these; of proposals, of those that are right"
+    )
+    expected_right: float = Field(
+        description="estimated number of right labels among these; of proposals, of those that are wrong"
+    )
     digest: str = Field(description="of these decisions; a request with it makes them")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
     can_undo: bool
@@ -166,7 +173,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     shown, counts = turn_to(page, chosen, lambda issue: keys.get(issue.id) in decisions)
     open_errors = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
     left = sum(open_errors)
-    if len(chosen) == len(issues.items):  # labels below the list's threshold count, too
+    if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
         left = issues.noise_rate * issues.checked - sum(d.p_error for d in chosen if keys.get(d.id) in decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
@@ -291,13 +298,16 @@ def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecisio
 
 
 def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:
-    """The issues with a given label, a suggested label and a kind, the most probable errors first."""
+    """The issues with a given label, a suggested label and a kind, the most probable errors first.
+
+    Without a kind, all but proposals.
+    """
     return [
         issue
         for issue in issues.items
         if (wanted.label is None or issue.label == wanted.label)
         and (wanted.suggested is None or issue.suggested == wanted.suggested)
-        and (wanted.kind is None or issue.kind == wanted.kind)
+        and (issue.kind != PROPOSAL if wanted.kind is None else issue.kind == wanted.kind)
     ]
 
 

@@ -45,25 +45,36 @@ def labels() -> None:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Issues to list at most."
 )
+@click.option(
+    "--kind", show_default="all but unlabelled",
+    help="Issues of this kind, such as wrong_label; `unlabelled` lists labels proposed for images without one.",
+)  # fmt: skip
 @output_options
-def issues(place: Path, limit: int, as_json: bool) -> None:
+def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
     """List the label issues of PLACE, the most probable errors first.
 
     Each has the probability that the label is wrong, the kind, the label, the suggested label, the decision, the path.
+    For an image without a label it is the probability that the suggested label is right.
 
     \b
     Examples:
       retrieval labels issues gallery
       retrieval labels issues gallery --limit 100
+      retrieval labels issues gallery --kind unlabelled
       retrieval labels issues run/audit --json
     """
     from index.labels.issues import LOWER_BOUND
+    from index.labels.kinds import KINDS, PROPOSAL
     from retrieval_app.label_tools.scored_labels import list_issues
 
-    issues, found = list_issues(place)
+    if kind not in (None, *KINDS):
+        raise click.UsageError(f"--kind: expected one of {', '.join(KINDS)}, got {kind!r}")
+    issues, listed = list_issues(place)
+    proposals = sum(row["kind"] == PROPOSAL for row in listed)
+    found = [row for row in listed if (row["kind"] != PROPOSAL if kind is None else row["kind"] == kind)]
     document = {
         "labels": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound,
-        "total": len(found), "issues": found[:limit],
+        "total": len(found), "proposals": proposals, "issues": found[:limit],
     }  # fmt: skip
     cells = [
         (
@@ -75,6 +86,7 @@ def issues(place: Path, limit: int, as_json: bool) -> None:
     lines = [
         f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong; {len(found):,} label issues",
         *(align([("p_error", "kind", "label", "suggested", "decision", "path"), *cells], right={0}) if cells else ()),
+        *((f"{proposals:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if proposals else ()),
         *((LOWER_BOUND,) if issues.is_lower_bound else ()),
     ]
     emit(document, as_json=as_json, text="\n".join(lines))

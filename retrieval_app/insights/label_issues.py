@@ -16,7 +16,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.issues import MIN_P_ERROR, LabelIssue, LabelIssues, collect_issues, list_label_issues
-from index.labels.kinds import KINDS
+from index.labels.kinds import KINDS, PROPOSAL
 from index.labels.label_errors import find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
 from index.progress import Progress, no_progress
@@ -33,15 +33,18 @@ FindIds: TypeAlias = Callable[[], Mapping[int, LabelKey]]
 def find_label_issues(
     gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
 ) -> LabelIssues:
-    """Label issues: the labels that the gallery's vectors contradict.
+    """Label issues: the labels that the gallery's vectors contradict, and proposals for images without a label.
 
     Args:
         duplicates: of the gallery; None finds them first.
     """
     vectors, labels, ids, names = gallery.for_label_errors().labelled_vectors()
-    rows = np.flatnonzero(labels != UNLABELLED)
+    rows, without = np.flatnonzero(labels != UNLABELLED), np.flatnonzero(labels == UNLABELLED)
     groups = (duplicates or find_duplicate_groups(gallery)).groups_of(ids[rows])
-    found = list_label_issues(vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, progress=progress)
+    found = list_label_issues(
+        vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups,
+        unlabelled=(vectors[without], ids[without]), progress=progress,
+    )  # fmt: skip
     return replace(found, is_lower_bound=gallery.knows_labels)
 
 
@@ -58,7 +61,7 @@ def apply_decisions(
     """Label issues after people decided about some: detection runs again, with the decided labels as right.
 
     Args:
-        decided: decided labels by image id; None for a dropped image.
+        decided: decided labels by image id; None for a dropped image, or one that stays without a label.
         base: the label issues from before the decisions.
         decisions: their number.
         before: calibration from before the decisions; None computes it first, which takes as long again.
@@ -83,18 +86,19 @@ def apply_decisions(
         else:
             now[place], is_decided[place] = numbers.setdefault(label, len(numbers)), True
     rows = np.flatnonzero((now != UNLABELLED) & ~is_dropped)
+    without = np.flatnonzero((now == UNLABELLED) & ~is_dropped)
     used, labels = np.unique(now[rows], return_inverse=True)
     all_names = list(numbers)
     found = list_label_issues(
         vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
         groups=duplicates.groups_of(ids[rows]), decided=is_decided[rows], before=before,
-        progress=progress,
+        unlabelled=(vectors[without], ids[without]), progress=progress,
     )  # fmt: skip
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]
-    items = sorted([*kept, *found.items], key=lambda issue: -issue.p_error)
+    items = sorted([*kept, *found.items], key=lambda issue: (issue.kind == PROPOSAL, -issue.p_error))
     # What is left counts as no more than before: decisions never raise the estimate.
-    errors = sum(issue.p_error for issue in kept) + found.noise_rate * found.checked
+    errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + found.noise_rate * found.checked
     errors = min(errors, base.noise_rate * base.checked)
     updated = collect_issues(items, checked=base.checked, errors=errors, confused_classes=found.confused_classes)
     return replace(updated, is_lower_bound=base.is_lower_bound, decisions=decisions), before

@@ -35,7 +35,7 @@ def write_label_studio(scored: ScoredLabels, path: Path) -> list[Path]:
 def _task(item: ScoredLabel) -> dict[str, Any]:
     """A task; its prediction is the most probable label with its probability as score."""
     shown, score = item.label, 1 - item.p_error
-    if item.suggestions and item.suggestions[0][1] > score:
+    if item.suggestions and (item.subject.label is None or item.suggestions[0][1] > score):
         shown, score = item.suggestions[0]
     choice = {
         "from_name": LABEL_CONTROL, "to_name": "image", "type": "choices", "value": {"choices": [shown]},
@@ -85,7 +85,8 @@ def write_fiftyone(scored: ScoredLabels, folder: Path) -> list[Path]:
         best = item.suggestions[0] if item.suggestions else (None, None)
         more = {"given": item.label, "sha256": item.subject.sha256, "p_error": item.p_error}
         more |= {"suggested": best[0], "suggested_probability": best[1]}
-        labels[key] = {"label": item.label, "confidence": 1 - item.p_error, "attributes": more}
+        given = {"label": item.label, "confidence": 1 - item.p_error, "attributes": more}
+        labels[key] = None if item.subject.label is None else given
         suggested[key] = None if best[0] is None else {"label": best[0], "confidence": best[1]}
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("data.json", "labels.json", "suggested.json")]
@@ -104,14 +105,15 @@ def write_cleanlab(scored: ScoredLabels, folder: Path) -> list[Path]:
     shares = scored.confidences().astype(np.float64)
     shares /= shares.sum(axis=1, keepdims=True)
     number = {name: place for place, name in enumerate(scored.classes)}
-    labels = np.array([number[item.label] for item in scored.items], dtype=np.int64)
+    labelled = [item for item in scored.items if item.subject.label is not None]
+    labels = np.array([number[item.label] for item in labelled], dtype=np.int64)
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("labels.npy", "pred_probs.npy", "classes.txt", "paths.txt")]
     for path, array in zip(files[:2], (labels, shares), strict=True):
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.save(file, array)
     _write_text(files[2], "".join(json.dumps(name) + "\n" for name in scored.classes))
-    _write_text(files[3], "".join(json.dumps(valid_text(item.subject.path)) + "\n" for item in scored.items))
+    _write_text(files[3], "".join(json.dumps(valid_text(item.subject.path)) + "\n" for item in labelled))
     return files
 
 

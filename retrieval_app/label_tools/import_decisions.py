@@ -57,6 +57,8 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
         if about is None:
             unknown += 1
             continue
+        if row.decision == DROP and about.label is None and not row.looked:
+            continue  # FiftyOne's images without a label are dropped, but this one had none
         if row.decision == KEEP or (row.decision == CHANGE and row.new_label == about.label):
             if not row.looked:
                 continue
@@ -79,8 +81,8 @@ def _find(row: FileRow, by_content: dict[str, list[Subject]], by_path: dict[str,
     """The image of a row; of equal files that at the path, or else the one with the given label."""
     if not row.sha256:
         at_path = by_path.get(row.path)
-        return at_path if at_path is None or row.given in (None, at_path.label) else None
-    same = [s for s in by_content.get(row.sha256, []) if row.given in (None, s.label)]
+        return at_path if at_path is None or row.given in (None, at_path.label or "") else None
+    same = [s for s in by_content.get(row.sha256, []) if row.given in (None, s.label or "")]
     there = [s for s in same if valid_text(s.path) == row.path]
     if there or len({s.label for s in same}) == 1:
         return (there or same)[0]

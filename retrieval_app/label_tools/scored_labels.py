@@ -15,6 +15,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey, read_decisions
 from index.labels.issues import MIN_P_ERROR, LabelIssues, collect_issues
+from index.labels.kinds import PROPOSAL
 from index.labels.label_errors import find_label_errors, two_pass_confidences
 from index.text import printable_path
 from retrieval_app.insights import label_issues
@@ -36,7 +37,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ScoredLabel:
-    """A label, the probability (0..1) that it is wrong, (label, probability) of others, best first, and its kind."""
+    """A label, the probability (0..1) that it is wrong, (label, probability) of others, best first, and its kind.
+
+    Of an image without a label it is the probability that the first of the others is right.
+    """
 
     subject: Subject
     p_error: float
@@ -45,18 +49,18 @@ class ScoredLabel:
 
     @property
     def label(self) -> str:
-        """As given."""
+        """As given; empty without one."""
         return self.subject.label or ""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredLabels:
-    """Labels with the probability that each is wrong, the most probable errors first.
+    """Labels with the probability that each is wrong, the most probable errors first; then images without a label.
 
     Attributes:
         classes: sorted names of all labels.
         decisions: by people, so far.
-        confidences: computes (N, C) float32 in the order of the items, rows sum to 1; None for an audit.
+        confidences: computes (N, C) float32 of the N items with a label, rows sum to 1; None for an audit.
         is_lower_bound: as in `index.labels.issues.LabelIssues`.
     """
 
@@ -128,7 +132,8 @@ def score_gallery(gallery: Gallery) -> ScoredLabels:
         )
     classes = tuple(names[number] for number in used.tolist())
     features, count = vectors[rows], len(classes)
-    found = find_label_errors(features, numbers, count=count, groups=groups)
+    without = np.flatnonzero(labels == UNLABELLED)
+    found = find_label_errors(features, numbers, count=count, groups=groups, unlabelled=vectors[without])
     subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
     order = np.argsort(-found.p_error, kind="stable")
     items = tuple(
@@ -139,6 +144,19 @@ def score_gallery(gallery: Gallery) -> ScoredLabels:
         )
         for row in order.tolist()
     )
+    if found.proposals is not None:
+        best, probabilities = found.proposals.best, found.proposals.probabilities
+        items += tuple(
+            ScoredLabel(
+                subjects[int(ids[without[row]])],
+                float(probabilities[row, 0]),
+                tuple(
+                    (classes[n], p) for n, p in zip(best[row].tolist(), probabilities[row].tolist(), strict=True) if p
+                ),
+                PROPOSAL,
+            )
+            for row in np.argsort(-probabilities[:, 0], kind="stable").tolist()
+        )
     decisions = ReviewStore.of_gallery(gallery.path).label_decisions()
     return ScoredLabels(
         items,

@@ -731,9 +731,9 @@ export interface components {
             suggested?: string | null;
             /**
              * Kind
-             * @description only issues of this kind
+             * @description only issues of this kind; without it, all but `unlabelled`
              */
-            kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates") | null;
+            kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "unlabelled") | null;
             /**
              * Threshold
              * @description the least probability that a label is wrong
@@ -762,12 +762,12 @@ export interface components {
             dropped: number;
             /**
              * Expected Wrong
-             * @description estimated number of wrong labels among these
+             * @description estimated number of wrong labels among these; of proposals, of those that are right
              */
             expected_wrong: number;
             /**
              * Expected Right
-             * @description estimated number of right labels among these
+             * @description estimated number of right labels among these; of proposals, of those that are wrong
              */
             expected_right: number;
             /**
@@ -1033,7 +1033,7 @@ export interface components {
             ks?: number[];
             /**
              * Where
-             * @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20
+             * @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20
              */
             where?: string | null;
         };
@@ -1465,6 +1465,8 @@ export interface components {
             outlier: number;
             /** Conflicting Duplicates */
             conflicting_duplicates: number;
+            /** Unlabelled */
+            unlabelled: number;
         };
         /**
          * LabelChange
@@ -1547,7 +1549,7 @@ export interface components {
         };
         /**
          * LabelIssueEntry
-         * @description A label that is probably wrong, and why.
+         * @description A label that is probably wrong, and why; or a proposal for an image without a label.
          */
         LabelIssueEntry: {
             /** Id */
@@ -1555,22 +1557,22 @@ export interface components {
             /** Path */
             path: string;
             /** Label */
-            label: string;
+            label: string | null;
             /** Suggested */
             suggested: string | null;
             /**
              * P Error
-             * @description probability that the label is wrong
+             * @description probability that the label is wrong; of kind `unlabelled`, that the suggested label is right
              */
             p_error: number;
             /** Suggestions */
             suggestions: components["schemas"]["Suggestion"][];
             /**
              * Kind
-             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a near-duplicate has another label
+             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a near-duplicate has another label; `unlabelled`, the image has no label and one is proposed
              * @enum {string}
              */
-            kind: "wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates";
+            kind: "wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "unlabelled";
             /**
              * Verdict
              * @description what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` the image, an outlier or a near-duplicate of one with a more probable label; `keep` leaves it open
@@ -1585,10 +1587,10 @@ export interface components {
         };
         /**
          * LabelIssueList
-         * @description Label issues, the most probable errors first.
+         * @description Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
          *
-         *     `open` and `decided` count the issues of the filter (`label`, `suggested`, `kind`); `total` those of them in the
-         *     requested state.
+         *     Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
+         *     `kind`); `total` those of them in the requested state.
          */
         LabelIssueList: {
             /**
@@ -2013,7 +2015,7 @@ export interface components {
         SearchRequest: {
             /**
              * Where
-             * @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20
+             * @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20
              */
             where?: string | null;
             /**
@@ -2285,7 +2287,7 @@ export interface operations {
     search_by_image: {
         parameters: {
             query?: {
-                /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
+                /** @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
@@ -2445,7 +2447,7 @@ export interface operations {
     list_images: {
         parameters: {
             query?: {
-                /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
+                /** @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
@@ -2708,7 +2710,7 @@ export interface operations {
     list_facets: {
         parameters: {
             query?: {
-                /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
+                /** @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
@@ -2802,8 +2804,8 @@ export interface operations {
                 label?: string | null;
                 /** @description only issues with this as first suggestion */
                 suggested?: string | null;
-                /** @description only issues of this kind */
-                kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates") | null;
+                /** @description only issues of this kind; without it, all but `unlabelled` */
+                kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "unlabelled") | null;
             };
             header?: never;
             path?: never;

@@ -125,3 +125,18 @@ def test_after_decisions_about_the_lowest_scores_the_rest_keeps_its_calibration(
     assert abs(afresh.p_error[~seen].sum() - left) > abs(again.p_error[~seen].sum() - left)
     wrong, kept = (again.p_error[~seen & is_wrong] for is_wrong in (now != right, now == right))
     assert (wrong[:, None] > kept).mean() > 0.9
+
+
+@pytest.mark.parametrize("most_values", [1 << 26, 1])
+def test_proposed_labels_of_hidden_ones_are_as_often_right_as_their_probabilities_say(most_values: int) -> None:
+    vectors, labels, _, classes = plant(share=0.0)
+    hidden = np.random.default_rng(1).random(len(labels)) < 0.4
+    found = find_label_errors(
+        vectors[~hidden], labels[~hidden], count=classes, unlabelled=vectors[hidden], most_values=most_values
+    ).proposals
+    assert found is not None
+    top, is_right = found.probabilities[:, 0], found.best[:, 0] == labels[hidden]
+    assert top.mean() == pytest.approx(is_right.mean(), abs=0.05)
+    assert is_right.mean() > 3 / classes
+    assert (np.diff(found.probabilities, axis=1) <= 0).all()
+    assert found.probabilities.sum(axis=1).max() <= 1 + 1e-6

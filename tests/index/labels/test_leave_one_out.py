@@ -178,3 +178,19 @@ def test_features_that_say_nothing_leave_the_shares_of_the_labels(value: float) 
         features = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
         alone = LeaveOneOut(features, np.arange(count) % 2, count=2, groups=np.zeros(count, dtype=np.int64))
         np.testing.assert_allclose(collect(alone), 0.5)
+
+
+@pytest.mark.parametrize("count", [12, 60])  # fewer rows than directions, and more
+def test_other_rows_are_predicted_by_the_regression_of_all(count: int) -> None:
+    features, labels = blobs(seed=1, per_class=count // 3, classes=3, width=_WIDTH)
+    asked, _ = blobs(seed=1, per_class=2, classes=3, width=_WIDTH)
+    judge = LeaveOneOut(features, labels, count=3, ridges=(1.0,))
+    rows, others = (normalise_rows(some).astype(np.float64) for some in (features, asked))
+    middle = rows.mean(axis=0)
+    variance = (rows - middle).T @ (rows - middle)
+    width = min(count, _WIDTH)
+    ridge = np.trace(variance) / width
+    weights = np.linalg.solve(variance + ridge * np.eye(_WIDTH), (rows - middle).T @ np.eye(3)[labels])
+    predicted = (others - middle) @ weights + 1 / 3
+    powers = np.exp(judge.temperature * predicted)
+    np.testing.assert_allclose(judge.predict(asked), powers / powers.sum(axis=1, keepdims=True), atol=1e-5)

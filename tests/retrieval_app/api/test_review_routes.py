@@ -25,7 +25,7 @@ from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
-from tests.conftest import draw_folder, draw_image
+from tests.conftest import CLASSES, draw_folder, draw_image
 from tests.retrieval_app.api.conftest import TOKEN, serve
 from tests.retrieval_app.api.test_gallery_routes import wait_for
 
@@ -182,6 +182,38 @@ def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(re
     assert (again["changed"], again["dropped"]) == (0, 0)
     undone = review.post("/v1/labels/undo", json={"step": done["step"]}).json()["undone"]
     assert sorted(undone) == sorted(item["id"] for item in likely)
+
+
+@pytest.fixture(scope="module")
+def partly_labelled(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of three labels, and of six images without a label, `0.png` to `5.png`, two of each colour."""
+    folder = tmp_path_factory.mktemp("partly")
+    images = draw_folder(folder / "images", per_class=12)
+    for number, colour in enumerate([*CLASSES.values()][:3] * 2):
+        draw_image(colour, seed=900 + number).save(images / f"{number}.png")
+    build_gallery(model_path=tiny_model, sources=[images], out=folder / "small")
+    return folder / "small"
+
+
+def test_proposals_are_listed_by_their_kind_and_accepted_in_one_step(partly_labelled: Path) -> None:
+    shown = {f"{number}.png": [*CLASSES][number % 3] for number in range(6)}
+    with serve(partly_labelled) as client:
+        issues = wait_for(client, "/v1/labels/issues")
+        assert issues["kinds"]["unlabelled"] == 6
+        assert all(item["label"] is not None for item in issues["items"])
+        proposed = client.get("/v1/labels/issues", params={"kind": "unlabelled"}).json()
+        assert {item["path"]: item["suggested"] for item in proposed["items"]} == shown
+        assert all(item["label"] is None for item in proposed["items"])
+        wait_for(client, "/v1/duplicates")
+        body = {"threshold": 0.5, "kind": "unlabelled"}
+        counted = client.post("/v1/labels/accept", json=body).json()
+        assert (counted["changed"], counted["dropped"]) == (6, 0)
+        assert client.post("/v1/labels/accept", json={**body, "digest": counted["digest"]}).json()["step"] is not None
+        found = client.get("/v1/images", params={"limit": 100, "include": "path,label"}).json()["images"]
+        assert {image["path"]: image["label"] for image in found if "/" not in image["path"]} == shown
+        assert client.get("/v1/labels/issues", params={"kind": "unlabelled", "state": "open"}).json()["total"] == 0
+        assert len(client.post("/v1/labels/undo").json()["undone"]) == 6
+        assert client.get("/v1/labels/issues", params={"kind": "unlabelled", "state": "open"}).json()["total"] == 6
 
 
 @pytest.mark.parametrize(

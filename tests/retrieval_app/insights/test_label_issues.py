@@ -16,7 +16,7 @@ from index.labels.issues import LabelIssues
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights import background as background_module
 from retrieval_app.insights.background import Insights
-from retrieval_app.insights.label_issues import find_label_issues, read_audit
+from retrieval_app.insights.label_issues import apply_decisions, find_label_issues, read_audit
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
@@ -60,6 +60,28 @@ def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Ga
     assert all(issue.suggested == "red" and issue.p_error > 0.5 for issue in found.items[:4])
     group = {issue.id for issue in found.items[:4]}
     assert all(other not in group for issue in found.items[:4] for other, _ in issue.agreeing)
+
+
+def test_images_without_a_label_get_proposals_until_somebody_decides(
+    build: Callable[[dict[str, str]], Gallery],
+) -> None:
+    shown = {"0.png": "red", "1.png": "blue", "2.png": "green"}
+    labelled = {f"{name}/{i}.png": name for name in ("red", "blue", "green") for i in range(8)}
+    gallery = build(labelled | shown)
+    found = find_label_issues(gallery)
+    proposals = {gallery.image(issue.id).path: issue for issue in found.items if issue.kind == "unlabelled"}
+    assert {path: issue.suggested for path, issue in proposals.items()} == shown
+    assert found.errors == tuple(issue for issue in found.items if issue.label is not None)
+    assert found.checked == len(labelled)
+    for issue in proposals.values():
+        assert (issue.verdict, issue.label) == ("change", None)
+        assert issue.p_error == issue.suggestions[0][1] > 0.5
+        assert {gallery.image(near).label for near, _ in issue.agreeing} == {issue.suggested}
+    decided = {proposals["0.png"].id: "red", proposals["1.png"].id: None}
+    duplicates = find_duplicate_groups(gallery)
+    now, _ = apply_decisions(gallery, decided, base=found, decisions=2, before=None, duplicates=duplicates)
+    assert {issue.id for issue in now.items if issue.kind == "unlabelled"} == {one.id for one in proposals.values()}
+    assert now.noise_rate <= found.noise_rate
 
 
 @pytest.mark.parametrize("is_free", [True, False])

@@ -24,6 +24,7 @@ from retrieval_app.label_tools.import_decisions import match_decisions
 from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels, list_issues
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject, read_all_subjects
+from tests.conftest import CLASSES, draw_image
 from tests.retrieval_app.insights.conftest import draw_labelled
 from tests.retrieval_app.insights.test_label_issues import write_audit
 
@@ -42,6 +43,36 @@ def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 @pytest.fixture
 def gallery(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "gallery"))
+
+
+def test_proposals_are_listed_exported_and_imported(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = draw_labelled(tmp_path / "images")
+    draw_image(CLASSES["red"], seed=990).save(images / "loose.png")
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
+    gallery, files = tmp_path / "gallery", tmp_path / "files"
+    assert main(["labels", "issues", str(gallery), "--json", "--kind", "unlabelled"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["label"], row["suggested"], row["kind"]) for row in document["issues"]] == [("", "red", "unlabelled")]
+    assert main(["labels", "issues", str(gallery)]) == 0
+    assert "1 images have no label" in capsys.readouterr().out
+    targets = [f"csv:{files}.csv", f"label-studio:{files}.json", f"fiftyone:{files}", f"cleanlab:{files}"]
+    assert main(["labels", "export", str(gallery), *targets]) == 0
+    assert len(np.load(files / "labels.npy")) == len((files / "paths.txt").read_text().splitlines())
+    task = json.loads(files.with_suffix(".json").read_text())[-1]
+    assert (task["data"]["given"], task["predictions"][0]["result"][0]["value"]["choices"]) == ("", ["red"])
+    assert main(["labels", "import", str(gallery), str(files / "labels.json")]) == 0
+    assert not ReviewStore.of_gallery(gallery).label_decisions()
+    rows = list(csv.DictReader(files.with_suffix(".csv").read_text().splitlines()))
+    with (tmp_path / "new.csv").open("w", newline="") as out:
+        writer = csv.DictWriter(out, ["sha256", "label", "new_label"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerow({**rows[-1], "new_label": rows[-1]["suggested"]})
+    assert main(["labels", "import", str(gallery), str(tmp_path / "new.csv")]) == 0
+    assert [(one.label, one.new_label) for one in ReviewStore.of_gallery(gallery).label_decisions().values()] == [
+        (None, "red")
+    ]
 
 
 def test_cleanlab_finds_label_issues_in_what_is_written_for_it(gallery: Path, tmp_path: Path) -> None:

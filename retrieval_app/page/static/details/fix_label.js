@@ -73,13 +73,20 @@ function drawIssue(image, {can, decide}) {
     icon('warning', 18),
     make('div.column', [
       make('span', [
-        `Label issue: the label is wrong with a probability of ${percent(issue.p_error)}.`,
-        suggested && ` Images that look like it are mostly ${quoted(suggested)}.`,
+        issue.label === null
+          ? `Proposed label: ${quoted(suggested)}, with a probability of ${percent(issue.p_error)}.`
+          : `Label issue: the label is wrong with a probability of ${percent(issue.p_error)}.`,
+        suggested && issue.label !== null && ` Images that look like it are mostly ${quoted(suggested)}.`,
       ]),
       can
         && make('div.row', [
-          suggested && button(`Change to ${quoted(suggested)}`, {class: 'small'}, () => decide('change', suggested)),
-          button('Keep it', {class: 'small'}, () => decide('keep')),
+          suggested
+            && button(
+              `${issue.label === null ? 'Set label' : 'Change to'} ${quoted(suggested)}`,
+              {class: 'small'},
+              () => decide('change', suggested),
+            ),
+          issue.label !== null && button('Keep it', {class: 'small'}, () => decide('keep')),
         ]),
     ]),
   ]);

@@ -51,17 +51,19 @@ export function askLabel(item, names, done) {
   field.focus();
 }
 
-/** Ask before all verdicts from a threshold on are accepted. @param {Accepted} preview */
-export function confirmAccept(preview, percentage, run) {
+/** Ask before all verdicts, or all proposals, from a threshold on are accepted. @param {Accepted} preview */
+export function confirmAccept(preview, percentage, run, {proposals}) {
   const some = value => `about ${Math.round(value).toLocaleString('en')}`;
   openDialog({
-    title: `Accept the verdicts on labels that are wrong with a probability of at least ${percentage} %?`,
+    title: proposals
+      ? `Accept the proposed labels with a probability of at least ${percentage} %?`
+      : `Accept the verdicts on labels that are wrong with a probability of at least ${percentage} %?`,
     body: [
-      make('p', `${sentence(describeAccepted(preview))}.`),
+      make('p', `${sentence(describeAccepted(preview, {proposals}))}.`),
       make(
         'p',
-        `By the estimate ${some(preview.expected_wrong)} of these labels are wrong, and ${some(preview.expected_right)} `
-          + 'right. One undo takes all of it back.',
+        `By the estimate ${some(preview.expected_wrong)} of these labels are ${proposals ? 'right' : 'wrong'}, and `
+          + `${some(preview.expected_right)} ${proposals ? 'wrong' : 'right'}. One undo takes all of it back.`,
       ),
     ],
     actions: [
@@ -72,8 +74,10 @@ export function confirmAccept(preview, percentage, run) {
 }
 
 /** "changes 120 labels, drops 8 images". @param {Accepted} preview */
-export const describeAccepted = ({changed, dropped}) =>
-  `changes ${count(changed, 'label')}, drops ${count(dropped, 'image')}`;
+export const describeAccepted = ({changed, dropped}, {proposals}) =>
+  proposals
+    ? `labels ${count(changed, 'image')}`
+    : `changes ${count(changed, 'label')}, drops ${count(dropped, 'image')}`;
 
 /** Ask before the verdicts on so many selected images are accepted. */
 export function confirmMany(decisions, run) {
@@ -110,7 +114,9 @@ export function enlarge(item, {act, onClose}) {
     return [
       drawPair(now),
       make('p.small.soft', [
-        now.decision ? wordsFor(now.decision) : `Not decided; wrong with a probability of ${percent(now.p_error)}`,
+        now.decision
+          ? wordsFor(now.decision)
+          : `Not decided; ${now.label === null ? shownText(now.suggested) : 'wrong'} with a probability of ${percent(now.p_error)}`,
         ' · ',
         shownText(now.path),
       ]),
@@ -138,7 +144,7 @@ export function enlarge(item, {act, onClose}) {
 export function enlargeNeighbour(neighbour, item) {
   const zoom = openZoom({
     id: neighbour.id,
-    title: `Labelled ${shownText(neighbour.label ?? item.label)}, score ${shownScore(neighbour.score)}`,
+    title: `Labelled ${shownText(neighbour.label ?? item.label ?? item.suggested)}, score ${shownScore(neighbour.score)}`,
     caption: drawLead(neighbour.id, () => zoom.close()),
   });
 }

@@ -31,6 +31,7 @@ export const KINDS = {
   rare_class: {title: 'Rare class', means: 'fewer than five images have this label'},
   outlier: {title: 'Outlier', means: 'the image is unlike all others, no label is clear'},
   conflicting_duplicates: {title: 'Conflicting duplicates', means: 'a near-duplicate has another label'},
+  unlabelled: {title: 'Unlabelled', means: 'the label is proposed from the labelled images'},
 };
 
 const CONFUSED_SHOWN = 5;
@@ -49,15 +50,21 @@ export function drawConfused(place, pairs, choose) {
 }
 
 const NO_LABEL = 'No label is clear: leave the image out of the label file';
+const isProposal = item => item.label === null;
+const changeTo = (item, label) => `${isProposal(item) ? 'Set label' : 'Change to'} ${shownText(label)}`;
 const say = ({decision, label}, item) =>
-  ({change: `Change to ${shownText(label)}`, keep: `Keep ${shownText(item.label)}`, drop: 'Drop image'})[decision];
+  ({
+    change: changeTo(item, label),
+    keep: isProposal(item) ? 'Leave unlabelled' : `Keep ${shownText(item.label)}`,
+    drop: 'Drop image',
+  })[decision];
 
 const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: shownText(text)}, shownName(text));
 
 /** "polo → t-shirt". @param {LabelIssueEntry} item */
 export function drawPair(item) {
   return make('p.given-suggested', [
-    named(item.label, 'given'),
+    named(item.label ?? 'no label', 'given'),
     item.verdict === 'change' && [
       make('span', {class: 'arrow', role: 'img', 'aria-label': 'looks like'}, '→'),
       named(item.suggested, 'suggested'),
@@ -88,12 +95,11 @@ export function drawRow(item, {on, canReview}) {
   );
   const about = make('div.issue-about', [
     make('p.issue-head', [
-      make('b', {class: item.p_error >= 0.5 ? 'bad' : ''}, percent(item.p_error)),
-      ' probability that the label is wrong',
-      make('span.chip', item.verdict),
+      make('b', {class: item.p_error >= 0.5 && !isProposal(item) ? 'bad' : ''}, percent(item.p_error)),
+      isProposal(item) ? ' probability of the proposed label' : ' probability that the label is wrong',
+      !isProposal(item) && make('span.chip', item.verdict),
     ]),
-    item.kind
-      && item.kind !== 'wrong_label'
+    !['wrong_label', 'unlabelled'].includes(item.kind)
       && make('p.small.soft', `${KINDS[item.kind].title}: ${KINDS[item.kind].means}`),
     drawPair(item),
     make('div', {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'}, [
@@ -102,7 +108,7 @@ export function drawRow(item, {on, canReview}) {
     make('p', {class: 'clip small soft issue-path', title: name}, name),
   ]);
   const near = make('div.issue-near', [
-    drawNear('Nearest with this label', item.agreeing, item, on),
+    drawNear(isProposal(item) ? 'Nearest with the proposed label' : 'Nearest with this label', item.agreeing, item, on),
     drawNear('Nearest with others', item.disagreeing, item, on),
   ]);
   const decide = make('div', {class: 'decide', role: 'group', 'aria-label': 'Decision'});
@@ -112,7 +118,9 @@ export function drawRow(item, {on, canReview}) {
       class: 'issue-row',
       tabindex: 0,
       dataset: {id: item.id},
-      'aria-label': `${name}, labelled ${shownText(item.label)}, wrong with a probability of ${percent(item.p_error)}`,
+      'aria-label': isProposal(item)
+        ? `${name}, without a label, ${shownText(item.suggested)} with a probability of ${percent(item.p_error)}`
+        : `${name}, labelled ${shownText(item.label)}, wrong with a probability of ${percent(item.p_error)}`,
       onfocusin: () => on.focus(item),
     },
     [picture, about, near, decide],
@@ -135,10 +143,10 @@ export function drawRow(item, {on, canReview}) {
 
 function drawSuggestion(item, {label, probability}, n, {on, canReview}) {
   const own = label === item.label;
-  const words = own ? 'Keep the label' : `Change to ${shownText(label)}`;
+  const words = own ? 'Keep the label' : changeTo(item, label);
   const inside = [
     canReview && make('kbd', {'aria-hidden': 'true'}, String(n + 1)),
-    canReview && make('span.visually-hidden', own ? 'Keep ' : 'Change to '),
+    canReview && make('span.visually-hidden', own ? 'Keep ' : isProposal(item) ? 'Set label ' : 'Change to '),
     named(label, own ? 'name own' : 'name'),
     bar(probability),
     make('span.figures.soft', percent(probability)),
@@ -150,7 +158,7 @@ function drawSuggestion(item, {label, probability}, n, {on, canReview}) {
 
 function drawNear(title, neighbours, item, on) {
   const items = neighbours.slice(0, 3).map(neighbour => {
-    const label = shownText(neighbour.label ?? item.label);
+    const label = shownText(neighbour.label ?? item.label ?? item.suggested);
     const score = shownScore(neighbour.score);
     return make('li', [
       zoomer(neighbour.id, `neighbour, ${label}, score ${score}`, () => on.zoomNeighbour(neighbour, item), 128),
@@ -175,7 +183,9 @@ function drawDecide(place, item, on) {
   refillKeepingFocus(place, [
     offer('A', proposal, isSuggested, {kind: 'proposed'}),
     proposal.decision !== 'keep' && offer('L', KEEP, decision?.decision === 'keep'),
-    entry('R', other, isOther, () => on.ask(item), {title: 'Change to a label you type'}),
+    entry('R', other, isOther, () => on.ask(item), {
+      title: `${isProposal(item) ? 'Set' : 'Change to'} a label you type`,
+    }),
     proposal.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
   ]);
 }

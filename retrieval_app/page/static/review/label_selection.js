@@ -7,6 +7,7 @@ import {toastError} from '../core/toast.js';
 import {confirmAccept, describeAccepted} from './label_dialogs.js';
 
 const THRESHOLD = 'accept-threshold'; // in percent
+export const PROPOSAL = 'unlabelled'; // the kind of labels proposed for images without one
 const [LEAST, MOST, USUAL] = [50, 99, 70];
 
 /**
@@ -31,19 +32,21 @@ export function makeAccept(list, readChoice) {
     },
   });
   const words = make('span', {role: 'status'});
+  const about = make('span', '% probability of a label error:');
   const accept = button('Accept…', {class: 'small', disabled: true}, () => {
     const {body, found} = preview; // as they are now: a newer one may come while the dialog is open
-    confirmAccept(found, Math.round(100 * body.threshold), () =>
-      list.accept({...body, digest: found.digest}, describeAccepted(found)),
-    );
+    const what = {proposals: body.kind === PROPOSAL};
+    const run = () => list.accept({...body, digest: found.digest}, describeAccepted(found, what));
+    confirmAccept(found, Math.round(100 * body.threshold), run, what);
   });
-  /** @type {{body: {threshold: number}, found: Accepted}} */
+  /** @type {{body: any, found: Accepted}} */
   let preview;
   let turn = 0;
 
   function ask() {
-    const chosen = Object.entries(readChoice()).filter(([, value]) => value);
-    return {threshold: within(field.value) / 100, ...Object.fromEntries(chosen)};
+    /** @type {any} */
+    const chosen = Object.fromEntries(Object.entries(readChoice()).filter(([, value]) => value));
+    return {threshold: within(field.value) / 100, ...chosen};
   }
   const update = debounce(async () => {
     const now = (turn += 1);
@@ -52,16 +55,14 @@ export function makeAccept(list, readChoice) {
       const found = await post('labels/accept', body);
       if (now !== turn) return;
       preview = {body, found};
-      words.textContent = describeAccepted(found);
+      words.textContent = describeAccepted(found, {proposals: body.kind === PROPOSAL});
+      about.textContent = body.kind === PROPOSAL ? '% probability:' : '% probability of a label error:';
       accept.disabled = !(found.changed + found.dropped);
     } catch (error) {
       toastError(error);
     }
   }, 200);
-  return {
-    element: make('div.row.accept-line', 'At least', field, '% probability of a label error:', words, accept),
-    update,
-  };
+  return {element: make('div.row.accept-line', 'At least', field, about, words, accept), update};
 }
 
 /**

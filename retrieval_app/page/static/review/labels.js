@@ -5,7 +5,7 @@ import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
 import {DROP, drawConfused, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
-import {makeAccept, makeSelection} from './label_selection.js';
+import {makeAccept, makeSelection, PROPOSAL} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
@@ -68,6 +68,10 @@ async function open(body, about, retry) {
 
 /** The estimated number of label errors without a decision, and whether it still pays to go on. */
 function describeLeft({checked, open: listed, left: {errors, in_next: inNext, next}}, filter) {
+  if (filter.kind === PROPOSAL) {
+    const right = Math.round(errors).toLocaleString('en');
+    return `${count(listed, 'image')} without a label; about ${right} of the proposed labels are estimated to be right.`;
+  }
   const some = errors < 0.5 ? 'Hardly any' : `About ${Math.round(errors).toLocaleString('en')}`;
   const isChosen = filter.label || filter.suggested || filter.kind;
   const labels = isChosen ? 'labels of this choice' : `${checked.toLocaleString('en')} labels`;
@@ -105,9 +109,12 @@ function drawList(body, described, first) {
       choose({label, suggested});
     },
   });
+  const propose = button('Propose labels', {hidden: true}, () =>
+    choose({label: '', suggested: '', kind: list.filter.kind === PROPOSAL ? '' : PROPOSAL}),
+  );
   const bar = drawReviewBar({
     canReview,
-    filters: [given, pair],
+    filters: [given, pair, propose],
     file: FILE,
     on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
   });
@@ -194,6 +201,12 @@ function drawList(body, described, first) {
   function drawOptions({pairs, kinds, confused_classes: pairsConfused}) {
     const {filter} = list;
     drawConfused(confused, pairsConfused, choose);
+    const isProposing = filter.kind === PROPOSAL;
+    propose.hidden = !kinds[PROPOSAL] && !isProposing;
+    given.hidden = pair.hidden = isProposing;
+    propose.textContent = isProposing
+      ? 'Back to label issues'
+      : `Propose labels (${kinds[PROPOSAL].toLocaleString('en')})`;
     refill(kind, [
       option('', 'All kinds of issues', !filter.kind),
       Object.entries(KINDS).map(([name, {title}]) => option(name, `${title} (${kinds[name]})`, name === filter.kind)),
