@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from index.public import build, evaluate, open_gallery
     from retrieval_app.comparing.public import compare
     from retrieval_app.reports.public import audit
+    from retrieval_app.review.bulk import set_labels
     from training.public import train
 
-__all__ = ["audit", "build", "compare", "evaluate", "export", "open_gallery", "train"]
+__all__ = ["audit", "build", "compare", "evaluate", "export", "open_gallery", "set_labels", "train"]
 _MODULES = {
     "audit": "retrieval_app.reports.public", "build": "index.public", "compare": "retrieval_app.comparing.public",
-    "evaluate": "index.public", "export": "export.public", "open_gallery": "index.public", "train": "training.public",
+    "evaluate": "index.public", "export": "export.public", "open_gallery": "index.public",
+    "set_labels": "retrieval_app.review.bulk", "train": "training.public",
 }  # fmt: skip
 
 

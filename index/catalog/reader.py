@@ -368,7 +368,7 @@ class Counts:
 
 def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
     """Facet counts of the rows that a condition keeps; metadata of these names only."""
-    execute, kept, tags = catalog.connection.execute, _INDEXED, dict[str | None, int]()
+    execute, kept = catalog.connection.execute, _INDEXED
     if where is not None:
         found = catalog.find_matching(where)
         execute(f"CREATE TEMP TABLE kept AS {found.text}", found.values)
@@ -383,20 +383,28 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
         )
         for name, kind, value, count in execute(query, columns):
             metadata[name][kind, value] = count
-    total = int(execute(f"SELECT count(*) {rows}").fetchone()[0])
-    if catalog.attach_tags():
-        tagged = f"FROM tags JOIN images ON images.id = tags.id WHERE {kept}"
-        tags = dict(execute(f"SELECT tag, count(*) {tagged} GROUP BY tag").fetchall())
-        without = total - int(execute(f"SELECT count(DISTINCT tags.id) {tagged}").fetchone()[0])
-        tags |= {None: without} if without else {}
     return Counts(
-        total=total,
-        tags=tags,
+        total=int(execute(f"SELECT count(*) {rows}").fetchone()[0]),
+        tags=count_tagged(catalog, kept=kept),
         labels=dict(execute(f"SELECT label, count(*) {rows} GROUP BY label").fetchall()),
         folders=Counter(path.rpartition(b"/")[0] for (path,) in execute(f"SELECT path {rows}")),
         sources=dict(execute(f"SELECT source, count(*) {rows} GROUP BY source").fetchall()),
         metadata=metadata,
     )
+
+
+def count_tagged(catalog: Catalog, *, kept: str = _INDEXED) -> dict[str | None, int]:
+    """Counts of the indexed rows by tag, those without a tag under None; empty where there are no tags.
+
+    `kept` is a condition in SQL.
+    """
+    if not catalog.attach_tags():
+        return {}
+    execute, tagged = catalog.connection.execute, f"FROM tags JOIN images ON images.id = tags.id WHERE {kept}"
+    counts = dict[str | None, int](execute(f"SELECT tag, count(*) {tagged} GROUP BY tag").fetchall())
+    (total,) = execute(f"SELECT count(*) FROM images WHERE {kept}").fetchone()
+    (with_tag,) = execute(f"SELECT count(DISTINCT tags.id) {tagged}").fetchone()
+    return counts | ({None: total - with_tag} if total > with_tag else {})
 
 
 def list_columns(catalog: Catalog, *, limit: int) -> list[str]:

@@ -9,12 +9,20 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import Lifespan
 
-from retrieval_app.api import gallery_routes, health_routes, image_routes, review_routes, search_routes, write_routes
+from retrieval_app.api import (
+    bulk_routes,
+    gallery_routes,
+    health_routes,
+    image_routes,
+    review_routes,
+    search_routes,
+    write_routes,
+)
 from retrieval_app.api.errors import add_error_handlers, describe_error_schemas
 from retrieval_app.api.security.access import OPEN_PATHS, Require
 from retrieval_app.api.security.rights import READ
 
-ROUTES = (search_routes, image_routes, gallery_routes, review_routes, write_routes, health_routes)
+ROUTES = (search_routes, image_routes, gallery_routes, review_routes, bulk_routes, write_routes, health_routes)
 
 _TOKEN = {
     "token": {

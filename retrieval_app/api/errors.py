@@ -27,6 +27,7 @@ from index.text import printable_path
 from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
 from retrieval_app.api.security.rights import find_visitor
+from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.jobs import JobOverError, UnknownJobError
 from retrieval_app.review.places import strip_folders
@@ -70,6 +71,7 @@ _EXPECTED: tuple[tuple[type[RetrievalError], int, str | None, str | None, int | 
     (UnknownJobError, 404, None, "job", None),
     (JobOverError, 409, None, "job", None),
     (DecidedSinceError, 409, None, "step", None),
+    (SelectionChangedError, 409, None, "count", None),
     (ReviewError, 409, "review_unusable", None, None),
     (UnknownImageError, 404, None, "image_id", None),
     (ImageError, 422, "bad_image", None, None),

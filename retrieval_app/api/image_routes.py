@@ -63,6 +63,7 @@ class ImageEntry(TypedDict, total=False):
     id: Required[int]
     label: str | None
     given_label: GivenLabel
+    tags: list[str]
     path: str | None
     source: str | None
     metadata: dict[str, Any] | None
@@ -83,6 +84,7 @@ class ImageDetails(Answer):
     path: str
     label: str | None
     given_label: GivenLabel = None
+    tags: list[str]
     source: str
     metadata: dict[str, Any]
     size_bytes: int

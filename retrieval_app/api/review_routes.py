@@ -59,7 +59,7 @@ from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.thumbnails import encode_image
 
 router = make_router("review")
-_MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
+MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
 _LAST_STEP = Undo()
 _TABLE = {"text/csv": {"schema": {"type": "string"}}}
 _ARCHIVE = {"application/zip": BYTES}
@@ -106,8 +106,8 @@ class DecidedLabels(Answer):
     can_undo: bool
 
 
-_DECIDES = {**_MAY_DECIDE, **responses(Decided, 404, 409, *BODY_ERRORS)}
-_UNDOES = {**_MAY_DECIDE, **responses(Undone, 409, *BODY_ERRORS)}
+_DECIDES = {**MAY_DECIDE, **responses(Decided, 404, 409, *BODY_ERRORS)}
+UNDOES = {**MAY_DECIDE, **responses(Undone, 409, *BODY_ERRORS)}
 
 Log = Callable[..., object]
 """Adds a line to the activity log; see `RequestContext.log`."""
@@ -144,7 +144,7 @@ def _decide_label(
     return subject.decide(choice.decision, new_label=choice.label)
 
 
-def _take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str, Any]:
+def take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str, Any]:
     """Undo a step, and say whether more can be undone: together, or a refusal of the second would hide the first."""
     step = context.review.undo(body.step, about=about)
     undone = [] if step is None else _find_decided(context.snapshot.gallery, step)
@@ -155,6 +155,8 @@ def _take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str
 def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     """The present ids of a step's images: a restored step may be from a gallery with other ids."""
     ids = set(find_decided_ids(gallery, step.labels).values())
+    if step.marks:
+        ids.update(image.image_id for image in find_by_contents(gallery, {mark.sha256 for mark in step.marks}))
     for group in step.duplicates:
         here = find_by_contents(gallery, {image.sha256 for image in group.images})
         ids.update(image.image_id for image in find_images(group.images, here))
@@ -270,13 +272,13 @@ async def decide_labels(context: BareContext, body: LabelDecisions) -> Any:
     return await context.read(keep, context.snapshot, context.review, body)
 
 
-@router.post("/labels/accept", **{**_MAY_DECIDE, **responses(Accepted, 409, *BODY_ERRORS)})
+@router.post("/labels/accept", **{**MAY_DECIDE, **responses(Accepted, 409, *BODY_ERRORS)})
 async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
     """Accept the verdicts on label issues above a threshold.
 
     Without a digest it only counts; with the digest of that response it decides.
 
-    One undo takes all of it back; at most 10,000 decisions, the most probable errors. Labels below the threshold, rare
+    One undo takes all of it back; at most 100,000 decisions, the most probable errors. Labels below the threshold, rare
     classes and decided ones stay as they are. An image with near-duplicates is dropped only where one of them stays and
     all that stay have other labels. 409 where other decisions would be made than were counted: then none is made.
     """
@@ -300,13 +302,13 @@ async def list_label_decisions(context: BareContext) -> Any:
     return await context.read(_list_decisions, context.snapshot, context.review, folders=context.folders)
 
 
-@router.post("/labels/undo", **_UNDOES)
+@router.post("/labels/undo", **UNDOES)
 async def undo_label_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
     """Undo the last label decisions.
 
     Those of the last step; none where the given step was undone before. 409 where another decision was made since.
     """
-    return await context.read(_take_back, context, body, about="labels")
+    return await context.read(take_back, context, body, about="labels")
 
 
 @router.get("/labels/file", **responses(None, 409, also=_LABELS_CSV))
@@ -338,13 +340,13 @@ async def decide_duplicates(context: BareContext, body: GroupDecision) -> Any:
     return await context.read(_keep_group_decision, context, body)
 
 
-@router.post("/duplicates/undo", **_UNDOES)
+@router.post("/duplicates/undo", **UNDOES)
 async def undo_duplicate_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
     """Undo the last decision about duplicates.
 
     As for labels.
     """
-    return await context.read(_take_back, context, body, about="duplicates")
+    return await context.read(take_back, context, body, about="duplicates")
 
 
 @router.get("/duplicates/file", **responses(None, 409, also=_CSV))

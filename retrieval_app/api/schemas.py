@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from index.gallery.reranking import POOL
+from index.gallery.sampling import How
 from index.labels.kinds import Kind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.review.places import ROW_FIELDS, RowField
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS
 from retrieval_app.serving.searching import MAX_K, MAX_OFFSET
 
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
@@ -328,6 +330,57 @@ class LabelDecisions(Body):
     decisions: list[Annotated[LabelChange | LabelChoice, Discriminator("decision")]] = Field(
         min_length=1, max_length=MAX_DECISIONS
     )
+
+
+class ImageChoice(_Condition, Body):
+    """Images: named by `ids`, or all that fulfil `where` and `text`."""
+
+    ids: list[ImageId] | None = Field(default=None, min_length=1, max_length=MAX_STEP_DECISIONS)
+    count: int | None = Field(
+        default=None, ge=1, le=MAX_ID, description="how many somebody saw; refused with 409 if there are others now"
+    )
+
+    @model_validator(mode="after")
+    def _names_images_once(self) -> ImageChoice:
+        if (self.ids is None) == (not (self.where or "").strip() and not (self.text or "").strip()):
+            raise ValueError("give either ids, or a condition: where or text")
+        return self
+
+
+class LabelSetting(ImageChoice):
+    """The label that images get; null takes back what was decided about theirs."""
+
+    label: LabelText | None
+
+
+class Sample(Body):
+    """Some of the images: typical ones of each label, ones that differ most, or random ones."""
+
+    how: How
+    count: int | None = Field(default=None, ge=1, le=MAX_STEP_DECISIONS, description="of all labels together")
+    per_label: int | None = Field(default=None, ge=1, le=MAX_STEP_DECISIONS, description="of each label at most")
+    seed: int = Field(default=0, ge=0, le=MAX_ID, description="of random ones")
+
+
+class Tagging(ImageChoice):
+    """A tag that images get or lose."""
+
+    tag: LabelText
+    action: Literal["add", "remove"] = "add"
+    sample: Sample | None = None
+
+
+class SearchName(Parameters):
+    """The name of a saved search."""
+
+    name: LabelText
+
+
+class SaveSearch(Body):
+    """A search and its name; `query` is that of its address on the page, without the question mark."""
+
+    name: LabelText
+    query: FilterText
 
 
 class AcceptVerdicts(_IssueFilter, Body):

@@ -76,6 +76,7 @@ class SearchHit(TypedDict, total=False):
     score: Required[Annotated[float, Field(description="cosine similarity")]]
     label: str | None
     given_label: GivenLabel
+    tags: list[str]
     path: str | None
     source: str | None
     metadata: dict[str, Any] | None

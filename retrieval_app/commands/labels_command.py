@@ -1,14 +1,17 @@
-"""`retrieval labels`: list label issues, export them to other programs, import decisions."""
+"""`retrieval labels`: list label issues, export them to other programs, set labels, import decisions."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import emit, output_options
+from index.commands.console import emit, output_options, where_option
 from index.text import align, printable_path
+
+if TYPE_CHECKING:
+    from index.filters.condition import Condition
 
 _FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
 _PLACE = click.argument("place", type=click.Path(path_type=Path))
@@ -26,15 +29,16 @@ class _Target(click.ParamType):
         return format_, Path(path)
 
 
-@click.group(short_help="List and export label issues, import decisions.")
+@click.group(short_help="List and export label issues, set labels, import decisions.")
 def labels() -> None:
-    """List the label issues of a gallery or an audit, export them to other programs, import what people decided there.
+    """List the label issues of a gallery or an audit, set labels, and exchange decisions with other programs.
 
     PLACE is a gallery, or the folder that `retrieval audit` wrote.
 
     \b
     Examples:
       retrieval labels issues gallery
+      retrieval labels set gallery --where "path LIKE 'boots/%'" --label boots
       retrieval labels export gallery label-studio:tasks.json
       retrieval labels import gallery project-1.json
     """
@@ -140,3 +144,32 @@ def import_(place: Path, file: Path, as_json: bool) -> None:
     counts = import_decisions(place, file)
     text = f"{counts['decided']:,} decisions imported; {counts['unknown']:,} about other images or labels left out"
     emit(counts, as_json=as_json, text=text)
+
+
+@labels.command("set", short_help="Set the label of many images at once.")
+@click.argument("gallery", type=click.Path(path_type=Path))
+@where_option("The images.")
+@click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Images; repeatable.")
+@click.option("--label", metavar="TEXT", help="The label that they get; it may be a new one.")
+@click.option("--take-back", is_flag=True, help="Forget what was decided about their labels instead.")
+@output_options
+def set_(
+    gallery: Path, where: Condition | None, ids: tuple[int, ...], label: str | None, take_back: bool, as_json: bool
+) -> None:
+    """Set the label of images of GALLERY, also of unlabelled ones, by decisions like those of the Labels view.
+
+    Servers show it at once. At most 100,000 images at a time.
+
+    \b
+    Examples:
+      retrieval labels set gallery --where "path LIKE 'boots/%'" --label boots
+      retrieval labels set gallery --where "label IS NULL AND tag = 'shoes'" --label shoes
+      retrieval labels set gallery --where "label = 'shoes'" --take-back
+    """
+    from retrieval_app.review.bulk import set_labels
+
+    if (label is None) != take_back:
+        raise click.UsageError("say either --label TEXT or --take-back")
+    images = set_labels(gallery, label, where=where, ids=ids or None)
+    shown = "as they were given" if label is None else f"labelled {printable_path(label)}"
+    emit({"label": label, "images": images}, as_json=as_json, text=f"{images:,} images {shown}")

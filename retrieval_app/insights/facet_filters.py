@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
-from index.catalog.reader import Kind, count_values, list_plain_columns
+from index.catalog.reader import Kind, count_tagged, count_values, list_plain_columns
 from index.catalog.rows import SPLIT
 from index.filters.condition import (
     LABEL,
@@ -114,6 +114,16 @@ def count_facets(
         ]
         facets.append(FacetEntry(name=name, values=entries, more=len(wanted) - len(entries)))
     return Facets(total=counts.total, facets=facets)
+
+
+def count_tags(gallery: Gallery) -> list[dict[str, Any]]:
+    """The tags of members, the most frequent first, with the filter of each; as the API has them."""
+    counts: Counter[str] = Counter()
+    if gallery.decided.marked.tags:
+        with gallery.catalog(limited=True) as catalog:
+            counts.update({tag: count for tag, count in count_tagged(catalog).items() if tag is not None})
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return [{"tag": tag, "count": count, "where": write_condition(_equals(TAG, tag))} for tag, count in ordered]
 
 
 def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Mapping[str, int]:

@@ -59,7 +59,7 @@ def strip_folders(message: str) -> str:
     return _FOLDERS.sub("", _BUCKETS.sub("", message))
 
 
-RowField: TypeAlias = Literal["label", "path", "source", "metadata"]
+RowField: TypeAlias = Literal["label", "tags", "path", "source", "metadata"]
 ROW_FIELDS: tuple[RowField, ...] = get_args(RowField)
 """Values of `include` that need an image's row in the catalogue."""
 
@@ -70,12 +70,14 @@ def needs_row(include: Sequence[str]) -> bool:
 
 
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
-    """The fields of `include` among label, path, source and metadata."""
+    """The fields of `include` among label, tags, path, source and metadata."""
     told: dict[str, Any] = {}
     if "label" in include:
         told["label"] = row.label
         if row.given_label != row.label:
             told["given_label"] = row.given_label
+    if "tags" in include:
+        told["tags"] = list(row.tags)
     if "path" in include:
         told["path"] = valid_text(row.path if folders else hide_folder(row.path))
     if "source" in include:

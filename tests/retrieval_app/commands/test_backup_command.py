@@ -39,7 +39,7 @@ def test_round_trip(gallery: Path, tmp_path: Path, tiny_model: Path, capsys: pyt
     capsys.readouterr()
     assert main(["backup", str(gallery), "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "2 decisions on labels, 0 on duplicates, 1 images sent, 1 other images taken out, " in said
+    assert "2 decisions on labels, 0 on duplicates, 0 tags and splits, 0 saved searches, 1 images sent, 1 other" in said
     build(tmp_path / "photos", new, tiny_model)
     assert main(["restore", str(out), "--gallery", str(new)]) == 0
     said = capsys.readouterr().out

@@ -1,0 +1,201 @@
+"""Bulk routes: labels and tags of many images at once, and saved searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import parse_qs
+
+from fastapi import Query
+
+from index.arrays import Ids
+from index.errors import InputError
+from index.gallery.sampling import sample_images
+from retrieval_app.api.errors import BODY_ERRORS, ApiError
+from retrieval_app.api.request_context import (
+    BareContext,
+    Context,
+    RequestContext,
+    make_router,
+    read_condition,
+    responses,
+)
+from retrieval_app.api.review_routes import MAY_DECIDE, UNDOES, take_back
+from retrieval_app.api.schemas import (
+    Answer,
+    ImageChoice,
+    LabelSetting,
+    SaveSearch,
+    SearchName,
+    Tagging,
+    Undo,
+    Versioned,
+)
+from retrieval_app.insights.facet_filters import count_tags
+from retrieval_app.review.bulk import select_images, set_label, tag_images, untag_images
+from retrieval_app.review.review_store import SavedSearch, Step
+
+router = make_router("review")
+_MOST_LOGGED = 100  # ids of a change
+_LAST_STEP = Undo()
+
+
+class Changed(Answer):
+    """The number of images, and the step that undoes the change."""
+
+    images: int
+    step: int
+    can_undo: bool
+
+
+class TagEntry(Answer):
+    """A tag, the number of its images, and the condition that finds them."""
+
+    tag: str
+    count: int
+    where: str
+
+
+class TagList(Versioned):
+    """The tags, the most frequent first, then by name."""
+
+    tags: list[TagEntry]
+    can_undo: bool
+
+
+class SearchEntry(Answer):
+    """A saved search: the query of its address on the page, and when it was saved, in UTC."""
+
+    name: str
+    query: str
+    saved_at: str
+
+
+class SearchList(Answer):
+    """Saved searches in the order they were saved."""
+
+    searches: list[SearchEntry]
+
+
+_CHANGES: dict[str, Any] = {**MAY_DECIDE, **responses(Changed, 404, 409, *BODY_ERRORS)}
+_SAVES: dict[str, Any] = {"dependencies": MAY_DECIDE["dependencies"], **responses(SearchList, 409, *BODY_ERRORS)}
+
+
+async def _change(
+    context: RequestContext, body: ImageChoice, change: Callable[[Ids], Step], *, what: str, **details: Any
+) -> dict[str, Any]:
+    """Choose the images of a body, change them in one step, and log it."""
+    where = read_condition(body.where, body.text, folders=context.folders)
+    gallery = context.snapshot.gallery
+    if where is not None and not gallery.remembers(where):
+        await context.engine.look_up(gallery.keep, where)
+
+    def run() -> dict[str, Any]:
+        ids = select_images(gallery, ids=body.ids, where=where, count=body.count)
+        if isinstance(body, Tagging) and body.sample is not None:
+            ids = sample_images(gallery, ids, **body.sample.model_dump())
+        step = change(ids)
+        context.log(what, step=step.number, images=ids[:_MOST_LOGGED].tolist(), count=len(ids), **details)
+        return {"images": len(ids), "step": step.number, "can_undo": True}
+
+    return dict(await context.read(run))
+
+
+@router.post("/labels/set", **_CHANGES)
+async def set_labels(context: BareContext, body: LabelSetting) -> dict[str, Any]:
+    """Set the label of many images.
+
+    Also of images without one; null takes back what was decided about their labels. It is one step of decisions, which
+    `/v1/labels/undo` takes back. 409 where `count` is given and another number of images is meant now.
+    """
+    change = partial(set_label, context.snapshot.gallery, context.review, label=body.label, by=context.visitor.name)
+    return await _change(context, body, change, what="set-labels", label=body.label)
+
+
+@router.get("/tags", **responses(TagList, 409))
+async def list_tags(context: BareContext) -> dict[str, Any]:
+    """List tags.
+
+    With the number of images of each that searches find.
+    """
+    snapshot = context.snapshot
+    tags = await context.engine.look_up(count_tags, snapshot.gallery)
+    can_undo = await context.engine.run(context.review.can_undo, "marks")
+    return {"version": snapshot.version, "tags": tags, "can_undo": can_undo}
+
+
+@router.post("/tags", **_CHANGES)
+async def change_tag(context: BareContext, body: Tagging) -> dict[str, Any]:
+    """Give images a tag, or take it away.
+
+    All images that are meant, or a `sample` of them. One step, which `/v1/tags/undo` takes back. 409 where `count` is
+    given and another number of images is meant now.
+    """
+    act = untag_images if body.action == "remove" else tag_images
+    change = partial(act, context.snapshot.gallery, context.review, tag=body.tag, by=context.visitor.name)
+    return await _change(context, body, change, what=f"{body.action}-tag", tag=body.tag)
+
+
+@router.post("/tags/undo", **UNDOES)
+async def undo_tags(context: BareContext, body: Undo = _LAST_STEP) -> Any:
+    """Undo the last change of tags or splits.
+
+    As for labels.
+    """
+    return await context.read(take_back, context, body, about="marks")
+
+
+@router.get("/searches", **responses(SearchList, 409))
+async def list_searches(context: BareContext) -> dict[str, Any]:
+    """List saved searches.
+
+    Those whose conditions the visitor may not use are left out.
+    """
+    return dict(await context.engine.run(_list_searches, context))
+
+
+@router.post("/searches", **_SAVES)
+async def save_search(context: BareContext, body: SaveSearch) -> dict[str, Any]:
+    """Save a search under a name.
+
+    It takes the place of one with the same name.
+    """
+    return dict(await context.engine.run(_save, context, SavedSearch(body.name, body.query), "save-search"))
+
+
+@router.delete("/searches", **_SAVES)
+async def delete_search(context: Context, named: Annotated[SearchName, Query()]) -> dict[str, Any]:
+    """Delete a saved search."""
+
+    def delete() -> dict[str, Any]:
+        if named.name.strip() not in context.review.saved_searches():
+            raise ApiError("there is no saved search of this name; load the list again", status=404, field="name")
+        return _save(context, SavedSearch(named.name, None), "delete-search")
+
+    return dict(await context.engine.run(delete))
+
+
+def _save(context: RequestContext, search: SavedSearch, what: str) -> dict[str, Any]:
+    context.review.save_searches([search], by=context.visitor.name)
+    context.log(what, name=search.name)
+    return _list_searches(context)
+
+
+def _list_searches(context: RequestContext) -> dict[str, Any]:
+    searches = [
+        {"name": search.name, "query": search.query, "saved_at": search.decided_at}
+        for search in context.review.saved_searches().values()
+        if context.folders or _is_public(search.query or "")
+    ]
+    return {"searches": searches}
+
+
+def _is_public(query: str) -> bool:
+    """Whether the conditions of a search name no folder of the machine."""
+    try:
+        for where in parse_qs(query).get("f", []):
+            read_condition(where, None, folders=False)
+    except (ApiError, InputError, ValueError):
+        return False
+    return True

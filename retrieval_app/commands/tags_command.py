@@ -1,0 +1,136 @@
+"""`retrieval tags`: list the tags of a gallery's images, give them and take them away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from index.commands.console import emit, output_options, where_option
+from index.text import align, printable_path
+
+if TYPE_CHECKING:
+    from index.arrays import Ids
+    from index.filters.condition import Condition
+    from index.gallery.gallery import Gallery
+    from retrieval_app.review.review_store import ReviewStore
+
+_GALLERY = click.argument("gallery", type=click.Path(path_type=Path))
+_TAG = click.argument("tag")
+_IDS = click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Images; repeatable.")
+
+
+@click.group(short_help="Tag images, also samples of them.")
+def tags() -> None:
+    """List the tags of a gallery's images, give images a tag or take it away.
+
+    Tags are kept with the label decisions; filters know them: --where "tag = 'best'".
+
+    \b
+    Examples:
+      retrieval tags list gallery
+      retrieval tags add gallery to-label --where "label IS NULL" --sample diverse:100
+      retrieval tags remove gallery to-label --where "label IS NOT NULL"
+    """
+
+
+@tags.command("list", short_help="List tags with their numbers of images.")
+@_GALLERY
+@output_options
+def list_(gallery: Path, as_json: bool) -> None:
+    """List the tags of GALLERY with their numbers of images, the most frequent first.
+
+    \b
+    Examples:
+      retrieval tags list gallery
+      retrieval tags list gallery --json
+      retrieval index list gallery --where "tag = 'best'"
+    """
+    from index.gallery.gallery import Gallery
+    from retrieval_app.insights.facet_filters import count_tags
+
+    found = count_tags(Gallery.open(gallery))
+    rows = [(printable_path(one["tag"]), f"{one['count']:,}") for one in found]
+    emit({"tags": found}, as_json=as_json, text="\n".join(align(rows, right={1})) if rows else "there are no tags")
+
+
+@tags.command(short_help="Give images a tag.")
+@_GALLERY
+@_TAG
+@where_option("The images.")
+@_IDS
+@click.option(
+    "--sample", metavar="HOW[:N]",
+    help="N of the images instead of all: `diverse` ones that differ most, the most `typical` of each label, or "
+    "`random` ones.",
+)  # fmt: skip
+@click.option("--per-label", type=click.IntRange(min=1), metavar="M", help="With --sample: at most M of each label.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random samples.")
+@output_options
+def add(
+    gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...], sample: str | None, per_label: int | None,
+    seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Give images of GALLERY the tag TAG: those that fulfil --where, or a sample of them.
+
+    \b
+    Examples:
+      retrieval tags add gallery best --where "label = 'shoes' AND price < 20"
+      retrieval tags add gallery to-label --where "label IS NULL" --sample diverse:100
+      retrieval tags add gallery gold --where "id >= 0" --sample typical --per-label 5
+    """
+    from index.gallery.sampling import read_sample, sample_images
+    from retrieval_app.review.bulk import tag_images
+
+    if sample is None and per_label is not None:
+        raise click.UsageError("--per-label is of a --sample; add --sample typical, diverse or random")
+    how = None if sample is None else read_sample(sample)
+    with _chosen(gallery, ids, where) as (opened, store, found):
+        if how is not None:
+            found = sample_images(opened, found, how=how[0], count=how[1], per_label=per_label, seed=seed)
+        tag_images(opened, store, found, tag)
+    emit(
+        {"tag": tag, "images": len(found)}, as_json=as_json, text=f"{len(found):,} images tagged {printable_path(tag)}"
+    )
+
+
+@tags.command(short_help="Take a tag away.")
+@_GALLERY
+@_TAG
+@where_option("The images; all without this and --id.")
+@_IDS
+@output_options
+def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...], as_json: bool) -> None:
+    """Take the tag TAG away from images of GALLERY: those that fulfil --where, or all.
+
+    \b
+    Examples:
+      retrieval tags remove gallery best
+      retrieval tags remove gallery to-label --where "label IS NOT NULL"
+      retrieval tags remove gallery best --id 7 --id 12
+    """
+    from index.filters.condition import TAG, equals
+    from retrieval_app.review.bulk import untag_images
+
+    with _chosen(gallery, ids, where if where is not None or ids else equals(TAG, tag)) as (opened, store, found):
+        step = untag_images(opened, store, found, tag)
+    images = len(step.decisions)
+    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {images:,} images")
+
+
+@contextmanager
+def _chosen(gallery: Path, ids: tuple[int, ...], where: Condition | None) -> Iterator[tuple[Gallery, ReviewStore, Ids]]:
+    """The gallery, its decisions, and the ids that the options mean."""
+    from index.gallery.gallery import Gallery
+    from retrieval_app.review.bulk import select_images
+    from retrieval_app.review.review_store import ReviewStore
+
+    opened = Gallery.open(gallery)
+    store = ReviewStore.of_gallery(opened.path)
+    try:
+        yield opened, store, select_images(opened, ids=ids or None, where=where)
+    finally:
+        store.close()

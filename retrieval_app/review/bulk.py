@@ -1,0 +1,105 @@
+"""Bulk annotation: one label or tag for many images, as one step that one undo takes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from index.arrays import Ids
+from index.config_fields import as_path
+from index.errors import InputError, RetrievalError
+from index.filters.condition import Condition
+from index.filters.parser import parse_filter
+from index.gallery.gallery import Gallery
+from index.labels.decisions import CHANGE, OPEN, check_label
+from index.labels.marks import PRESENT, Mark, tag_field
+from index.text import printable_path
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore, Step
+from retrieval_app.review.subjects import find_subjects
+
+
+class SelectionChangedError(RetrievalError):
+    """A filter matches another number of images than the person saw; nothing was done."""
+
+    def __init__(self, seen: int, now: int) -> None:
+        super().__init__(f"{now:,} images fulfil this now, not the {seen:,} that were seen; look at them again")
+
+
+def select_images(
+    gallery: Gallery, *, ids: Sequence[int] | None = None, where: Condition | None = None, count: int | None = None
+) -> Ids:
+    """(N,) int64 rising ids of named images, or of the members that a filter keeps.
+
+    Raises:
+        SelectionChangedError: there are others than `count` of them.
+        InputError: there are none, or more than a step takes.
+    """
+    if (ids is None) == (where is None):
+        raise InputError("name the images either by ids or by a condition")
+    found = np.unique(np.array(ids, dtype=np.int64)) if where is None else gallery.matching_ids(where)
+    if count is not None and len(found) != count:
+        raise SelectionChangedError(count, len(found))
+    if not 1 <= len(found) <= MAX_STEP_DECISIONS:
+        raise InputError(f"1 to {MAX_STEP_DECISIONS:,} images can be changed at once, these are {len(found):,}")
+    return found
+
+
+def set_label(gallery: Gallery, store: ReviewStore, ids: Ids, label: str | None, *, by: str | None = None) -> Step:
+    """Give images a label, whatever theirs is, also those without one; None takes back what was decided about them."""
+    subjects = find_subjects(gallery, ids.tolist()).values()
+    if label is not None:
+        new_label = check_label(label)
+        return store.decide([subject.decide(CHANGE, new_label=new_label) for subject in subjects], by=by)
+    decided = store.label_decisions()
+    opened = [subject.decide(OPEN) for subject in subjects if subject.key in decided]
+    if not opened:
+        raise InputError(f"nothing was decided about the labels of these {len(ids):,} images")
+    return store.decide(opened, by=by)
+
+
+def tag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: str | None = None) -> Step:
+    """Give images a tag."""
+    return store.mark(_mark_all(gallery, ids.tolist(), tag, PRESENT), by=by)
+
+
+def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: str | None = None) -> Step:
+    """Take a tag away from those of the images that have it."""
+    tags = gallery.decided.marked.tags
+    tagged = [one for one in ids.tolist() if tag.strip() in tags.get(one, ())]
+    if not tagged:
+        raise InputError(f"none of these {len(ids):,} images has the tag {printable_path(tag)}")
+    return store.mark(_mark_all(gallery, tagged, tag, None), by=by)
+
+
+def _mark_all(gallery: Gallery, ids: Iterable[int], tag: str, value: str | None) -> list[Mark]:
+    name = tag_field(tag)
+    return [Mark(subject.sha256, name, value) for subject in find_subjects(gallery, ids).values()]
+
+
+def set_labels(
+    gallery: str | Path, label: str | None, *, where: Condition | str | None = None, ids: Sequence[int] | None = None
+) -> int:
+    """Set the label of many images of a gallery at once; the number of images.
+
+    It is a decision like those of the Labels view: an open page undoes it, and servers show it at once.
+
+    Args:
+        gallery: its folder.
+        label: the new label, of any text; None takes back what was decided about the labels.
+        where: a filter, such as `"label IS NULL AND path LIKE 'shoes/%'"`.
+        ids: the images, instead of a filter; at most 100,000 at once.
+
+    Raises:
+        InputError: no image is meant, too many are, or the label cannot be one.
+        GalleryError: the gallery is missing or damaged.
+    """
+    opened = Gallery.open(as_path(gallery, "gallery"))
+    chosen = select_images(opened, ids=ids, where=parse_filter(where) if isinstance(where, str) else where)
+    store = ReviewStore.of_gallery(opened.path)
+    try:
+        set_label(opened, store, chosen, label)
+    finally:
+        store.close()
+    return len(chosen)
