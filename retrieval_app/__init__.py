@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from export.public import export
     from index.public import build, evaluate, open_gallery
     from retrieval_app.comparing.public import compare
+    from retrieval_app.dataset_export.public import export_dataset
     from retrieval_app.reports.public import audit
     from retrieval_app.review.bulk import set_labels
     from training.public import train
 
-__all__ = ["audit", "build", "compare", "evaluate", "export", "open_gallery", "set_labels", "train"]
+__all__ = ["audit", "build", "compare", "evaluate", "export", "export_dataset", "open_gallery", "set_labels", "train"]
 _MODULES = {
     "audit": "retrieval_app.reports.public", "build": "index.public", "compare": "retrieval_app.comparing.public",
-    "evaluate": "index.public", "export": "export.public", "open_gallery": "index.public",
+    "evaluate": "index.public", "export": "export.public",
+    "export_dataset": "retrieval_app.dataset_export.public", "open_gallery": "index.public",
     "set_labels": "retrieval_app.review.bulk", "train": "training.public",
 }  # fmt: skip
 

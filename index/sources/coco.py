@@ -165,8 +165,8 @@ def _hashable(key: Any) -> Any:
 def _find_images(file: Path, images: list[dict[str, Any]]) -> str:
     """The folder that the names of images are relative to: the first one that has the first image."""
     own = file.parent
-    named = file.stem.rpartition("_")[2]
-    for folder in (own, own / "images", own / "data", own.parent / named, own.parent / "images", own.parent):
+    named = [own.parent / name for name in (file.stem.removeprefix("instances_"), file.stem.rpartition("_")[2])]
+    for folder in (own, own / "images", own / "data", *named, own.parent / "images", own.parent):
         if images and os.path.lexists(folder / images[0]["file_name"]):
             return str(folder)
     return str(own)

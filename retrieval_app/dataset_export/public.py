@@ -1,0 +1,233 @@
+"""Export of a gallery as a data set: labels as decided, tags and splits as columns, the original bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from index.config_fields import as_path
+from index.durable import write_durably
+from index.errors import ImageError, InputError
+from index.progress import Progress, no_progress
+from index.text import printable_path, valid_text
+
+if TYPE_CHECKING:
+    from index.catalog.rows import CatalogRow
+    from index.filters.condition import Condition
+    from index.gallery.gallery import Gallery
+    from index.sources.items import Place
+    from retrieval_app.dataset_export.rows import ImageRow
+
+KINDS = ("imagefolder", "parquet", "coco", "webdataset")
+GROUP, IMAGE = "group", "image"
+_READ_AHEAD = 8
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReport:
+    """An exported data set.
+
+    Attributes:
+        out: the folder.
+        images: that were written; `unlabelled` of them without a label, `linked` of them as hard links.
+        labels: number of images by label.
+        splits: number of images by split; empty without splits.
+        folders: folder of each label whose own name is none, of an image folder.
+        left_out: path and reason of each image that could not be read, or is not the indexed one any more.
+    """
+
+    out: str
+    kind: str
+    gallery: str
+    version: str
+    images: int
+    unlabelled: int
+    linked: int
+    labels: Mapping[str, int]
+    splits: Mapping[str, int]
+    folders: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[Mapping[str, str], ...] = ()
+
+
+def export_dataset(
+    gallery: str | Path | Gallery,
+    out: str | Path,
+    *,
+    kind: str = KINDS[0],
+    where: str | Condition | None = None,
+    split: str | None = None,
+    by: str = GROUP,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> DatasetReport:
+    """Write the members of a gallery as a data set in a new folder, all or nothing.
+
+    Args:
+        gallery: a gallery, or its folder.
+        out: a folder that does not exist or is empty.
+        kind: `imagefolder` (folders of images with metadata.parquet), `parquet`, `coco` or `webdataset`.
+        where: a filter; None: all members.
+        split: percentages, as "80/10/10"; None keeps the splits that the images have, if any.
+        by: what is never divided: `group` (images of one scene, and near-duplicates) or `image`.
+        seed: of the splits.
+        progress: called with (done, total) images.
+
+    Raises:
+        InputError: an argument or the folder cannot be used, no image is left, or the disk is full.
+    """
+    if kind not in KINDS:
+        raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
+    if by not in (GROUP, IMAGE):
+        raise InputError(f"by: expected {GROUP} or {IMAGE}, got {by!r}")
+    from index.filters.parser import parse_filter
+    from index.gallery.gallery import Gallery
+    from retrieval_app.dataset_export.rows import plan_rows
+    from retrieval_app.dataset_export.writers import MANIFEST, WRITERS
+
+    folder = as_path(out, "out")
+    opened = gallery if isinstance(gallery, Gallery) else Gallery.open(as_path(gallery, "gallery"))
+    condition = parse_filter(where) if isinstance(where, str) else where
+    _check_out(folder, opened)
+    plan = plan_rows(opened, condition, split=split, by_group=by == GROUP, seed=seed)
+    labels, splits, left_out, linked = Counter[str | None](), Counter[str](), [], 0
+    with _new_folder(folder) as unfinished:
+        with closing(WRITERS[kind](unfinished, plan)) as writer:
+            read = partial(_read, opened, links=writer.links)
+            for done, (row, image, content) in enumerate(_read_all(opened, condition, plan, read), start=1):
+                try:
+                    if isinstance(content, ImageError):
+                        raise content
+                    linked += writer.write(row, image, content)
+                except ImageError as error:
+                    left_out.append({"path": valid_text(row.path), "reason": error.reason, "detail": error.detail})
+                else:
+                    labels[row.label] += 1
+                    splits[image.split or ""] += 1
+                progress(done, plan.images)
+            folders = writer.finish()
+        report = DatasetReport(
+            out=valid_text(str(folder)), kind=kind, gallery=valid_text(opened.name), version=opened.version,
+            images=labels.total(), unlabelled=labels.pop(None, 0), linked=linked,
+            labels={label: labels[label] for label in sorted(filter(None, labels))},
+            splits=dict(splits) if plan.has_splits else {}, folders=folders, left_out=tuple(left_out),
+        )  # fmt: skip
+        if not report.images:
+            raise InputError(f"{printable_path(str(opened.path))}: none of its images can be read, so none is exported")
+        wanted = {"split": split, "by": by if split else None, "seed": seed if split else None}
+        manifest = {"format_version": _FORMAT_VERSION, **asdict(report), **wanted}
+        del manifest["out"]
+        write_durably(unfinished / MANIFEST, json.dumps(manifest, indent=1).encode())
+    return report
+
+
+def _check_out(out: Path, gallery: Gallery) -> None:
+    shown, real = printable_path(str(out)), out.resolve()
+    if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{shown}: exists already, and is no empty folder; remove it, or give another --out")
+    if not out.parent.is_dir():
+        raise InputError(f"{shown}: there is no folder {printable_path(str(out.parent))}; make it first")
+    if real.is_relative_to(gallery.path):
+        raise InputError(f"{shown}: a gallery holds nothing but its own files; give an --out outside it")
+    for source in gallery.sources.values():
+        if source.kind == "folder" and real.is_relative_to(source.location):
+            raise InputError(
+                f"{shown}: lies in {printable_path(source.location)}, a source of the gallery, whose next update would "
+                "index the copies too; give an --out outside it"
+            )
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out`, which takes its place when it is complete; removed after an error.
+
+    What a killed export left is removed by the next one to the same place.
+    """
+    from index.system import open_for_lock, sync_path, try_lock
+
+    shown = printable_path(str(out))
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    try:
+        unfinished.mkdir(exist_ok=True)
+        lock = open_for_lock(unfinished)
+        try:
+            if not try_lock(lock):
+                raise InputError(f"{shown}: another export is writing it; wait until it is done")
+            try:
+                _clear(unfinished)
+                yield unfinished
+                if hasattr(os, "sync"):
+                    os.sync()  # once, in place of every file by itself
+                if out.exists():
+                    out.rmdir()
+                unfinished.rename(out)
+                sync_path(out.parent)
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
+
+
+def _clear(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+_Content = bytes | Path | ImageError
+
+
+def _read_all(
+    gallery: Gallery, where: Condition | None, plan: Any, read: Any
+) -> Iterator[tuple[CatalogRow, ImageRow, _Content]]:
+    """The rows in id order, with their columns and content."""
+    from index.threads import map_ahead, usable_cores
+
+    def read_row(row: CatalogRow) -> tuple[CatalogRow, ImageRow, _Content]:
+        return row, plan.describe(row), read(row)
+
+    with gallery.catalog() as catalog:
+        rows = catalog.rows(status="indexed", where=where)
+        with closing(map_ahead(read_row, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as found:
+            yield from found
+
+
+def _read(gallery: Gallery, row: CatalogRow, *, links: bool) -> _Content:
+    """The path of an unchanged local file, where links are wanted, or the checked bytes; or why neither can be had."""
+    from index.sources.reading import read_indexed
+
+    try:
+        place = gallery.place(row.id)
+        if links and _is_unchanged(place, row):
+            return Path(os.path.realpath(place.file))
+        return read_indexed(place)
+    except ImageError as error:
+        return error.apart()
+    except InputError as error:
+        return ImageError(path=printable_path(row.path), reason="unreadable", detail=str(error))
+
+
+def _is_unchanged(place: Place, row: CatalogRow) -> bool:
+    """Whether a local file has the size and time that it was indexed with."""
+    from index.images.image_files import modified_ns
+
+    if place.offset is not None or place.store is not None:
+        return False
+    try:
+        status = place.file.stat()
+    except OSError:
+        return False
+    return (status.st_size, modified_ns(status)) == (row.size_bytes, row.mtime_ns)

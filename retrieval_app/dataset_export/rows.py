@@ -1,0 +1,185 @@
+"""Columns of an exported data set: types that every row has, and the split of each image."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from index.catalog.rows import SPLIT, CatalogRow
+from index.errors import InputError
+from index.evaluation.evaluate import read_members
+from index.evaluation.groups import find_groups
+from index.filters.condition import Condition
+from index.gallery.gallery import Gallery, number_labels
+from index.sources.table_rows import as_text
+from index.text import printable_path, valid_text
+from retrieval_app.dataset_export.splits import assign_splits, parse_shares
+
+LABEL, TAGS, ORIGINAL = "label", "tags", "original_path"
+OWN = {"image", "file_name", "path", "id", "width", "height", LABEL, TAGS, SPLIT, ORIGINAL}
+"""Columns of the data set's own; metadata of such a name gets a `_` behind it."""
+REST = "rest"  # the split of images without one, where others have one
+BOOL, INT, FLOAT, TEXTS, TEXT = "bool", "int64", "float64", "list<string>", "string"
+_MOST_SPLITS = 100
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    """The split of an image, None without splits, and its values by column."""
+
+    split: str | None
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What the rows of an export have in common.
+
+    Attributes:
+        images: their number.
+        columns: the type of each column, in order.
+        names: the column of each metadata name.
+        assigned: the new split by id; None keeps those of the images.
+        sizes: bytes of images by split.
+        counts: number of images by split.
+    """
+
+    images: int
+    columns: Mapping[str, str]
+    names: Mapping[str, str]
+    assigned: Mapping[int, str] | None
+    sizes: Mapping[str | None, int] = field(default_factory=dict)
+    counts: Mapping[str | None, int] = field(default_factory=dict)
+
+    @property
+    def has_splits(self) -> bool:
+        return SPLIT in self.columns
+
+    def find_split(self, row: CatalogRow) -> str | None:
+        if not self.has_splits:
+            return None
+        return _given_split(row) or REST if self.assigned is None else self.assigned[row.id]
+
+    def describe(self, row: CatalogRow) -> ImageRow:
+        """The values of all columns of a row."""
+        split, metadata = self.find_split(row), row.metadata
+        values: dict[str, Any] = {LABEL: row.label}
+        if TAGS in self.columns:
+            values[TAGS] = _list_tags(row)
+        if split is not None:
+            values[SPLIT] = split
+        # Below its source; of a file elsewhere the name alone, as a data set may be published.
+        values[ORIGINAL] = valid_text(row.path.rpartition("/")[2] if row.path.startswith("/") else row.path)
+        for name, column in self.names.items():
+            values[column] = _convert(metadata.get(name), self.columns[column])
+        return ImageRow(split, values)
+
+
+def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, by_group: bool, seed: int) -> RowPlan:
+    """Read all rows once, for types, splits and sizes.
+
+    Raises:
+        InputError: no image is kept, or the shares cannot be used.
+    """
+    shares = None if split is None else parse_shares(split)
+    kinds: dict[str, set[str]] = {}
+    ids, labels, bytes_, given, tagged = [], [], [], [], False
+    with gallery.catalog() as catalog:
+        for row in catalog.rows(status="indexed", where=where):
+            ids.append(row.id)
+            labels.append(row.label)
+            bytes_.append(row.size_bytes)
+            given.append(_given_split(row))
+            tagged = tagged or bool(_list_tags(row))
+            for name, value in row.metadata.items():
+                if value is not None and name not in (SPLIT, TAGS):
+                    kinds.setdefault(name, set()).add(_kind(value))
+    if not ids:
+        raise InputError(f"{printable_path(str(gallery.path))}: no image is kept by the filter, so none is exported")
+    assigned: dict[int, str] | None = None
+    splits: list[str | None] = given
+    if shares is not None:
+        groups = _find_groups(gallery, ids) if by_group else ids
+        assigned = dict(zip(ids, assign_splits(labels, groups, shares, seed=seed), strict=True))
+        splits = list(assigned.values())
+    elif any(given):
+        splits = [one or REST for one in given]
+        if len(known := set(splits)) > _MOST_SPLITS:
+            raise InputError(
+                f"{printable_path(str(gallery.path))}: the images have {len(known)} values of split, at most "
+                f"{_MOST_SPLITS} are exported; give --split, or correct the column"
+            )
+    names = _name_columns(kinds)
+    columns = {
+        LABEL: TEXT,
+        **({TAGS: TEXTS} if tagged else {}),
+        **({SPLIT: TEXT} if splits[0] is not None else {}),
+        ORIGINAL: TEXT,
+        **{names[name]: _join_kinds(found) for name, found in kinds.items()},
+    }
+    sizes = Counter[str | None]()
+    for one, size in zip(splits, bytes_, strict=True):
+        sizes[one] += size
+    return RowPlan(len(ids), columns, names, assigned, sizes, Counter(splits))
+
+
+def _find_groups(gallery: Gallery, ids: list[int]) -> list[int]:
+    """The group of each id: images of one scene and near-duplicates; an image of no group is its own."""
+    members, _ = read_members(gallery)
+    groups = find_groups(members.vectors, number_labels(members.labels)[0], members.group_sources)
+    if groups is None:
+        return ids
+    of = dict(zip(members.ids.tolist(), groups.numbers.tolist(), strict=True))
+    return [of[image_id] for image_id in ids]
+
+
+def _given_split(row: CatalogRow) -> str | None:
+    value = row.metadata.get(SPLIT)
+    return None if isinstance(value, dict | list) else as_text(value).strip() or None
+
+
+def _list_tags(row: CatalogRow) -> list[str]:
+    """The tags of an image, and those of its metadata, as an import of an export has them."""
+    found = row.metadata.get(TAGS)
+    given = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    return sorted({*row.tags, *(tag for tag in given if isinstance(tag, str) and tag)})
+
+
+def _name_columns(kinds: Mapping[str, Any]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for name in kinds:
+        column = name
+        while column in OWN or column in names.values() or (column != name and column in kinds):
+            column += "_"
+        names[name] = column
+    return names
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, int):
+        return INT if value in _INT64 else TEXT
+    if isinstance(value, float):
+        return FLOAT
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return TEXTS
+    return TEXT
+
+
+def _join_kinds(kinds: set[str]) -> str:
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return FLOAT if kinds == {INT, FLOAT} else TEXT
+
+
+def _convert(value: Any, kind: str) -> Any:
+    if value is None or kind in (BOOL, INT, TEXTS):
+        return value
+    if kind == FLOAT:
+        return float(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

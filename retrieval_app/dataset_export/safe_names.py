@@ -1,0 +1,60 @@
+"""Names of folders and files that every file system takes, for labels, splits and images of any name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+_MAX_BYTES = 80
+_UNSAFE = re.compile(r"[^\w .()+,=@&'!-]")
+_UNSAFE_SPLIT = re.compile(r"\W")  # Hugging Face takes nothing else in the name of a split
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+
+
+class SafeNames:
+    """A name for each of several texts: the text itself where it is safe and free, else a similar one with a hash.
+
+    Names differ also where a file system ignores case and accents' encodings. Hidden names are not given, because
+    readers of data sets skip them.
+    """
+
+    def __init__(self, *taken: str, splits: bool = False) -> None:
+        self._taken = {_fold(name) for name in taken}
+        self._names: dict[str, str] = {}
+        self._unsafe = _UNSAFE_SPLIT if splits else _UNSAFE
+
+    def name(self, text: str, *, suffix: str = "") -> str:
+        """The name of a text, always the same, with a suffix."""
+        known = self._names.get(text)
+        if known is None:
+            known = self._names[text] = self.take(text, suffix=suffix)
+        return known
+
+    def take(self, text: str, *, suffix: str = "", key: str = "") -> str:
+        """A name that nothing else has; `key` tells equal texts apart."""
+        stem = make_safe(text, self._unsafe)
+        name, number = f"{stem}{suffix}", 0
+        if stem != text or key or _fold(name) in self._taken:
+            if stem == text and _fold(name) not in self._taken:
+                self._taken.add(_fold(name))
+                return name
+            digest = hashlib.sha256(f"{text}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+            name = f"{stem}_{digest}{suffix}"
+            while _fold(name) in self._taken:
+                number += 1
+                name = f"{stem}_{digest}_{number}{suffix}"
+        self._taken.add(_fold(name))
+        return name
+
+
+def make_safe(text: str, unsafe: re.Pattern[str] = _UNSAFE) -> str:
+    """A text as a name, cut to 80 bytes, without separators, control characters and reserved names."""
+    kept = unsafe.sub("_", unicodedata.normalize("NFC", text))
+    cut = kept.encode("utf-8", "ignore")[:_MAX_BYTES].decode("utf-8", "ignore").strip(" .")
+    cut = cut.lstrip("._ ") or "unnamed"
+    return f"{cut}_" if cut.partition(".")[0].strip().casefold() in _DEVICES else cut
+
+
+def _fold(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
