@@ -74,7 +74,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(package_name="retrieval-app")
 def root() -> None:
-    """Search image folders by similarity, and train embeddings on labels that may be wrong.
+    """Search images by similarity, and train on labels that may be wrong.
 
     \b
     Examples:
