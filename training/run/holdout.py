@@ -203,16 +203,21 @@ def evaluate_holdout(
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
     given, l2_sp_recall, chosen = config, dict[float, float](), config.embedding.l2_sp
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
+    steps = len(list(_list_l2_sps(config)))  # of a fold: the first fold of many classes takes the longest
     for number, split in enumerate(splits):
+
+        def tell(done: int, count: int, before: int = steps * number) -> None:
+            progress(before + steps * done // count, steps * len(splits))
+
         searched = plan_fold_searches(data, split, posteriors=posteriors)
         heads: Mapping[str, Head] = {}
         if searched and len(np.unique(data.labels[split.train])) > 1:
-            heads = fit_heads(data.take(split.train), config=config, device=device)
+            heads = fit_heads(data.take(split.train), config=config, device=device, progress=tell)
         sizes = np.bincount(data.labels[split.train], minlength=int(data.labels.max()) + 1)
         for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
             name = _name_l2_sp(chosen) if name == TRAINED and l2_sp_recall else name
             hits[part].add(name, validation, head, sizes=sizes)
-        progress(number + 1, len(splits))
+        tell(1, 1)
         # Of many classes the first fold selects the L2-SP weight; of few all of them do, and cost little.
         if not l2_sp_recall and (has_many or number == len(splits) - 1):
             l2_sp_recall, chosen = _choose_l2_sp(hits, config=given)
@@ -222,7 +227,9 @@ def evaluate_holdout(
     return HoldoutResult(len(splits), unseen, seen, l2_sp_recall, chosen)
 
 
-def fit_heads(images: LabelledFeatures, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
+def fit_heads(
+    images: LabelledFeatures, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
+) -> dict[str, Head]:
     """Trained heads, one for each L2-SP weight, and all rivals; empty where the images span no direction."""
     source = CachedSource(torch.from_numpy(images.features)[:, None].to(device))
     given = torch.from_numpy(images.labels).to(device)
@@ -238,12 +245,14 @@ def fit_heads(images: LabelledFeatures, *, config: TrainConfig, device: torch.de
         return {}
     width = min(width, config.embedding.width)
     heads: dict[str, Head] = {}
-    for name, l2_sp in _list_l2_sps(config):
+    l2_sps = list(_list_l2_sps(config))
+    for name, l2_sp in l2_sps:
         embedding = replace(config.embedding, embedding_dim=width, l2_sp=l2_sp)
         trained, _ = train_head(
             source, given, **parts, config=replace(config, embedding=embedding), confidences=confidences
         )
         heads[name] = trained.cpu()
+        progress(len(heads), len(l2_sps))
     weights = known_weights(confidences, config=config)
     return {**heads, **fit_rivals(replace(images, weights=weights), embedding_dim=width)}
 
