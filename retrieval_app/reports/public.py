@@ -189,7 +189,8 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
     again = run.with_name(run.name + "-cleaned")
     return [
         f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
-        f"{cleaned.left_out} left out",
+        f"{cleaned.left_out} left out"
+        f"{'' if outcome.decisions is not None else '; by the verdicts alone, as nothing is decided yet'}",
         "train with it, by the options of the run:",
         f"  retrieval train {_quoted(cleaned.file)} {' '.join(_repeat_options(outcome.trained))} "
         f"--out {_quoted(again)}",

@@ -199,8 +199,12 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     lines += describe_choice(report.get("feature_selection"))
     if report["confidences"] is not None:
         rate = report["confidences"].get("noise_rate")
-        found = "" if rate is None else f"about {100 * rate:.0f} % look wrong; "
-        lines.append(f"labels: {found}`retrieval audit {report['run']}` estimates how many are wrong, and lists them")
+        found, differs = "", ""
+        if rate is not None:
+            found = f"about {100 * rate:.0f} % look wrong to one classifier; "
+            differs = " with a second classifier, so that its figure may differ"
+        audit = f"`retrieval audit {report['run']}`"
+        lines.append(f"labels: {found}{audit} lists those that are probably wrong, and estimates how many{differs}")
         if rate is not None and (report["holdout"] is not None or report.get("finetuning") is not None):
             lines.append("held-out images are evaluated by the probable true labels, not by the given ones")
     lines += describe_holdout(report["holdout"])
