@@ -17,9 +17,9 @@ import itertools
 from pathlib import Path
 
 from benchmarks.common.record import digest, ending_in_words, find_weights, print_machine, write_record
-from benchmarks.noise.experiments import Experiment, Setting, make_table
+from benchmarks.noise.experiments import READS_POSTERIORS, Experiment, Setting, make_table
 from benchmarks.noise.features import prepare_features
-from benchmarks.noise.grid import CLEAN, FILTERED, RECIPE, GridFolder, name_set, read_noise, run_cells
+from benchmarks.noise.grid import CLEAN, FILTERED, POSTERIORS, RECIPE, GridFolder, name_set, read_noise, run_cells
 from benchmarks.noise.reports import format_experiment, summarise_experiment
 from benchmarks.noise.splits import SPLITS
 from index.durable import hash_file
@@ -31,7 +31,10 @@ from training.options.losses import LOSSES, METHODS, RIVALS
 from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.options.resolve import resolve_input
 
-ALL_METHODS = (RECIPE, *METHODS, *(method + FILTERED for method in METHODS if method not in RIVALS))
+ALL_METHODS = (
+    RECIPE, *METHODS, *(method + FILTERED for method in METHODS if method not in RIVALS),
+    *(method + POSTERIORS for method in READS_POSTERIORS),
+)  # fmt: skip
 DEFAULT_METHODS = (
     RECIPE, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered",
     "multi-similarity", "adaptive-proxy-anchor", "procsim", "superloss", *RIVALS,

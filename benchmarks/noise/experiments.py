@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.noise.grid import CLEAN, FILTERED, RECIPE, Cell, LabelSet
-from training.options.losses import RIVALS, UNTRAINED_METHODS
+from benchmarks.noise.grid import CLEAN, FILTERED, POSTERIORS, RECIPE, Cell, LabelSet
+from training.options.losses import LOSSES, RIVALS, UNTRAINED_METHODS
 from training.options.resolve import SELECTED_FEATURES, recipe_values
 
+READS_POSTERIORS: Mapping[str, Mapping[str, Any]] = {
+    "spa": {"confidences": "leave-one-out"},
+    "proxy-nca": {"confidences": "leave-one-out", "targets": "posteriors"},
+}
 LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
 
 
@@ -33,7 +37,9 @@ class Setting:
         if method == RECIPE:
             values = {name: value for name, value in recipe_values(RECIPE).items() if name not in SELECTED_FEATURES}
         else:
-            values = recipe_values("spa-paper", method=method.removesuffix(FILTERED))
+            base = method.removesuffix(FILTERED).removesuffix(POSTERIORS)
+            values = recipe_values("spa-paper", method=base)
+            values |= READS_POSTERIORS[base] if method.endswith(POSTERIORS) else {}
         given = {name: value for name, value in (values | changes).items() if value is not None}
         return Cell(labels, method, self.width, given)
 
@@ -71,7 +77,7 @@ def make_table(number: str, setting: Setting, methods: Sequence[str]) -> Experim
         places = itertools.product(LAMBDAS, BETAS)
         grid = tuple(_row(setting, "spa", at=at, lambda_=at[0], beta=at[1]) for at in places)
         return Experiment("table-2", "Smooth Proxy-Anchor by lambda and beta", setting, grid, ("lambda", "beta"))
-    names = dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m not in (*RIVALS, RECIPE))
+    names = dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m.removesuffix(FILTERED) in LOSSES)
     rows = tuple(_row(setting, name + suffix) for name in names for suffix in ("", FILTERED))
     return Experiment("table-1", "with and without the samples of low confidence", setting, rows)
 

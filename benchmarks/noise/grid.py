@@ -47,6 +47,7 @@ from training.run.searches import ValidationSet, embed_features
 CLEAN = "clean"
 RECIPE = "default"  # the method that is `retrieval train` with its default options
 FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
+POSTERIORS = "-posteriors"  # of methods that read label posteriors, not the confidences of the SPA paper's module
 MIN_CONFIDENCE = 0.1  # of filtered methods, as in the SPA paper
 MOST_CLUSTERS = 1000  # of NMI: k-means with more takes longer than the training
 MOST_CHARACTERS = 120  # of the readable part of a file name
@@ -72,8 +73,8 @@ class Cell:
     """One training and its scores.
 
     Attributes:
-        method: as `retrieval train --method`, with `-filtered` for training without samples of low confidence, or
-            `default` for `retrieval train` with its default options.
+        method: as `retrieval train --method`, with `-filtered` for training without samples of low confidence or
+            `-posteriors` for reading label posteriors, or `default` for `retrieval train` with its default options.
         settings: options by field name that differ from the recipe.
     """
 
@@ -97,13 +98,13 @@ class Cell:
 
     @property
     def base_method(self) -> str:
-        """The method without the suffix `-filtered`."""
-        return self.method.removesuffix(FILTERED)
+        """The method without its suffix."""
+        return self.method.removesuffix(FILTERED).removesuffix(POSTERIORS)
 
     @property
     def needs_module(self) -> bool:
         """Whether it reads the confidences of the SPA paper's module."""
-        return self.method.endswith(FILTERED) or self.base_method in NEEDS_CONFIDENCES
+        return self.method.endswith(FILTERED) or self.method in NEEDS_CONFIDENCES
 
     @property
     def needs_leave_one_out(self) -> bool:
@@ -285,7 +286,7 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
     rows = None
     if cell.method.endswith(FILTERED) and confidences is not None:
         rows = rows_to_trust(confidences.own, min_confidence=MIN_CONFIDENCE)
-    reads = cell.base_method in NEEDS_CONFIDENCES and confidences is not None
+    reads = config.loss.needs_confidences and confidences is not None
     head = fit_embedding(
         source, labels, class_count=count, loss_config=config.loss, config=config.embedding,
         confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
