@@ -39,6 +39,7 @@ _SERVERS = (
     "retrieval_app.server.app",
     "retrieval_app.server.http_server",
     "retrieval_app.commands.serve_command",
+    "scipy.optimize",
 )
 """Loaded as well before the first command that serves, with Gradio, which takes seconds."""
 _COMMAND = ("retrieval_app.commands.cli", "run")

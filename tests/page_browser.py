@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.chromium import open_chromium, skip_without_playwright
-from tests.page_gallery import PageGallery, build_page_gallery
+from tests.page_gallery import PageGallery, copy_page_gallery
 from tests.serving_server import Server, serve
 
 if TYPE_CHECKING:
@@ -166,8 +165,10 @@ def watch(context: BrowserContext, server: Server) -> Visit:
 
 @pytest.fixture(scope="session")
 def page_gallery(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> PageGallery:
-    """Photos of clothes as a gallery. Only decisions may be written to it."""
-    return build_page_gallery(tmp_path_factory.mktemp("page"), shared=shared)
+    """Photos of clothes as a gallery, built once for all workers. Only decisions may be written to it."""
+    folder = tmp_path_factory.mktemp("page")
+    of_run = folder.parent.parent if "PYTEST_XDIST_WORKER" in os.environ else folder.parent
+    return copy_page_gallery(folder, run=of_run / "page-gallery", shared=shared)
 
 
 @pytest.fixture(scope="package")
@@ -186,39 +187,57 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+def open_page(
+    browser: Browser, server: Server, *, dark: bool = False, phone: bool = False, newcomer: bool = False
+) -> Visit:
+    """A visit in a browser context of its own."""
+    context = browser.new_context(
+        viewport=PHONE if phone else DESKTOP, is_mobile=phone, has_touch=phone, locale="en-GB",
+        color_scheme="dark" if dark else "light", reduced_motion="reduce",
+    )  # fmt: skip
+    context.set_default_timeout(ACTION_MS)
+    if not newcomer:
+        context.add_init_script(KNOWN)
+    return watch(context, server)
+
+
 @pytest.fixture
 def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
     """A function that opens further visits: `open_visit(server=..., dark=True, phone=True)`; all are checked.
 
     They are of somebody who has been there before, but for a `newcomer`.
     """
-    visits = []
+    visits: list[Visit] = []
 
-    def start(
-        *, server: Server = page_server, dark: bool = False, phone: bool = False, newcomer: bool = False
-    ) -> Visit:
-        context = contexts.enter_context(
-            browser.new_context(
-                viewport=PHONE if phone else DESKTOP, is_mobile=phone, has_touch=phone, locale="en-GB",
-                color_scheme="dark" if dark else "light", reduced_motion="reduce",
-            )
-        )  # fmt: skip
-        context.set_default_timeout(ACTION_MS)
-        if not newcomer:
-            context.add_init_script(KNOWN)
-        visits.append(watch(context, server))
+    def start(*, server: Server = page_server, **options: bool) -> Visit:
+        visits.append(open_page(browser, server, **options))
         return visits[-1]
 
-    with ExitStack() as contexts:
-        yield start
+    yield start
+    for visit in visits:
+        visit.leave()
     for visit in visits:
         visit.check()
 
 
+@pytest.fixture(scope="module")
+def desk(browser: Browser, page_server: Server) -> Visit:
+    """A visit on a desktop that the tests of a module take in turn, as a new page loads everything anew."""
+    return open_page(browser, page_server)
+
+
 @pytest.fixture
-def visit(open_visit: OpenVisit) -> Visit:
-    """A visit on a desktop."""
-    return open_visit()
+def visit(desk: Visit) -> Iterator[Visit]:
+    """A visit on a desktop, to which nothing of the test before has come."""
+    for noted in (desk.requests, desk.complaints, desk.forgiven):
+        noted.clear()
+    yield desk
+    desk.page.unroute_all(behavior="ignoreErrors")
+    if desk.page.url.startswith(desk.server.url):
+        desk.page.evaluate("localStorage.clear()")
+    desk.page.mouse.move(0, 0)
+    desk.page.goto("about:blank")
+    desk.check()
 
 
 @pytest.fixture

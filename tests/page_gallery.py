@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import fcntl
+import pickle
 import random
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
@@ -28,15 +30,11 @@ class PageGallery:
     """What was planted."""
 
     path: Path
+    photos: Path  # the folder of the photos
     ids: dict[str, int]  # by path, as are the labels
     labels: dict[str, str]
     wrong: dict[str, str]  # the right labels of those that were given a wrong one, by path
     copies: tuple[tuple[str, str], ...]  # (path, path of its exact copy), twice, then (path, near-duplicate)
-
-    @property
-    def photos(self) -> Path:
-        """The folder of the photos."""
-        return self.path.parent / "photos"
 
     def of(self, label: str) -> list[str]:
         """The paths with this label, rightly given, that were not copied; in their order."""
@@ -63,7 +61,19 @@ def build_page_gallery(folder: Path, *, shared: Path) -> PageGallery:
     build_gallery(model_path=find_builtin(), sources=[folder / "clothes.csv"], out=folder / "clothes")
     gallery = Gallery.open(folder / "clothes")
     ids = {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}
-    return PageGallery(folder / "clothes", ids, dict(chosen), wrong, copies)
+    return PageGallery(folder / "clothes", folder / "photos", ids, dict(chosen), wrong, copies)
+
+
+def copy_page_gallery(folder: Path, *, run: Path, shared: Path) -> PageGallery:
+    """The gallery in a folder of this process's own, over photos in `run`, where the first process builds it."""
+    run.mkdir(exist_ok=True)
+    built = run / "built"
+    with (run / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            built.write_bytes(pickle.dumps(build_page_gallery(run, shared=shared)))
+    gallery: PageGallery = pickle.loads(built.read_bytes())
+    return replace(gallery, path=Path(shutil.copytree(gallery.path, folder / gallery.path.name)))
 
 
 def _plant_copies(folder: Path, chosen: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests import leftovers
-from tests.leftovers import ROOT, find_changes, find_living, find_stragglers, take_stock
+from tests.leftovers import find_changes, find_living, find_stragglers, take_stock
 
 
 def test_what_is_not_put_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,18 +55,3 @@ def test_threads_and_processes_that_do_not_end_are_told(monkeypatch: pytest.Monk
     assert sorted(told) == [f"process {sys.executable} -c input()", "thread straggler"]
     assert child.returncode is not None
     assert find_stragglers(before) == []
-
-
-@pytest.mark.slow
-def test_the_culprit_is_named_and_its_neighbour_is_not(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text("from tests.conftest import leaves_no_trace as leaves_no_trace\n")
-    (tmp_path / "test_two.py").write_text(
-        "import os\n\ndef test_innocent():\n    pass\n\ndef test_culprit():\n    os.environ['LEFT'] = 'behind'\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 1, ran.stdout
-    assert "test_two.py::test_culprit leaves behind" in ran.stdout
-    assert "test_innocent leaves" not in ran.stdout

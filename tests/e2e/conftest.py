@@ -13,11 +13,13 @@ from tests.models import write_two_output_model
 
 pytest.register_assert_rewrite("tests.page_browser", "tests.serving_load", "tests.serving_server")
 
-from tests.page_browser import browser, decisions, open_visit, page_gallery, page_server, visit  # noqa: E402
+from tests.page_browser import browser, decisions, desk, open_visit, page_gallery, page_server, visit  # noqa: E402
 from tests.serving_load import images  # noqa: E402
 from tests.serving_server import gallery, server  # noqa: E402
 
-__all__ = ["browser", "decisions", "gallery", "images", "open_visit", "page_gallery", "page_server", "server", "visit"]
+__all__ = [
+    "browser", "decisions", "desk", "gallery", "images", "open_visit", "page_gallery", "page_server", "server", "visit",
+]  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

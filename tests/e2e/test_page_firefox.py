@@ -30,7 +30,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, page_gallery: PageGallery) -> None:
     image, path = page_gallery.ids[page_gallery.of("shoes")[1]], page_gallery.of("hat")[2]
-    page = visit.open(f"?image={image}")
+    page = visit.open(f"?image={image}&k=12")
     assert visit.ids()[:5] == [hit["id"] for hit in visit.search(queries=[{"image_id": image}], k=5)]
     page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^shoes ")).check()
     expect(page.get_by_role("list", name="Conditions")).to_contain_text("Label: shoes")
@@ -51,7 +51,7 @@ def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, p
     expect(panel).to_be_hidden()
     page.go_back()
     expect(page.get_by_role("region", name="Search", exact=True)).to_be_visible()
-    visit.open()
+    visit.open("?k=12")
     give_files(visit, "paste", page_gallery.photos.parent / path)
     expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
     expect(query_card(visit).get_by_role("img").first).to_be_visible()

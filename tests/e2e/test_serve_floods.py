@@ -28,7 +28,7 @@ from tests.serving_server import TOKEN, Server, send_raw, serve
 
 MEBIBYTE = 1024 * 1024
 HERE, FLOODER, OTHER = "127.0.0.1", "127.0.0.2", "127.0.0.3"
-ROOM, MORE_THAN_ALL = 128, 300  # connections
+ROOM, MORE_THAN_ALL = 64, 160  # connections
 PIECES = 5 * MEBIBYTE  # that are sent to a server of what has no end, at most
 
 
@@ -85,7 +85,7 @@ def test_what_has_no_end_takes_no_memory(open_server: Server, name: str) -> None
     assert open_server.get("/v1/health").status == 200
     before = open_server.resident_bytes()
     with ExitStack() as stack:
-        for _ in range(4):
+        for _ in range(3):
             connection = stack.enter_context(_connect(open_server, FLOODER))
             sent = _send_endlessly(connection, *ENDLESS[name])
             assert sent < PIECES or name in READ_TO_THE_END
@@ -259,7 +259,7 @@ def _open_files(count: int) -> Iterator[None]:
 def _send_endlessly(connection: socket.socket, start: bytes, piece: bytes) -> int:
     """Bytes that were sent before the other side hung up or read no more, some `PIECES` at most."""
     sent, block = 0, piece * (65536 // len(piece) + 1)
-    connection.settimeout(2)
+    connection.settimeout(1)
     with suppress(ConnectionResetError, BrokenPipeError, TimeoutError):  # it is cut off, or nobody reads on
         connection.sendall(start)
         while sent < PIECES:

@@ -25,7 +25,7 @@ from tests.serving_server import TOKEN, Answer, ask_on, serve
 
 
 def test_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> None:
-    gallery, swaps = images.parent / "gallery", 12
+    gallery, swaps = images.parent / "gallery", 8
     with serve(gallery, "--writable", log=images.parent / "log", token=TOKEN) as server:
         load, held = Load(server), list[int]()
         with load.running():

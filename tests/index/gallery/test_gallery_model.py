@@ -400,7 +400,7 @@ class DeduplicatedMachine(GalleryMachine):
 
 
 @pytest.mark.parametrize("machine", [GalleryMachine, DeduplicatedMachine])
-@pytest.mark.parametrize(("examples", "steps"), [(2, 10), pytest.param(8, 30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("examples", "steps"), [(2, 10), pytest.param(5, 30, marks=pytest.mark.slow)])
 def test_any_row_of_commands(drawn: Contents, machine: type[GalleryMachine], examples: int, steps: int) -> None:
     ready = type(machine.__name__, (machine,), {"drawn": drawn})
     quiet = settings(
