@@ -18,10 +18,13 @@ import numpy as np
 
 from index.arrays import Ids
 from index.catalog.rows import SOUND, SPLIT, CatalogRow
+from index.measures import MEASURES
 
 DROPPED = "dropped"
 """The status of a dropped image: no search finds it, but it stays in the gallery."""
-_OTHERS = "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, reason, detail, keeper"
+_OTHERS = ", ".join(
+    ("source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, reason, detail, keeper", *MEASURES)
+)
 
 
 @dataclass(frozen=True, slots=True)

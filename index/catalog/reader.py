@@ -35,7 +35,7 @@ _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'fals
 _IS_PLAIN = "j.type IN ('text', 'integer', 'real', 'true', 'false')"
 _INDEXED = "status = 'indexed'"
 
-VERSION = 1
+VERSION = 2
 TABLES = f"""
 CREATE TABLE sources (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -58,6 +58,9 @@ CREATE TABLE images (
     keeper INTEGER,                        -- of a near-duplicate: the kept image
     label TEXT,
     metadata TEXT,                         -- a JSON object
+    width INTEGER, height INTEGER,         -- pixels, once they were decoded, as all measures: see index.measures
+    sharpness REAL, brightness REAL, contrast REAL, border REAL,
+    jpeg_quality INTEGER,                  -- of JPEG files
     UNIQUE (source, path)
 );
 CREATE INDEX images_by_status ON images (status, id);

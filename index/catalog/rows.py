@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from index.measures import MEASURES, Measures
+
 REMOVED = "removed"  # the reason of a removed item
 SPLIT = "split"
 """The metadata column of the parts of a data set, such as train and test."""
@@ -21,9 +23,10 @@ SOUND = (
 
 COLUMNS = (
     "id, source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, status, reason, detail, keeper, "
-    "label, metadata"
+    f"label, metadata, {', '.join(MEASURES)}"
 )
 _LABEL = COLUMNS.split(", ").index("label")
+_FIRST_MEASURE = COLUMNS.split(", ").index(MEASURES[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class CatalogRow:
     kept_id: int | None
     label: str | None
     metadata_json: str | None
+    measured: tuple[Any, ...]
     given_label: str | None
     tags: tuple[str, ...] = ()
 
@@ -57,6 +61,11 @@ class CatalogRow:
     def former_label(self) -> str | None:
         """The given label where another one was decided; else None."""
         return self.given_label if self.given_label != self.label else None
+
+    @property
+    def measures(self) -> Measures:
+        """Size, sharpness and others; all None for an item that was not decoded."""
+        return Measures(*self.measured)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -67,7 +76,8 @@ class CatalogRow:
 def make_row(values: tuple[Any, ...]) -> CatalogRow:
     number, source, path, archive, *others = values
     place = os.fsdecode(path), None if archive is None else os.fsdecode(archive)
-    return CatalogRow(*(number, source, *place, *others, values[_LABEL]))
+    others, measured = others[: _FIRST_MEASURE - 4], values[_FIRST_MEASURE:]
+    return CatalogRow(*(number, source, *place, *others, measured, values[_LABEL]))
 
 
 def read_metadata(text: str | None) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
 from index.catalog.rows import COLUMNS, REMOVED, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
+from index.measures import MEASURES, Measures
 from index.sources.items import EmbeddedItem, FoundItem
 from index.sources.source import ImageSource
 
@@ -44,6 +45,7 @@ DELETE FROM gone WHERE id IN (
     WHERE b.reason IN ('unreadable', 'permission-denied', 'corrupt-archive', 'unreachable', 'needs-package')
 )
 """
+_SET_MEASURES = ", ".join(f"{name} = ?" for name in MEASURES)
 _IDENTITY = (  # columns by which two catalogues are compared
     "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, status, reason, keeper, label, metadata"
 )
@@ -417,8 +419,9 @@ class CatalogWriter(Catalog):
                 row = self.find([number])[number]
                 renewed = self.renew(row)
                 execute(
-                    "UPDATE images SET status = 'duplicate', keeper = ?, sha256 = ?, phash = ? WHERE id = ?",
-                    (kept_image, row.sha256, row.phash, renewed),
+                    f"UPDATE images SET status = 'duplicate', keeper = ?, sha256 = ?, phash = ?, {_SET_MEASURES} "
+                    "WHERE id = ?",
+                    (kept_image, row.sha256, row.phash, *row.measured, renewed),
                 )
 
     def release_all_duplicates(self) -> None:
@@ -430,7 +433,7 @@ class CatalogWriter(Catalog):
         with self.transaction() as execute:
             self._connection.executemany(
                 "UPDATE images SET status = ?, sha256 = ?, phash = ?, reason = ?, detail = ?, "
-                "size_bytes = coalesce(?, size_bytes), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?",
+                f"{_SET_MEASURES}, size_bytes = coalesce(?, size_bytes), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?",
                 map(_outcome_values, items),
             )
             if checkpoint is not None:
@@ -495,6 +498,7 @@ def _as_found(row: CatalogRow) -> FoundItem:
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
     """The columns of a settled row: indexed without a problem, else skipped; size and time of a fetched one."""
     size_bytes, mtime_ns = (item.fetched.size_bytes, item.fetched.stamp) if item.fetched is not None else (None, None)
+    place, measured = (size_bytes, mtime_ns, item.id), (item.measures or Measures()).to_values()
     if (problem := item.problem) is not None:
-        return ("skipped", item.sha256, None, problem.reason, problem.detail, size_bytes, mtime_ns, item.id)
-    return ("indexed", item.sha256, item.phash, None, None, size_bytes, mtime_ns, item.id)
+        return ("skipped", item.sha256, None, problem.reason, problem.detail, *measured, *place)
+    return ("indexed", item.sha256, item.phash, None, None, *measured, *place)

@@ -1,8 +1,8 @@
 """Cache of vectors, and the embedding engine that uses it.
 
 CACHE/vectors.sqlite has rows of: a key of everything that a vector depends on beside the image, the image file's
-SHA-256, its perceptual hash and vector, and a CRC of all four; a damaged row is ignored. Processes may share the file.
-Problems with the cache are logged, and images are then embedded again.
+SHA-256, its perceptual hash, measures and vector, and a CRC of all; a damaged row is ignored. Processes may share the
+file. Problems with the cache are logged, and images are then embedded again.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from index.errors import ImageError
 from index.images.decode import decoder_version
 from index.images.preprocess import DECODING_VERSION
 from index.limits import MAX_PIXELS
+from index.measures import MEASURES, MEASURES_VERSION, Measures
 from index.model.embedder import Embedder
 from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import fetch_ahead, read_place
@@ -42,7 +43,7 @@ MAX_BYTES = 2 << 30  # used in the file; above it the oldest vectors are removed
 CACHE_NAME = "vectors.sqlite"
 _WAIT_S = 10.0  # for another process that writes the same file
 _LOOKED_UP = 500  # at once; SQLite takes 999 values in a statement at least
-_PHASH = struct.Struct("<q")
+_HEAD = struct.Struct(f"<q{len(MEASURES)}d")  # perceptual hash, measures
 _ERRORS = (sqlite3.Error, OSError, ValueError)
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
 _SCHEMA = """
@@ -65,10 +66,11 @@ _Hashed = tuple[int, Place, str | None]
 
 @dataclass(frozen=True, slots=True)
 class KnownVector:
-    """A cache entry of an image: its (D,) float32 unit vector, and its perceptual hash."""
+    """A cache entry of an image: its (D,) float32 unit vector, its perceptual hash and measures."""
 
     vector: Vectors
     phash: int
+    measures: Measures
 
 
 def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) -> dict[str, Any]:
@@ -82,6 +84,7 @@ def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) ->
         "runtime": embedder.runtime,
         "batch_size": batch_size,
         "max_pixels": max_pixels,
+        "measures": MEASURES_VERSION,
         "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}, HEIC by {decoder_version()}",
     }
 
@@ -186,10 +189,11 @@ class VectorCache:
             return None
         if zlib.crc32(self._key + sha256 + entry) != crc:
             return None
-        if len(entry) != _PHASH.size + 4 * self._width:
+        if len(entry) != _HEAD.size + 4 * self._width:
             return None
-        vector = np.frombuffer(entry, dtype="<f4", offset=_PHASH.size).astype(np.float32)
-        return KnownVector(vector, _PHASH.unpack_from(entry)[0])
+        vector = np.frombuffer(entry, dtype="<f4", offset=_HEAD.size).astype(np.float32)
+        phash, *numbers = _HEAD.unpack_from(entry)
+        return KnownVector(vector, phash, Measures.from_numbers(numbers))
 
     def add(self, known: Mapping[str, KnownVector], *, seconds: float = 0.0) -> None:
         """Add entries, computed in so many seconds, in one transaction; a full file loses its oldest."""
@@ -198,7 +202,8 @@ class VectorCache:
         with self._forgiving("written"):
             rows = []
             for sha256, one in known.items():
-                image, entry = bytes.fromhex(sha256), _PHASH.pack(one.phash) + one.vector.astype("<f4").tobytes()
+                image, head = bytes.fromhex(sha256), _HEAD.pack(one.phash, *one.measures.to_numbers())
+                entry = head + one.vector.astype("<f4").tobytes()
                 rows.append((self._key, image, entry, zlib.crc32(self._key + image + entry)))
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -278,9 +283,10 @@ class CachedEngine:
                         missing.append((key, place))
                         continue
                     one, fetched = known[sha256], None if place.fetched is None else place.fetched.file
-                    outcomes.append(
-                        EmbeddedItem(key, vector=one.vector, sha256=sha256, phash=one.phash, fetched=fetched)
+                    found = EmbeddedItem(
+                        key, vector=one.vector, sha256=sha256, phash=one.phash, measures=one.measures, fetched=fetched
                     )
+                    outcomes.append(found)
                 self.found += len(outcomes)
                 if outcomes:
                     yield outcomes
@@ -308,9 +314,13 @@ class CachedEngine:
                     if batch is None:
                         return
                     for item in batch:
-                        if item.vector is not None and item.sha256 is not None and item.phash is not None:
-                            made[item.sha256] = KnownVector(item.vector, item.phash)
-                            self.embedded += 1
+                        if item.vector is None:
+                            continue
+                        assert item.sha256 is not None
+                        assert item.phash is not None
+                        assert item.measures is not None
+                        made[item.sha256] = KnownVector(item.vector, item.phash, item.measures)
+                        self.embedded += 1
                     if len(made) >= _KEPT_AT_ONCE or time.monotonic() - saved >= _KEPT_EVERY_S:
                         self._keep(made, spent)
                         spent, saved = 0.0, time.monotonic()

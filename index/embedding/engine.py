@@ -14,8 +14,10 @@ from itertools import islice
 import numpy as np
 
 from index.errors import ImageError
-from index.images.preprocess import Pixels, perceptual_hash
+from index.images.decode import find_original
+from index.images.preprocess import Pixels, perceptual_hash, preprocess_image
 from index.limits import MAX_PIXELS
+from index.measures import measure_image
 from index.model.embedder import Embedder
 from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import fetch_ahead, read_place
@@ -106,13 +108,15 @@ class ThreadedEngine:
             with nullcontext() if size_bytes < _SMALL_BYTES else _files_held.hold(size_bytes):
                 data = read_place(place)
                 sha256 = hashlib.sha256(data).hexdigest()
-                pixels = self._embedder.preprocess(data, name=place.name, max_pixels=self._max_pixels)
+                image = self._embedder.decode(data, name=place.name, max_pixels=self._max_pixels)
                 del data
         except ImageError as error:
             problem = error.apart()
             return EmbeddedItem(key, sha256=sha256, problem=problem, fetched=fetched), place.name, None
+        pixels = preprocess_image(image, self._embedder.contract.preprocess)
+        measures = measure_image(image, **find_original(image)._asdict())
         phash = perceptual_hash(pixels)
-        return EmbeddedItem(key, sha256=sha256, phash=phash, fetched=fetched), place.name, pixels
+        return EmbeddedItem(key, sha256=sha256, phash=phash, measures=measures, fetched=fetched), place.name, pixels
 
     def _run(self, batch: list[_Decoded]) -> list[EmbeddedItem]:
         usable = [pixels for _, _, pixels in batch if pixels is not None]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from index.measures import MEASURES
+
 Sign: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 
@@ -33,8 +35,17 @@ class Column:
         return own.get(self.names[0], "any") if self.is_own else "any"
 
 
-OWN_COLUMNS = {name: Column((name,), is_own=True) for name in ("id", "label", "tag", "path", "source")}
-"""Columns that every item has; `source` is the source's location, and `tag` has any number of values."""
+DERIVED = {
+    "small_side": "min(images.width, images.height)",
+    "aspect": "max(images.width, images.height) / CAST(min(images.width, images.height) AS REAL)",
+}
+"""Columns computed from measures, in SQL: pixels of the shorter side, and the longer side by it."""
+_PLAIN = ("id", "label", "tag", "path", "source", "phash", *MEASURES, *DERIVED)
+OWN_COLUMNS = {name: Column((name,), is_own=True) for name in _PLAIN}
+"""Columns that every item has; `source` is the source's location, and `tag` has any number of values.
+
+`phash` is the perceptual hash, equal in most copies of a picture; for measures see `index.measures`.
+"""
 LABEL, TAG, PATH, SOURCE = (OWN_COLUMNS[name] for name in ("label", "tag", "path", "source"))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import SequenceMatcher
 
 from index.errors import InputError
 from index.filters import condition as tree
 from index.filters.parser import write_column
 from index.filters.to_sql import expand, reach, write_sql
+from index.measures import MEASURES
 from index.text import printable_path, valid_text
 
 _MOST_SHOWN = 12
@@ -57,8 +58,9 @@ def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
     if not known and inside:
         within = printable_path(write_column(tree.Column(inside)))
         return f"no item of the gallery has the metadata {shown}; there is none within {within}"
-    own = [] if inside else list(tree.OWN_COLUMNS)
-    return _tell("metadata", write_column(tree.Column(names)), [*own, *known])
+    measures = {*MEASURES, *tree.DERIVED}
+    own = [] if inside else [name for name in tree.OWN_COLUMNS if name not in measures]
+    return _tell("metadata", write_column(tree.Column(names)), [*own, *known], also=[] if inside else measures)
 
 
 def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> list[tuple[str, ...]]:
@@ -107,8 +109,8 @@ def _check_pattern(like: tree.Like, pattern: str, connection: sqlite3.Connection
         )
 
 
-def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
-    """The message that no item has it, with the most similar names."""
+def _tell(what: str, wanted: str, known: Sequence[str], *, also: Collection[str] = ()) -> str:
+    """The message that no item has it, with the most similar names; those of `also` only where they are similar."""
 
     def likeness(name: str) -> float:
         a, b = (text[:_MOST_CHARACTERS].lower() for text in (name, wanted))
@@ -117,6 +119,7 @@ def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
     missing = f"no item of the gallery has the {what} {printable_path(wanted)}"
     if not known:
         return f"{missing}; there are none"
+    known = [*known, *(name for name in also if likeness(name) >= _ALIKE)]
     likely = {name: likeness(name) for name in known}
     best = sorted(known, key=lambda name: (-likely[name], name))
 

@@ -86,7 +86,8 @@ def _operand(column: tree.Column) -> _Operand:
     if not column.is_own:
         return _Operand(reach(column.names))
     name = column.names[0]
-    return _Operand(Sql({"source": _LOCATION, "tag": "tags.tag"}.get(name, f"images.{name}")), column.holds)
+    places = {"source": _LOCATION, "tag": "tags.tag", **tree.DERIVED}
+    return _Operand(Sql(places.get(name, f"images.{name}")), column.holds)
 
 
 def compose(template: str, *parts: Sql) -> Sql:

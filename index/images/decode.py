@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
@@ -48,9 +49,41 @@ _ORIENTATIONS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_TURNED = (5, 6, 7, 8)  # that swap width and height
 # Errors of Pillow's parsers on damaged input. Anything else is a bug of ours and must surface.
 _DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
+_ORIGINAL = "original"  # key of `Image.info`
+# Sums of the brightness quantisation tables of libjpeg by quality, from 1 to 100.
+_TABLE = (
+    16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51,
+    87, 80, 62, 18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92, 49, 64, 78, 87, 103, 121, 120, 101,
+    72, 92, 95, 98, 112, 100, 103, 99,
+)  # fmt: skip
+_SCALES_BY_QUALITY = [5000 // quality if quality < 50 else 200 - 2 * quality for quality in range(1, 101)]
+_TABLE_SUMS = [
+    sum(min(max((step * scale + 50) // 100, 1), 255) for step in _TABLE) for scale in _SCALES_BY_QUALITY
+]  # fmt: skip
 logger = logging.getLogger(__name__)
+
+
+class Original(NamedTuple):
+    """Width and height in pixels of the upright image in its file, and its JPEG quality, 1 to 100; 0 of other files."""
+
+    width: int
+    height: int
+    jpeg_quality: int
+
+
+def find_original(image: Image.Image) -> Original:
+    """What `decode_image` saw of the file of a decoded image, which is often smaller."""
+    original: Original = image.info[_ORIGINAL]
+    return original
+
+
+def keep_original(image: Image.Image, original: Original) -> Image.Image:
+    """The image, with its original to be found by `find_original`."""
+    image.info = {_ORIGINAL: original}
+    return image
 
 
 def is_heif(first: bytes) -> bool:
@@ -197,6 +230,7 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo:
     image = open_heif(data, name=name) if is_heif(data) else Image.open(io.BytesIO(data), formats=FORMATS)
     with image:
         _check_pixels(image, name=name, max_pixels=max_pixels)
+        size = image.size
         image.draft(None, (2 * target_side, 2 * target_side))
         rgb = read_turbo(data, image) if turbo else None
         if rgb is not None:
@@ -207,8 +241,10 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo:
             image.load()
             rgb = _to_rgb(image, name=name, target_side=target_side)
         orientation = _orientation(image)
+        quality = _estimate_quality(image)
     del image  # before the turned copy is made
-    return _turn_upright(rgb, orientation)
+    original = Original(*(size[::-1] if orientation in _TURNED else size), quality)
+    return keep_original(_turn_upright(rgb, orientation), original)
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
@@ -234,6 +270,15 @@ def _check_pixels(image: Image.Image, *, name: str, max_pixels: int) -> None:
         if width * height > max_pixels:
             detail = f"{width} x {height} {what}, at most {max_pixels} are decoded"
             raise ImageError(path=name, reason="too-many-pixels", detail=detail)
+
+
+def _estimate_quality(image: Image.Image) -> int:
+    """The quality of libjpeg whose brightness table has the nearest sum; 0 without a table."""
+    table = getattr(image, "quantization", {}).get(0)
+    if not table:
+        return 0
+    total = sum(table)
+    return 1 + min(range(100), key=lambda place: (abs(_TABLE_SUMS[place] - total), -place))
 
 
 def _orientation(image: Image.Image) -> int:

@@ -21,14 +21,14 @@ import warnings
 from PIL import AvifImagePlugin, Image
 
 from index.errors import ImageError
-from index.images.decode import decode_here, return_memory
+from index.images.decode import decode_here, find_original, return_memory
 from index.limits import MAX_DECODE_BYTES
 
 REQUEST = struct.Struct("<QQQd")
 """Bytes of the file, target side, pixels allowed, seconds of processor time allowed."""
 
-ANSWER = struct.Struct("<?QQ")
-"""Whether there is an image; its width and height, or the bytes of JSON and 0."""
+ANSWER = struct.Struct("<?QQIIB")
+"""Whether there is an image; its width and height, and its `Original`; or the bytes of JSON and zeros."""
 
 READY = b"ready"
 TOO_COSTLY = "too-costly"
@@ -67,13 +67,13 @@ def _answer(parent: socket.socket, data: bytes, *, target_side: int, max_pixels:
         _send_image(parent, image)
         return
     text = json.dumps({"reason": reason, "detail": detail}).encode()
-    parent.sendall(ANSWER.pack(False, len(text), 0) + text)
+    parent.sendall(ANSWER.pack(False, len(text), 0, 0, 0, 0) + text)
 
 
 def _send_image(parent: socket.socket, image: Image.Image) -> None:
     """In strips, so that no second whole image is held."""
     width, height = image.size
-    parent.sendall(ANSWER.pack(True, width, height))
+    parent.sendall(ANSWER.pack(True, width, height, *find_original(image)))
     rows = max(1, _STRIP_BYTES // (3 * width))
     for top in range(0, height, rows):
         parent.sendall(image.crop((0, top, width, min(top + rows, height))).tobytes())

@@ -124,9 +124,11 @@ class Embedder:
 
     def preprocess(self, data: bytes, *, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:
         """The bytes of an image file as a model input (crop, crop, 3) uint8; `name` is for messages."""
-        config = self.contract.preprocess
-        image = decode_image(data, name=name, target_side=config.resize, max_pixels=max_pixels)
-        return preprocess_image(image, config)
+        return preprocess_image(self.decode(data, name=name, max_pixels=max_pixels), self.contract.preprocess)
+
+    def decode(self, data: bytes, *, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+        """The bytes of an image file, decoded for `preprocess_image`."""
+        return decode_image(data, name=name, target_side=self.contract.preprocess.resize, max_pixels=max_pixels)
 
     def embed_image(self, image: Image.Image, *, name: str) -> Vectors:
         """One decoded RGB image to a (D,) float32 unit vector."""

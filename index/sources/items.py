@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from index.arrays import Vectors
 from index.errors import ImageError
+from index.measures import Measures
 from index.network.remote_store import RemoteFile
 from index.text import printable_path
 
@@ -99,7 +100,7 @@ class FoundItem:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedItem:
-    """One item's outcome: a (D,) float32 unit `vector` or the `problem` it has, and hashes as far as it was read.
+    """One item's outcome: a (D,) float32 unit `vector` or its `problem`; hashes and measures as far as it was read.
 
     `fetched` is what the store of a remote file said of it when it was fetched.
     """
@@ -108,5 +109,6 @@ class EmbeddedItem:
     vector: Vectors | None = None
     sha256: str | None = None
     phash: int | None = None
+    measures: Measures | None = None
     problem: ImageError | None = None
     fetched: RemoteFile | None = None

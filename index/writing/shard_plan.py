@@ -30,6 +30,7 @@ from index.catalog.reader import Catalog
 from index.durable import create_durably, hash_file, replacing
 from index.errors import GalleryError, ImageError, InputError
 from index.marks import is_part, is_vacant, read_object
+from index.measures import MEASURES, Measures
 from index.model.embedder import Embedder
 from index.network.remote_store import RemoteFile
 from index.sources.items import EmbeddedItem, ItemFields
@@ -37,7 +38,7 @@ from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 from index.versions.manifest import MODEL_NAME
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ENDING = ".npz"
 _KEY_BYTES, _KEY, _SHA256 = 16, "S32", "S64"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, IndexError, EOFError)
@@ -85,6 +86,9 @@ def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedIt
             keys=as_keys(keys),
             sha256=np.array([item.sha256 or "" for item in items], dtype=_SHA256),
             phash=np.array([item.phash for item in usable], dtype="<i8"),
+            measures=np.array([(item.measures or Measures()).to_numbers() for item in usable], dtype="<f8").reshape(
+                -1, len(MEASURES)
+            ),
             vectors=np.stack(vectors).astype("<f4") if vectors else np.empty((0, 0), "<f4"),
         )
     return path
@@ -126,10 +130,13 @@ def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[E
         problems, remote = head["problems"], head["fetched"]
         keys, hashes = arrays["keys"], arrays["sha256"].tolist()
         phash, vectors = arrays["phash"].tolist(), arrays["vectors"].astype(np.float32)
+        measures = arrays["measures"]
         usable = len(keys) - len(problems)
         if len(hashes) != len(keys) or len(phash) != usable or vectors.shape != (usable, width if usable else 0):
             raise ValueError(f"{vectors.shape} vectors of {usable} images, expected a width of {width}")
-        items, made = [], iter(zip(vectors, phash, strict=True))
+        if measures.shape != (usable, len(MEASURES)):
+            raise ValueError(f"{measures.shape} measures of {usable} images")
+        items, made = [], iter(zip(vectors, phash, map(Measures.from_numbers, measures), strict=True))
         for number, sha256 in enumerate(hash_.decode("ascii") or None for hash_ in hashes):
             fetched = RemoteFile(*remote[str(number)]) if str(number) in remote else None
             if str(number) in problems:
@@ -137,8 +144,10 @@ def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[E
                 error = ImageError(path=name, reason=reason, detail=detail)
                 items.append(EmbeddedItem(number, sha256=sha256, problem=error, fetched=fetched))
             else:
-                vector, own = next(made)
-                items.append(EmbeddedItem(number, vector=vector, sha256=sha256, phash=own, fetched=fetched))
+                vector, own, measured = next(made)
+                items.append(
+                    EmbeddedItem(number, vector=vector, sha256=sha256, phash=own, measures=measured, fetched=fetched)
+                )
     return keys, items
 
 

@@ -58,7 +58,7 @@ def assert_same(first: dict[int, EmbeddedItem], second: dict[int, EmbeddedItem])
         assert (item.vector is None) == (other.vector is None)
         if item.vector is not None:
             assert np.array_equal(item.vector, other.vector)
-        assert (item.sha256, item.phash) == (other.sha256, other.phash)
+        assert (item.sha256, item.phash, item.measures) == (other.sha256, other.phash, other.measures)
         assert getattr(item.problem, "reason", None) == getattr(other.problem, "reason", None)
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.embedding.cached import KnownVector, VectorCache, describe_vectors
+from index.measures import Measures
 from index.model.embedder import Embedder
 from tests.models import write_tiny_model
 
@@ -32,7 +33,8 @@ def sha256(number: int) -> str:
 def draw_known(numbers: range, *, width: int = WIDTH) -> dict[str, KnownVector]:
     """Vectors that depend on their number alone."""
     return {
-        sha256(n): KnownVector(np.random.default_rng(n).normal(size=width).astype(np.float32), n - 5) for n in numbers
+        sha256(n): KnownVector(np.random.default_rng(n).normal(size=width).astype(np.float32), n - 5, Measures(n))
+        for n in numbers
     }
 
 
@@ -57,7 +59,10 @@ def test_whatever_is_kept_is_found_again_to_the_bit(
     tmp_path_factory: pytest.TempPathFactory, kept: dict[str, tuple[list[float], int]]
 ) -> None:
     folder = tmp_path_factory.mktemp("cache")
-    known = {key: KnownVector(np.array(values, np.float32), phash) for key, (values, phash) in kept.items()}
+    known = {
+        key: KnownVector(np.array(values, np.float32), phash, Measures(7, border=values[0]))
+        for key, (values, phash) in kept.items()
+    }
     with open_cache(folder) as cache:
         assert cache.speed() is None
         cache.add(known, seconds=2.0)
@@ -66,7 +71,9 @@ def test_whatever_is_kept_is_found_again_to_the_bit(
         found = cache.find([*kept, sha256(1)])
     assert set(found) == set(known)
     for key, one in known.items():
-        assert (found[key].vector.tobytes(), found[key].phash) == (one.vector.tobytes(), one.phash)
+        assert (found[key].vector.tobytes(), found[key].phash, found[key].measures) == (
+            one.vector.tobytes(), one.phash, one.measures,
+        )  # fmt: skip
 
 
 def test_what_a_vector_depends_on_makes_another_key(tmp_path: Path, tiny_model: Path) -> None:

@@ -26,6 +26,7 @@ def test_a_misspelt_column_is_named_with_those_that_there_are() -> None:
     for text, message in (
         ("shop = 1 OR pirce < 20", "metadata pirce; there are exif, .*, price, .*; did you mean price\\?$"),
         ("exif.izo = 1", 'metadata exif.izo; there are exif."focal length", exif.iso; did you mean exif.iso\\?$'),
+        ("sharpnes < 3", "metadata sharpnes; there are exif, .*, sharpness, .*; did you mean sharpness\\?$"),
         ("exfi.iso IS NULL", "metadata exfi; there are exif, .*; did you mean exif\\?$"),
         ("price.amount = 1", "metadata price.amount; there is none within price$"),
         ('"\x1b" = 1', r'metadata "\\x1b"; there are '),

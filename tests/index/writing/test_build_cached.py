@@ -29,7 +29,7 @@ def content(gallery: Path) -> dict[str, bytes]:
 
 def catalog(gallery: Path) -> list[tuple[object, ...]]:
     with read_catalog(find_version(gallery).folder / "catalog.sqlite") as opened:
-        return [(r.id, r.path, r.status, r.sha256, r.phash, r.label) for r in opened.rows()]
+        return [(r.id, r.path, r.status, r.sha256, r.phash, r.measures, r.label) for r in opened.rows()]
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

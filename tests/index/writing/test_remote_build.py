@@ -35,7 +35,16 @@ def by_path(gallery: Path) -> dict[str, tuple[object, ...]]:
     """What a gallery knows of every image, its vector included."""
     held = vectors(gallery)
     return {
-        row.path: (row.label, row.metadata, row.sha256, row.phash, row.status, row.reason, held.get(row.id))
+        row.path: (
+            row.label,
+            row.metadata,
+            row.sha256,
+            row.phash,
+            row.measures,
+            row.status,
+            row.reason,
+            held.get(row.id),
+        )
         for row in rows(gallery)
     }
 

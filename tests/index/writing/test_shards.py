@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from index.commands.index_group import index_group
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
 from index.gallery.verify import verify_gallery
+from index.measures import Measures
 from index.sources.items import EmbeddedItem
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
@@ -277,7 +278,7 @@ def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
     problem = ImageError(path="caf\udce9.png", reason="not-an-image", detail="é \ud800\0")
     items = [
         EmbeddedItem(7, problem=problem),
-        EmbeddedItem(3, vector=vector, sha256="ab" * 32, phash=-(1 << 63)),
+        EmbeddedItem(3, vector=vector, sha256="ab" * 32, phash=-(1 << 63), measures=Measures(3, 4, border=0.1)),
         EmbeddedItem(9, sha256="cd" * 32, problem=problem),
     ]
     path = write_outcomes(tmp_path, ["0" * 32, "1" * 32, "2" * 32], items, made_by="x")
@@ -285,7 +286,7 @@ def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
     keys, back = read_outcomes(path, made_by="x", width=5)
     assert keys.tolist() == [b"0" * 32, b"1" * 32, b"2" * 32]
     for number, (one, other) in enumerate(zip(items, back, strict=True)):
-        assert (other.id, other.sha256, other.phash) == (number, one.sha256, one.phash)
+        assert (other.id, other.sha256, other.phash, other.measures) == (number, one.sha256, one.phash, one.measures)
         assert (other.problem is None) == (one.problem is None)
         if other.problem is not None:
             assert (other.problem.reason, other.problem.detail) == (problem.reason, problem.detail)
