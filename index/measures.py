@@ -53,6 +53,10 @@ class Measures:
         whole = [None if number is None else int(number) for number in (*known[:2], known[6])]
         return cls(whole[0], whole[1], known[2], known[3], known[4], known[5], whole[2])
 
+    def to_json(self) -> dict[str, float | None]:
+        """The measures by name."""
+        return dict(zip(MEASURES, self.to_values(), strict=True))
+
     def to_values(self) -> tuple[float | None, ...]:
         """The measures in the order of `MEASURES`."""
         return tuple(getattr(self, name) for name in MEASURES)

@@ -34,6 +34,7 @@ def build(
     *,
     labels: str | Path | None = None,
     dedup: str = "off",
+    skip_if: Condition | str | None = None,
     cache: str | Path | bool = True,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -47,6 +48,7 @@ def build(
         sources: one or several folders, archives, globs, lists, tables or images.
         labels: CSV or Parquet of `path,label`, which replaces other labels.
         dedup: near-duplicates to leave out: `off`, `exact` or `near`.
+        skip_if: images that match are skipped, such as `"sharpness < 20"`; a later build without it takes them in.
         cache: folder of cached vectors; True: the user's cache folder; False: none.
         progress: called with (done, total) images.
         begin_step: called with the name of another long step; gives its progress.
@@ -64,6 +66,7 @@ def build(
     if unused := [name for name in option_names(DuplicateConfig) if name in options and dedup != "near"]:
         raise InputError(f"{unused[0]}: needs dedup='near', and would do nothing with {dedup!r}")
     index = asdict(make_config(AnnConfig, options))
+    from index.filters.parser import parse_filter
     from index.writing.build import build_gallery
 
     return build_gallery(
@@ -73,6 +76,7 @@ def build(
         labels_file=None if labels is None else as_path(labels, "labels"),
         dedup=dedup,
         duplicates=make_config(DuplicateConfig, options),
+        skip_if=parse_filter(skip_if) if isinstance(skip_if, str) else skip_if,
         index={name: index[name] for name in options if name in index},
         store=make_config(StoreConfig, options) if {"store", "uri"} & set(options) else None,
         config=replace(make_config(BuildConfig, options), cache=as_cache(cache)),

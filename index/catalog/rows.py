@@ -14,6 +14,8 @@ from index.measures import MEASURES, Measures
 REMOVED = "removed"  # the reason of a removed item
 SPLIT = "split"
 """The metadata column of the parts of a data set, such as train and test."""
+SKIPPED_IF = "skip-if"  # the reason of an image that matches `SKIP_SETTING`, which is its detail
+SKIP_SETTING = "skip_if"
 MAX_CHARACTERS = 1 << 24  # of metadata, above the limits of sources
 _MAX_NESTING = 200  # below the limits of JSON encoders
 SOUND = (

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
-from index.catalog.rows import COLUMNS, REMOVED, CatalogRow, make_row
+from index.catalog.rows import COLUMNS, REMOVED, SKIP_SETTING, SKIPPED_IF, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
+from index.filters.condition import Condition
+from index.filters.known_names import check_names
+from index.filters.parser import parse_filter
+from index.filters.to_sql import write_sql
 from index.measures import MEASURES, Measures
 from index.sources.items import EmbeddedItem, FoundItem
 from index.sources.source import ImageSource
@@ -20,6 +24,7 @@ from index.sources.source import ImageSource
 _PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # columns of a scan
 
 # Found items go to a temporary table first, so that a scan changes the rows in one transaction.
+_LEFT_OUT = f"('{REMOVED}', '{SKIPPED_IF}')"  # reasons of images that could be used
 _MAY_PASS = "('unreadable', 'permission-denied', 'unreachable', 'needs-package')"  # temporary reasons
 _FOUND = """
 CREATE TEMP TABLE found (
@@ -210,6 +215,7 @@ class CatalogWriter(Catalog):
         - Items of unchanged size and time keep their row.
         - Changed ones are pending with their old hash, to be confirmed; with `thorough`, all that were read.
         - New ones are pending, and so are, once, skipped ones, because the cause may be gone.
+        - Those skipped by another condition than `SKIP_SETTING` now has, or changed since, are pending with new ids.
         - Rows that the scan did not meet stay until `drop_vanished`.
         - With `restore`, removed items come back.
         """
@@ -231,14 +237,19 @@ class CatalogWriter(Catalog):
                     "AND i.status IN ('indexed', 'duplicate')"
                 )
         self._has_scan, self._restores = True, restore
+        if (where := self.skip_condition()) is not None:
+            check_names(where, self._connection, has_decided=False)
 
     def _merge_found(self, *, restore: bool) -> None:
         execute = self._connection.execute
         execute(
             "UPDATE images AS i SET status = 'pending', sha256 = NULL, reason = NULL, detail = NULL FROM found f "
-            f"WHERE {_SAME_FILE} AND i.status = 'skipped' AND i.reason IS NOT ? AND f.reason IS NULL "
-            "AND i.source NOT IN (SELECT source FROM retried)",
-            (REMOVED,),
+            f"WHERE {_SAME_FILE} AND i.status = 'skipped' AND i.reason NOT IN {_LEFT_OUT} AND f.reason IS NULL "
+            "AND i.source NOT IN (SELECT source FROM retried)"
+        )
+        self.renew_where(
+            f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND i.reason = '{SKIPPED_IF}' "
+            f"AND NOT ({_SAME_STATE} AND i.detail IS (SELECT value FROM settings WHERE name = '{SKIP_SETTING}')))"
         )
         execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
         if restore:
@@ -286,11 +297,11 @@ class CatalogWriter(Catalog):
         name = os.fsencode(archive)
         members = "source = ?1 AND (path > ?2 AND path < ?3 AND archive = ?4 OR ?5 AND path = ?4)"
         values = (source, name + b"/", name + b"0", name, with_skipped)
-        is_sound = "status != 'skipped' OR reason = ?6"
+        is_sound = f"status != 'skipped' OR reason IN {_LEFT_OUT}"
         if with_skipped:
             is_sound = f"status != 'skipped' OR reason NOT IN {_MAY_PASS}"
-        query = f"SELECT count(*), sum(mtime_ns = ?7 AND ({is_sound})) FROM images WHERE {members}"
-        count, sound = self._connection.execute(query, (*values, REMOVED, mtime_ns)).fetchone()
+        query = f"SELECT count(*), sum(mtime_ns = ?6 AND ({is_sound})) FROM images WHERE {members}"
+        count, sound = self._connection.execute(query, (*values, mtime_ns)).fetchone()
         if not count or count != sound:
             return None
         rows = self._connection.execute(f"SELECT {COLUMNS} FROM images WHERE {members} ORDER BY id", values)
@@ -391,6 +402,26 @@ class CatalogWriter(Catalog):
                 )
             self.release_duplicates()
 
+    def skip_condition(self) -> Condition | None:
+        """The condition of images that are skipped."""
+        text = self.setting(SKIP_SETTING)
+        return None if text is None else parse_filter(text)
+
+    def skip_matching(self) -> bool:
+        """Skip the images that match the `skip_condition`; whether duplicates of them are pending now."""
+        where = self.skip_condition()
+        if where is None:
+            return False
+        kept = write_sql(where)
+        with self.transaction() as execute:
+            execute(
+                "UPDATE images SET status = 'skipped', reason = ?, detail = ?, keeper = NULL "
+                f"WHERE status IN ('indexed', 'duplicate') AND {kept.text}",
+                (SKIPPED_IF, self.setting(SKIP_SETTING), *kept.values),
+            )
+            self.release_duplicates()
+        return self.count("pending") > 0
+
     def make_pending(self, ids: Iterable[int], *, confirm: bool) -> None:
         """Let images be embedded again under their ids; with `confirm`, `changed` checks their bytes first."""
         with self.transaction():
@@ -490,7 +521,7 @@ def _as_found(row: CatalogRow) -> FoundItem:
     found = FoundItem(
         row.path, row.size_bytes, row.mtime_ns, row.archive, row.starts_at, row.label, row.metadata or None
     )
-    if row.status != "skipped" or row.reason == REMOVED:
+    if row.status != "skipped" or row.reason in (REMOVED, SKIPPED_IF):
         return found
     return found.with_problem(row.reason or "unreadable", row.detail or "")
 

@@ -23,6 +23,7 @@ from index.commands.console import (
     is_given,
     output_options,
     refuse_unused,
+    skip_if_option,
     wait_option,
 )
 from index.commands.images_or_gallery import gallery_beside, is_model, refuse_gallery, refuse_training
@@ -35,6 +36,7 @@ from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
+    from index.filters.condition import Condition
     from index.writing.publish_change import BuildReport
     from index.writing.shard_plan import Shard
     from index.writing.sharding import ShardReport
@@ -168,11 +170,11 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
 @click.command(
     name="build", cls=GroupedCommand,
     common=(
-        "out", "labels_file", "dedup", "url_column", "path_column", "label_column", "workers", "index_type",
+        "out", "labels_file", "dedup", "skip_if", "url_column", "path_column", "label_column", "workers", "index_type",
         "recall_target", "memory_limit", "store", "uri", "strict", "as_json", "help_all",
     ),
     groups={
-        "Gallery and labels": ("out", "labels_file", "dedup", "url_column", "path_column", "label_column"),
+        "Gallery and labels": ("out", "labels_file", "dedup", "skip_if", "url_column", "path_column", "label_column"),
         "Many machines": ("shard", "shards", "engine", "address"),
     },
 )  # fmt: skip
@@ -198,6 +200,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
     show_default=True,
     help="Leave duplicates out of the index: equal files, or near-duplicates too.",
 )
+@skip_if_option
 @column_options
 @machines_options
 @strict_option
@@ -216,6 +219,7 @@ def build(
     out: Path | None,
     labels_file: Path | None,
     dedup: str,
+    skip_if: Condition | None,
     shard: Shard | None,
     shards: Path | None,
     engine: str,
@@ -250,6 +254,11 @@ def build(
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
     columns = {name: options.pop(name) for name in list(options) if name.endswith("_column")}
     chosen = {name: value for name, value in options.items() if is_given(context, name)}
+    if is_shared and skip_if is not None:
+        raise click.UsageError(
+            "--skip-if goes without --shard and --engine ray: use `retrieval index update --skip-if` afterwards",
+            ctx=context,
+        )
     if is_shared and any(field.name in chosen for field in fields(StoreConfig)):
         raise click.UsageError(
             "--store goes without --shard and --engine ray: use `retrieval index copy` afterwards", ctx=context
@@ -291,7 +300,7 @@ def build(
             )
         else:
             report = build_gallery(
-                model, sources, gallery, labels=labels_file, dedup=dedup, progress=progress,
+                model, sources, gallery, labels=labels_file, dedup=dedup, skip_if=skip_if, progress=progress,
                 begin_step=begin_step, wait_s=wait_s, cache=cache, **chosen,
             )  # fmt: skip
     finish(context, report, gallery, as_json=as_json, strict=strict)

@@ -90,10 +90,20 @@ def _use_backend(context: click.Context, _: click.Parameter, value: str | None) 
         os.environ.update(before)
 
 
+def skip_if_option(command: Any) -> Any:
+    """Add `--skip-if`, passed on as a `Condition` or None."""
+    text = (
+        'Skip images that match this, such as "sharpness < 20 OR small_side < 64", also in later updates; a build '
+        "without it takes them in again."
+    )
+    return click.option("--skip-if", multiple=True, callback=_parse_where, metavar="FILTER", help=text)(command)
+
+
 def where_option(use: str) -> Callable[[Command], Command]:
     """Add `--where`, passed on as a `Condition` or None; its help begins with `use`."""
     language = (
-        "Columns: label, tag, path, source, id and any metadata; operators: AND, OR, NOT, IN, LIKE, BETWEEN, IS NULL. "
+        "Columns: label, tag, path, source, id, measures such as sharpness, and any metadata; operators: AND, OR, NOT, "
+        "IN, LIKE, BETWEEN, IS NULL. "
         "For example: \"label IN ('shoes', 'hats') AND price < 20\""
     )
     return click.option("--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}")

@@ -23,6 +23,7 @@ from index.commands.console import (
     emit,
     help_all_option,
     output_options,
+    skip_if_option,
     wait_option,
     where_option,
 )
@@ -266,7 +267,9 @@ def add(
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
-@index_group.command(name="update", cls=GroupedCommand, common=("roots", "thorough", "strict", "as_json", "help_all"))
+@index_group.command(
+    name="update", cls=GroupedCommand, common=("roots", "thorough", "skip_if", "strict", "as_json", "help_all")
+)
 @click.argument("gallery", type=PATH)
 @click.option(
     "--root",
@@ -276,6 +279,7 @@ def add(
     help="New place of a source that was moved; OLD names it among several. Can be repeated.",
 )
 @click.option("--thorough", is_flag=True, help="Read every file again, even if size and time are unchanged.")
+@skip_if_option
 @writing_options
 @help_all_option
 @click.pass_context
@@ -286,6 +290,7 @@ def update(
     gallery: Path,
     roots: tuple[str, ...],
     thorough: bool,
+    skip_if: Condition | None,
     strict: bool,
     wait_s: float,
     cache: bool,
@@ -309,7 +314,7 @@ def update(
     config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
     with indexing_bars() as (progress, begin_step):
         report = update_gallery(
-            gallery, roots=_split_roots(roots), thorough=thorough, config=config, progress=progress,
+            gallery, roots=_split_roots(roots), thorough=thorough, skip_if=skip_if, config=config, progress=progress,
             begin_step=begin_step, wait_s=wait_s,
         )  # fmt: skip
     finish(context, report, gallery, as_json=as_json, strict=strict)

@@ -58,7 +58,7 @@ def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
     if not known and inside:
         within = printable_path(write_column(tree.Column(inside)))
         return f"no item of the gallery has the metadata {shown}; there is none within {within}"
-    measures = {*MEASURES, *tree.DERIVED}
+    measures = {"phash", *MEASURES, *tree.DERIVED}
     own = [] if inside else [name for name in tree.OWN_COLUMNS if name not in measures]
     return _tell("metadata", write_column(tree.Column(names)), [*own, *known], also=[] if inside else measures)
 

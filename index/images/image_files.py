@@ -49,6 +49,7 @@ REASONS = {
     "oversized-row": "a row of a table with far more text than a description has",
     "encrypted": "a member of a zip file that needs a password",
     "bad-embedding": "the model gave no finite unit vector",
+    "skip-if": "it matches the condition of `--skip-if`; `index build` without it takes the image in",
     "removed": "taken out with `retrieval index remove`; `index add` brings it back",
 }
 IMAGE_SUFFIXES = (

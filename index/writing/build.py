@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from index.catalog.reader import Catalog, read_catalog
+from index.catalog.rows import SKIP_SETTING
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
 from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
+from index.filters.condition import Condition
+from index.filters.parser import write_condition
 from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
 from index.marks import GALLERY_MARK, LOCK_NAME
@@ -48,6 +51,7 @@ def build_gallery(
     shards: Path | None = None,
     backend: str | None = None,
     store: StoreConfig | None = None,
+    skip_if: Condition | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.
@@ -67,6 +71,7 @@ def build_gallery(
         shards: a folder of shards with the outcome of every image, so that none is embedded.
         backend: the runtime; None: that of RETRIEVAL_BACKEND, or else the gallery's.
         store: the store of the vectors; None: the gallery's own, or files for a new gallery.
+        skip_if: images that match are skipped, also in later updates; None takes them in again.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -83,6 +88,7 @@ def build_gallery(
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
+        SKIP_SETTING: None if skip_if is None else write_condition(skip_if),
         **{
             name: json.dumps(value) if dedup == "near" else None
             for name, value in asdict(duplicates or DuplicateConfig()).items()
@@ -92,7 +98,7 @@ def build_gallery(
     make_gallery_folder(gallery, shown=out)
 
     def change(catalog: CatalogWriter) -> None:
-        repeats = {name: settings[name] for name in settings if name != "labels"}
+        repeats = {name: settings[name] for name in settings if name not in ("labels", SKIP_SETTING)}
         if {name: catalog.setting(name) for name in repeats} != repeats:
             catalog.release_all_duplicates()
             catalog.set({LIMITS_SETTING: None})
@@ -157,6 +163,7 @@ def update_gallery(
     *,
     roots: Mapping[str | None, str | Path] | None = None,
     thorough: bool = False,
+    skip_if: Condition | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Scan a gallery's sources again, and finish stopped work.
@@ -167,10 +174,13 @@ def update_gallery(
     Args:
         roots: new locations of moved sources, by the old ones; the key None stands for the only source.
         thorough: compare the bytes of every item, also with unchanged size and time.
+        skip_if: another condition of images to skip than the gallery has.
     """
 
     def change(catalog: CatalogWriter) -> None:
         move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
+        if skip_if is not None:
+            catalog.set({SKIP_SETTING: write_condition(skip_if)})
         numbers = list(catalog.sources())
         for source in catalog.sources().values():
             if not source.is_there() and not source.is_one_item:

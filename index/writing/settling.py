@@ -63,6 +63,9 @@ def settle(work: Workspace, catalog: CatalogWriter) -> dict[str, int]:
             catalog.release_duplicates()
         more = _embed_pending(work, catalog, sources)
         embedded, known = embedded + more[0], known + more[1]
+    while catalog.skip_matching():
+        more = _embed_pending(work, catalog, sources)
+        embedded, known = embedded + more[0], known + more[1]
     set_duplicates_aside(work, catalog, progress=work.begin_step("Finding duplicates"))
     return {"new_images": embedded, "from_cache": known, "moved": moved, "vanished": vanished}
 

@@ -36,6 +36,7 @@ from retrieval_app.api.schemas import (
     GivenLabel,
     ImageId,
     ImagePage,
+    MeasureValues,
     NeighbourCount,
     RandomImages,
     ThumbnailSize,
@@ -67,6 +68,7 @@ class ImageEntry(TypedDict, total=False):
     path: str | None
     source: str | None
     metadata: dict[str, Any] | None
+    measures: MeasureValues | None
 
 
 class ImageList(Versioned):
@@ -87,6 +89,7 @@ class ImageDetails(Answer):
     tags: list[str]
     source: str
     metadata: dict[str, Any]
+    measures: MeasureValues
     size_bytes: int
     modified: str | None = Field(description="ISO 8601, UTC")
     sha256: str | None

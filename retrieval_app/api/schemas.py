@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from typing_extensions import TypedDict
 
 from index.gallery.reranking import POOL
 from index.gallery.sampling import How
@@ -55,7 +56,7 @@ _INCLUDED = "fields of each image besides its id, with commas between"
 _SOME = Field(description=_INCLUDED, examples=["label,path"])
 IncludeText = Annotated[str, StringConstraints(pattern=_name_some(_INCLUDES)), _SOME]
 ImageIncludeText = Annotated[str, StringConstraints(pattern=_name_some(ROW_FIELDS)), _SOME]
-_WHERE = "a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20"
+_WHERE = "a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20"
 _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
     "scores do not fall any more"
@@ -78,6 +79,19 @@ GivenLabel = Annotated[
 ]
 STRICT = ConfigDict(extra="forbid")
 """Of entries that an answer may have hundreds of: as dicts they are checked and written in half the time of models."""
+
+
+class MeasureValues(TypedDict):
+    """Measures of an image, each null where it is unknown."""
+
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    width: int | None
+    height: int | None
+    sharpness: Annotated[float | None, Field(description="variance of the Laplacian of grey levels in 0..255")]
+    brightness: Annotated[float | None, Field(description="mean grey level, 0 to 1")]
+    contrast: Annotated[float | None, Field(description="standard deviation of grey levels, 0 to 0.5")]
+    border: Annotated[float | None, Field(description="share of uniform rows and columns at the edges, 0 to 1")]
+    jpeg_quality: Annotated[int | None, Field(description="1 to 100")]
 
 
 class Body(BaseModel):

@@ -34,6 +34,7 @@ from retrieval_app.api.schemas import (
     EmbedPhoto,
     GivenLabel,
     ImageSearch,
+    MeasureValues,
     MemberQuery,
     PhotoAddress,
     PhotoName,
@@ -80,6 +81,7 @@ class SearchHit(TypedDict, total=False):
     path: str | None
     source: str | None
     metadata: dict[str, Any] | None
+    measures: MeasureValues | None
     precision_at_score: Annotated[
         PrecisionAtScore | None,
         Field(description="of a search with one image or photo; null for others, which scores mean less for"),

@@ -59,7 +59,7 @@ def strip_folders(message: str) -> str:
     return _FOLDERS.sub("", _BUCKETS.sub("", message))
 
 
-RowField: TypeAlias = Literal["label", "tags", "path", "source", "metadata"]
+RowField: TypeAlias = Literal["label", "tags", "path", "source", "metadata", "measures"]
 ROW_FIELDS: tuple[RowField, ...] = get_args(RowField)
 """Values of `include` that need an image's row in the catalogue."""
 
@@ -70,7 +70,7 @@ def needs_row(include: Sequence[str]) -> bool:
 
 
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
-    """The fields of `include` among label, tags, path, source and metadata."""
+    """The fields of `include` among label, tags, path, source, metadata and measures."""
     told: dict[str, Any] = {}
     if "label" in include:
         told["label"] = row.label
@@ -85,6 +85,8 @@ def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], f
     if "metadata" in include:
         metadata = read_sound_metadata(row)
         told["metadata"] = metadata if folders else hide_folders(metadata)
+    if "measures" in include:
+        told["measures"] = row.measures.to_json()
     return told
 
 

@@ -96,10 +96,14 @@ export function drawDuplicates(image, act) {
 
 /** Path, file and metadata. @param {ImageDetails} image */
 export function drawFacts(image) {
+  const {width, height, jpeg_quality: quality, ...measures} = image.measures;
   const rows = [
     ['Id', image.id],
     ['Source', image.source],
     ['Size', image.size_bytes === null ? null : fileSize(image.size_bytes)],
+    ['Pixels', width && `${width} × ${height}`],
+    ['JPEG quality', quality],
+    ...Object.entries(measures).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value]),
     ['Changed', image.modified && new Date(image.modified).toLocaleString('en-GB', WHEN)],
     ...Object.entries(image.metadata ?? {}).map(([name, value]) => [
       name,
