@@ -27,7 +27,7 @@ from index.commands.console import (
     wait_option,
     where_option,
 )
-from index.commands.inspect_commands import info, list_items, verify
+from index.commands.inspect_commands import info, list_items, problems, verify
 from index.public import as_cache
 from index.text import align, printable_path
 from index.vectors.ann_config import AnnConfig, StoreConfig
@@ -218,7 +218,7 @@ def index_group() -> None:
     """
 
 
-for _command in (build, merge, copy, compact, tune, info, list_items, verify, repair, rollback):
+for _command in (build, merge, copy, compact, tune, info, list_items, problems, verify, repair, rollback):
     index_group.add_command(_command)
 
 

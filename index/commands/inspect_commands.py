@@ -118,6 +118,34 @@ def list_items(
     emit(document, as_json=as_json, text="\n".join(lines))
 
 
+@click.command(name="problems")
+@click.argument("gallery", type=PATH)
+@output_options
+def problems(*, gallery: Path, as_json: bool) -> None:
+    """Find blurred, dark, bright, empty, tiny and other bad images, and placeholders.
+
+    Each problem is a filter on a measure, with a threshold chosen from the gallery's own images. A placeholder is one
+    picture of at least three labels or ten images, such as "image not available".
+
+    \b
+    Examples:
+      retrieval index problems gallery
+      retrieval index problems gallery --json
+      retrieval index list gallery --where "sharpness < 20"
+    """
+    from index.gallery.gallery import Gallery
+    from index.gallery.problems import find_problems
+    from index.text import printable_path
+
+    opened = Gallery.open(gallery)
+    found = find_problems(opened)
+    document = {"gallery": opened.name, "version": opened.version, "images": opened.count}
+    rows = [("images", "problem", "condition")]
+    rows += [(f"{one.count:,}", one.kind.replace("_", " "), one.where) for one in found if one.count]
+    lines = align(rows, right={0}) if rows[1:] else [f"{printable_path(str(gallery))}: no image problems"]
+    emit({**document, "problems": [asdict(problem) for problem in found]}, as_json=as_json, text="\n".join(lines))
+
+
 @click.command(name="verify")
 @click.argument("gallery", type=PATH)
 @click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
@@ -18,6 +19,7 @@ from index.catalog.rows import SPLIT
 from index.filters.condition import Column
 from index.filters.parser import write_column
 from index.gallery.gallery import Gallery
+from index.gallery.problems import ProblemKind, find_problems
 from index.text import valid_text
 from index.vectors.kinds import KINDS
 from retrieval_app.api.request_context import (
@@ -46,6 +48,7 @@ _FAILED = "it could not be computed; the server's log says why"
 MAX_LABELS = 2000
 _MAX_COLUMNS = 100
 _facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
+_problems_of: WeakKeyDictionary[Gallery, list[dict[str, Any]]] = WeakKeyDictionary()
 _given_of: WeakKeyDictionary[Gallery, tuple[Counter[str], list[str]]] = WeakKeyDictionary()
 
 
@@ -132,6 +135,29 @@ class GalleryFacts(Answer):
 
 class FacetList(Facets, Versioned):
     """Facets of the images that fulfil the condition."""
+
+
+class ProblemEntry(Answer):
+    """Images with one problem, which `where` keeps; the threshold is chosen from the gallery's own values.
+
+    The histogram counts images between two of the rising `edges` of the measure. Placeholders have no measure.
+    """
+
+    kind: ProblemKind
+    count: int
+    where: str
+    column: str | None = Field(description="the measure")
+    above: bool = Field(description="whether images above the threshold have the problem, or those below")
+    threshold: float | None
+    edges: list[float]
+    counts: list[int]
+
+
+class ProblemList(Versioned):
+    """Image problems of the gallery."""
+
+    images: int
+    problems: list[ProblemEntry]
 
 
 class QualityReport(Quality, Ready):
@@ -235,6 +261,24 @@ async def list_facets(context: Context, selection: Annotated[FacetSelection, Que
     count = partial(count_facets, folders=context.folders, only=selection.facet, part=selection.find or "")
     facets = await context.engine.look_up(count, snapshot.gallery, where)
     return {"version": snapshot.version, **dict(facets)}
+
+
+@router.get("/problems", **responses(ProblemList))
+async def list_problems(context: BareContext) -> dict[str, Any]:
+    """List image problems.
+
+    Blurred, dark, bright, empty, tiny, oddly shaped, bordered and heavily compressed images, and placeholders.
+    """
+    snapshot = context.snapshot
+    problems = await context.engine.run(_read_problems, snapshot.gallery)
+    return {"version": snapshot.version, "images": snapshot.gallery.count, "problems": problems}
+
+
+def _read_problems(gallery: Gallery) -> list[dict[str, Any]]:
+    found = _problems_of.get(gallery)
+    if found is None:
+        found = _problems_of[gallery] = [asdict(problem) for problem in find_problems(gallery)]
+    return found
 
 
 @router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))

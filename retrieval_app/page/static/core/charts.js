@@ -1,6 +1,6 @@
 // Charts as SVG, drawn at the width they have, each with its numbers as a table for whoever cannot or will not look.
 
-import {make, percent, refill} from './dom.js';
+import {count, make, percent, refill} from './dom.js';
 import {makeSvg} from './icons.js';
 
 const HEIGHT = 250;
@@ -88,6 +88,40 @@ export function scoreChart({edges, same, different}) {
     },
   });
 }
+
+/**
+ * Images by a measure, between rising `edges`; those of bins with the problem stand out. The bins are equally wide,
+ * also where the edges grow by a factor.
+ *
+ * @param {{title: string, edges: number[], counts: number[], marked: (middle: number) => boolean}} given
+ */
+export function measureChart({title, edges, counts, marked}) {
+  const top = Math.max(...counts);
+  const height = value => Math.sqrt(value / top); // few images are seen beside many
+  const middle = n => (edges[n] + edges[n + 1]) / 2;
+  return figure({
+    title,
+    about: `Histogram of ${title}, from ${shortNumber(edges[0])} to ${shortNumber(edges[edges.length - 1])}`,
+    head: [title, 'Images'],
+    rows: counts.map((value, n) => [`${shortNumber(edges[n])} to ${shortNumber(edges[n + 1])}`, value]),
+    draw(width) {
+      const ticks = spread(0, counts.length, width < 480 ? 4 : 8).filter(Number.isInteger);
+      const {x, y, add, svg} = drawAxes(width, {
+        x: {from: 0, to: counts.length, ticks, text: n => shortNumber(edges[n]), name: title},
+        y: {from: 0, to: 1.05, ticks: [], text: String},
+      });
+      counts.forEach((value, n) => {
+        const shape = `M${x(n)} ${y(0)}V${y(height(value))}H${x(n + 1)}V${y(0)}Z`;
+        const kind = marked(middle(n)) ? 'tone-different' : 'tone-same';
+        add('path', {class: `area ${kind}`, d: shape}, makeSvg('title', {}, count(value, 'image')));
+      });
+      return svg;
+    },
+  });
+}
+
+/** "0.083", "1.2", "146". @param {number} value */
+export const shortNumber = value => String(Number(value.toPrecision(value >= 100 ? Math.ceil(Math.log10(value)) : 2)));
 
 /**
  * How often a neighbour at a score has the same label: points [[score, share, low, high]].

@@ -1,0 +1,171 @@
+"""Image problems: blurred, dark, bright, empty, tiny and other bad images of a gallery, and placeholders.
+
+A problem is a filter on a measure, whose threshold is chosen from the gallery's own values: so many spreads from their
+median that few good images lie beyond, and within limits, so that a clean gallery has few problems and a bad one many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import Ids
+from index.catalog.reader import Catalog
+from index.duplicates.duplicate_config import MAX_HASH_DISTANCE, MIN_SIMILARITY
+from index.filters.condition import DERIVED, OWN_COLUMNS, Compare, Constant
+from index.filters.parser import write_condition
+from index.gallery.gallery import Gallery
+from index.images.preprocess import hamming_distances
+
+Values = npt.NDArray[np.float64]
+_SPREADS = 4  # of a normal distribution, 3 in 100,000 lie beyond
+_BINS = 40
+ProblemKind: TypeAlias = Literal[
+    "blurred", "dark", "bright", "low_information", "tiny", "odd_aspect", "border", "heavy_compression", "placeholder"
+]
+_MANY_LABELS, _MANY_IMAGES = 3, 10  # of one picture: a placeholder
+_MOST_HASHES = 400  # in a filter
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A problem by a measure: images beyond a threshold in `limits`; a `spread` is at least so large."""
+
+    column: str
+    above: bool
+    limits: tuple[float, float]
+    spread: float
+    in_log: bool = False
+
+
+_BY_MEASURE: dict[ProblemKind, _Measured] = {
+    "blurred": _Measured("sharpness", False, (10, 100), 0.1, in_log=True),
+    "dark": _Measured("brightness", False, (0.08, 0.2), 0.02),
+    "bright": _Measured("brightness", True, (0.8, 0.98), 0.02),
+    "low_information": _Measured("contrast", False, (0.03, 0.08), 0.01),
+    "tiny": _Measured("small_side", False, (24, 100), 0.1, in_log=True),
+    "odd_aspect": _Measured("aspect", True, (2.5, 5), 0.1, in_log=True),
+    "border": _Measured("border", True, (0.25, 0.95), 0.05),
+    "heavy_compression": _Measured("jpeg_quality", False, (10, 30), 5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImageProblem:
+    """Images with one problem: the `count` that the filter `where` keeps.
+
+    Attributes:
+        column: the measure; None for placeholders.
+        above: whether images above the threshold have the problem, or below.
+        edges: (n + 1,) of the histogram, rising; evenly spaced, or their logarithms are.
+        counts: (n,) images between two edges.
+    """
+
+    kind: ProblemKind
+    count: int
+    where: str
+    column: str | None = None
+    above: bool = False
+    threshold: float | None = None
+    edges: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+
+
+def find_problems(gallery: Gallery) -> list[ImageProblem]:
+    """Problems of the indexed images, in the order of `ProblemKind`; those without a known measure are left out."""
+    columns = {kind.column: DERIVED.get(kind.column, kind.column) for kind in _BY_MEASURE.values()}
+    with gallery.catalog() as catalog:
+        query = f"SELECT {', '.join(columns.values())} FROM images WHERE status = 'indexed'"
+        table = np.array(catalog.connection.execute(query).fetchall(), dtype=np.float64).reshape(-1, len(columns))
+        placeholders = _find_placeholders(catalog, gallery)
+    values = {name: column[~np.isnan(column)] for name, column in zip(columns, table.T, strict=True)}
+    found = [_measure_problem(name, kind, values[kind.column]) for name, kind in _BY_MEASURE.items()]
+    return [problem for problem in (*found, placeholders) if problem is not None]
+
+
+def choose_threshold(values: Values, *, above: bool, limits: tuple[float, float], spread: float, in_log: bool) -> float:
+    """A threshold `_SPREADS` spreads from the median of (n,) values, or logarithms, on one side, within limits.
+
+    The spread is the distance of the median to the 16th or 84th percentile, one standard deviation of a normal
+    distribution.
+    """
+    scaled = np.log(np.maximum(values, 1e-9)) if in_log else values
+    middle, edge = np.percentile(scaled, (50, 84 if above else 16))
+    chosen = middle + math.copysign(_SPREADS * max(abs(edge - middle), spread), 1 if above else -1)
+    low, high = limits
+    return float(f"{min(max(math.exp(chosen) if in_log else chosen, low), high):.3g}")
+
+
+def _measure_problem(name: ProblemKind, kind: _Measured, values: Values) -> ImageProblem | None:
+    if not len(values):
+        return None
+    threshold = choose_threshold(values, above=kind.above, limits=kind.limits, spread=kind.spread, in_log=kind.in_log)
+    beyond = values > threshold if kind.above else values < threshold
+    where = Compare(OWN_COLUMNS[kind.column], ">" if kind.above else "<", Constant("number", f"{threshold:g}"))
+    edges = _choose_edges(values, threshold, in_log=kind.in_log)
+    counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
+    return ImageProblem(
+        kind=name,
+        count=int(np.count_nonzero(beyond)),
+        where=write_condition(where),
+        column=kind.column,
+        above=kind.above,
+        threshold=threshold,
+        edges=tuple(edges.tolist()),
+        counts=tuple(counts.tolist()),
+    )
+
+
+def _choose_edges(values: Values, threshold: float, *, in_log: bool) -> Values:
+    """(n + 1,) edges from the least to the greatest of the values and the threshold."""
+    low, high = float(min(values.min(), threshold)), float(max(values.max(), threshold))
+    if in_log:
+        low = max(low, 0.01)
+        return np.geomspace(low, max(high, low * 1.01), _BINS + 1)
+    return np.linspace(low, max(high, low + 0.01), _BINS + 1)
+
+
+def _find_placeholders(catalog: Catalog, gallery: Gallery) -> ImageProblem | None:
+    """Pictures that many images show: of at least three labels, or ten images."""
+    query = "SELECT id, phash, label FROM images WHERE status = 'indexed' AND phash IS NOT NULL ORDER BY id"
+    rows = catalog.connection.execute(query).fetchall()
+    if not rows:
+        return None
+    ids, hashes = (np.array([row[place] for row in rows], dtype=np.int64) for place in (0, 1))
+    names = {name: number for number, name in enumerate(dict.fromkeys(row[2] for row in rows if row[2] is not None))}
+    labels = np.array([names.get(row[2], -1) for row in rows], dtype=np.int64)
+    chosen: list[int] = []
+    count = 0
+    for picture, images in _find_pictures(ids, hashes, labels, gallery):
+        if len(chosen) + len(picture) <= _MOST_HASHES:
+            chosen += picture
+            count += images
+    where = f"phash IN ({', '.join(map(str, chosen))})" if chosen else "phash IS NULL"
+    return ImageProblem("placeholder", count, where)
+
+
+def _find_pictures(ids: Ids, hashes: Ids, labels: Ids, gallery: Gallery) -> Iterator[tuple[list[int], int]]:
+    """The perceptual hashes and the number of images of every placeholder, the most frequent first.
+
+    Hashes near one that several images have are of the same picture where the vectors are alike too.
+    """
+    unique, first, inverse, counts = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
+    pairs = np.unique(np.stack([inverse, labels])[:, labels >= 0], axis=1)
+    label_counts = np.bincount(pairs[0], minlength=len(unique))
+    is_open: npt.NDArray[np.bool_] = np.ones(len(unique), dtype=bool)
+    repeated = np.flatnonzero((counts >= _MANY_LABELS) & ((label_counts > 1) | (counts >= _MANY_IMAGES // 2)))
+    for core in repeated[np.argsort(-counts[repeated], kind="stable")].tolist():
+        if not is_open[core]:
+            continue
+        near = np.flatnonzero((hamming_distances(unique, unique[core]) <= MAX_HASH_DISTANCE) & is_open)
+        vectors = gallery.vectors(ids[first[near]])
+        near = near[vectors @ vectors[near == core][0] >= MIN_SIMILARITY]
+        is_open[near] = False
+        count, in_labels = int(counts[near].sum()), len(np.unique(pairs[1][np.isin(pairs[0], near)]))
+        if count >= _MANY_IMAGES or in_labels >= _MANY_LABELS:
+            yield unique[near].tolist(), count
