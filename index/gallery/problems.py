@@ -23,7 +23,7 @@ from index.gallery.gallery import Gallery
 from index.images.preprocess import hamming_distances
 
 Values = npt.NDArray[np.float64]
-_SPREADS = 4  # of a normal distribution, 3 in 100,000 lie beyond
+_SPREADS = 3.5  # of a normal distribution, 2 in 10,000 lie beyond
 _BINS = 40
 ProblemKind: TypeAlias = Literal[
     "blurred", "dark", "bright", "low_information", "tiny", "odd_aspect", "border", "heavy_compression", "placeholder"
@@ -45,7 +45,7 @@ class _Measured:
 
 _BY_MEASURE: dict[ProblemKind, _Measured] = {
     "blurred": _Measured("sharpness", False, (10, 100), 0.1, in_log=True),
-    "dark": _Measured("brightness", False, (0.08, 0.2), 0.02),
+    "dark": _Measured("brightness", False, (0.1, 0.2), 0.02),
     "bright": _Measured("brightness", True, (0.8, 0.98), 0.02),
     "low_information": _Measured("contrast", False, (0.03, 0.08), 0.01),
     "tiny": _Measured("small_side", False, (24, 100), 0.1, in_log=True),

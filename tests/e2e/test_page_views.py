@@ -64,6 +64,25 @@ def test_every_view_opens_from_its_address_and_says_what_a_gallery_is_too_small_
     visit.leave()
 
 
+def test_image_problems_are_shown_by_a_threshold_that_is_moved_and_selected_by_keys(
+    open_visit: OpenVisit, small: Server
+) -> None:
+    visit = open_visit(server=small)
+    page = visit.open("?view=problems&kind=tiny&at=60")
+    panel = page.get_by_role("region", name="Problems", exact=True)
+    expect(panel.get_by_role("status")).to_contain_text("12 images")
+    panel.get_by_role("button", name=re.compile("Details$")).first.press("x")
+    expect(panel.get_by_role("toolbar", name="Selection")).to_contain_text("1 selected")
+    page.keyboard.press("t")
+    page.keyboard.press("Home")
+    expect(panel.get_by_role("heading", name="No such images")).to_be_visible()
+    expect(panel.get_by_role("toolbar", name="Selection")).to_be_hidden()
+    page.keyboard.press("Tab")
+    page.keyboard.press("j")
+    expect(panel.get_by_role("heading", name="Odd shape")).to_be_visible()
+    visit.leave()
+
+
 NO_STORAGE = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
 
 

@@ -333,6 +333,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/problems": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List image problems
+         * @description Blurred, dark, bright, empty, tiny, oddly shaped, bordered and heavily compressed images, and placeholders.
+         */
+        get: operations["list_problems"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/quality": {
         parameters: {
             query?: never;
@@ -451,7 +471,7 @@ export interface paths {
          * Accept the verdicts on label issues above a threshold
          * @description Without a digest it only counts; with the digest of that response it decides.
          *
-         *     One undo takes all of it back; at most 10,000 decisions, the most probable errors. Labels below the threshold, rare
+         *     One undo takes all of it back; at most 100,000 decisions, the most probable errors. Labels below the threshold, rare
          *     classes and decided ones stay as they are. An image with near-duplicates is dropped only where one of them stays and
          *     all that stay have other labels. 409 where other decisions would be made than were counted: then none is made.
          */
@@ -581,6 +601,100 @@ export interface paths {
          */
         post: operations["export_images"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/labels/set": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Set the label of many images
+         * @description Also of images without one; null takes back what was decided about their labels. It is one step of decisions, which
+         *     `/v1/labels/undo` takes back. 409 where `count` is given and another number of images is meant now.
+         */
+        post: operations["set_labels"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List tags
+         * @description With the number of images of each that searches find.
+         */
+        get: operations["list_tags"];
+        put?: never;
+        /**
+         * Give images a tag, or take it away
+         * @description All images that are meant, or a `sample` of them. One step, which `/v1/tags/undo` takes back. 409 where `count` is
+         *     given and another number of images is meant now.
+         */
+        post: operations["change_tag"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tags/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Undo the last change of tags or splits
+         * @description As for labels.
+         */
+        post: operations["undo_tags"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/searches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List saved searches
+         * @description Those whose conditions the visitor may not use are left out.
+         */
+        get: operations["list_searches"];
+        put?: never;
+        /**
+         * Save a search under a name
+         * @description It takes the place of one with the same name.
+         */
+        post: operations["save_search"];
+        /**
+         * Delete a saved search
+         * @description Delete a saved search.
+         */
+        delete: operations["delete_search"];
         options?: never;
         head?: never;
         patch?: never;
@@ -820,6 +934,18 @@ export interface components {
             ][];
         };
         /**
+         * Changed
+         * @description The number of images, and the step that undoes the change.
+         */
+        Changed: {
+            /** Images */
+            images: number;
+            /** Step */
+            step: number;
+            /** Can Undo */
+            can_undo: boolean;
+        };
+        /**
          * ClassEntry
          * @description A label's images that have another one to find, and their Recall@1 with its 95 % interval.
          */
@@ -1033,7 +1159,7 @@ export interface components {
             ks?: number[];
             /**
              * Where
-             * @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20
+             * @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20
              */
             where?: string | null;
         };
@@ -1347,12 +1473,15 @@ export interface components {
              * @description the label that its source gave, only where a decision changed it
              */
             given_label?: string | null;
+            /** Tags */
+            tags: string[];
             /** Source */
             source: string;
             /** Metadata */
             metadata: {
                 [key: string]: unknown;
             };
+            measures: components["schemas"]["MeasureValues"];
             /** Size Bytes */
             size_bytes: number;
             /**
@@ -1386,6 +1515,8 @@ export interface components {
              * @description the label that its source gave, only where a decision changed it
              */
             given_label?: string | null;
+            /** Tags */
+            tags?: string[];
             /** Path */
             path?: string | null;
             /** Source */
@@ -1394,6 +1525,7 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
+            measures?: components["schemas"]["MeasureValues"] | null;
         };
         /**
          * ImageList
@@ -1650,6 +1782,31 @@ export interface components {
             count: number;
         };
         /**
+         * LabelSetting
+         * @description The label that images get; null takes back what was decided about theirs.
+         */
+        LabelSetting: {
+            /**
+             * Where
+             * @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20
+             */
+            where?: string | null;
+            /**
+             * Text
+             * @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source
+             */
+            text?: string | null;
+            /** Ids */
+            ids?: number[] | null;
+            /**
+             * Count
+             * @description how many somebody saw; refused with 409 if there are others now
+             */
+            count?: number | null;
+            /** Label */
+            label: string | null;
+        };
+        /**
          * LabelShare
          * @description A label of `count` neighbours, and their share of all that have a label.
          */
@@ -1738,6 +1895,41 @@ export interface components {
                 number,
                 number
             ];
+        };
+        /**
+         * MeasureValues
+         * @description Measures of an image, each null where it is unknown.
+         */
+        MeasureValues: {
+            /** Width */
+            width: number | null;
+            /** Height */
+            height: number | null;
+            /**
+             * Sharpness
+             * @description variance of the Laplacian of grey levels in 0..255
+             */
+            sharpness: number | null;
+            /**
+             * Brightness
+             * @description mean grey level, 0 to 1
+             */
+            brightness: number | null;
+            /**
+             * Contrast
+             * @description standard deviation of grey levels, 0 to 0.5
+             */
+            contrast: number | null;
+            /**
+             * Border
+             * @description share of uniform rows and columns at the edges, 0 to 1
+             */
+            border: number | null;
+            /**
+             * Jpeg Quality
+             * @description 1 to 100
+             */
+            jpeg_quality: number | null;
         };
         /**
          * MemberQuery
@@ -1865,6 +2057,51 @@ export interface components {
             name: string;
         };
         /**
+         * ProblemEntry
+         * @description Images with one problem, which `where` keeps; the threshold is chosen from the gallery's own values.
+         *
+         *     The histogram counts images between two of the rising `edges` of the measure. Placeholders have no measure.
+         */
+        ProblemEntry: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "blurred" | "dark" | "bright" | "low_information" | "tiny" | "odd_aspect" | "border" | "heavy_compression" | "placeholder";
+            /** Count */
+            count: number;
+            /** Where */
+            where: string;
+            /**
+             * Column
+             * @description the measure
+             */
+            column: string | null;
+            /**
+             * Above
+             * @description whether images above the threshold have the problem, or those below
+             */
+            above: boolean;
+            /** Threshold */
+            threshold: number | null;
+            /** Edges */
+            edges: number[];
+            /** Counts */
+            counts: number[];
+        };
+        /**
+         * ProblemList
+         * @description Image problems of the gallery.
+         */
+        ProblemList: {
+            /** Version */
+            version: string;
+            /** Images */
+            images: number;
+            /** Problems */
+            problems: components["schemas"]["ProblemEntry"][];
+        };
+        /**
          * QualityReport
          * @description Retrieval quality on the gallery's own labels; `problem` says why there is none.
          */
@@ -1941,6 +2178,43 @@ export interface components {
             ];
         };
         /**
+         * Sample
+         * @description Some of the images: typical ones of each label, ones that differ most, or random ones.
+         */
+        Sample: {
+            /**
+             * How
+             * @enum {string}
+             */
+            how: "diverse" | "typical" | "random";
+            /**
+             * Count
+             * @description of all labels together
+             */
+            count?: number | null;
+            /**
+             * Per Label
+             * @description of each label at most
+             */
+            per_label?: number | null;
+            /**
+             * Seed
+             * @description of random ones
+             * @default 0
+             */
+            seed?: number;
+        };
+        /**
+         * SaveSearch
+         * @description A search and its name; `query` is that of its address on the page, without the question mark.
+         */
+        SaveSearch: {
+            /** Name */
+            name: string;
+            /** Query */
+            query: string;
+        };
+        /**
          * ScoreHistogram
          * @description Counts of queries by the score of their nearest image of the same and of another label, between the edges.
          */
@@ -1951,6 +2225,18 @@ export interface components {
             same: number[];
             /** Different */
             different: number[];
+        };
+        /**
+         * SearchEntry
+         * @description A saved search: the query of its address on the page, and when it was saved, in UTC.
+         */
+        SearchEntry: {
+            /** Name */
+            name: string;
+            /** Query */
+            query: string;
+            /** Saved At */
+            saved_at: string;
         };
         /**
          * SearchHit
@@ -1973,6 +2259,8 @@ export interface components {
              * @description the label that its source gave, only where a decision changed it
              */
             given_label?: string | null;
+            /** Tags */
+            tags?: string[];
             /** Path */
             path?: string | null;
             /** Source */
@@ -1981,6 +2269,7 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
+            measures?: components["schemas"]["MeasureValues"] | null;
             /** @description of a search with one image or photo; null for others, which scores mean less for */
             precision_at_score?: components["schemas"]["PrecisionAtScore"] | null;
             /**
@@ -1995,6 +2284,14 @@ export interface components {
             duplicates?: components["schemas"]["DuplicateHit"][];
             /** Duplicates Count */
             duplicates_count?: number;
+        };
+        /**
+         * SearchList
+         * @description Saved searches in the order they were saved.
+         */
+        SearchList: {
+            /** Searches */
+            searches: components["schemas"]["SearchEntry"][];
         };
         /**
          * SearchRequest
@@ -2015,7 +2312,7 @@ export interface components {
         SearchRequest: {
             /**
              * Where
-             * @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20
+             * @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20
              */
             where?: string | null;
             /**
@@ -2070,7 +2367,7 @@ export interface components {
              * Include
              * @default []
              */
-            include?: ("label" | "path" | "source" | "metadata" | "precision_at_score")[];
+            include?: ("label" | "tags" | "path" | "source" | "metadata" | "measures" | "precision_at_score")[];
         };
         /**
          * SearchResponse
@@ -2103,6 +2400,62 @@ export interface components {
             label: string;
             /** Probability */
             probability: number;
+        };
+        /**
+         * TagEntry
+         * @description A tag, the number of its images, and the condition that finds them.
+         */
+        TagEntry: {
+            /** Tag */
+            tag: string;
+            /** Count */
+            count: number;
+            /** Where */
+            where: string;
+        };
+        /**
+         * TagList
+         * @description The tags, the most frequent first, then by name.
+         */
+        TagList: {
+            /** Version */
+            version: string;
+            /** Tags */
+            tags: components["schemas"]["TagEntry"][];
+            /** Can Undo */
+            can_undo: boolean;
+        };
+        /**
+         * Tagging
+         * @description A tag that images get or lose.
+         */
+        Tagging: {
+            /**
+             * Where
+             * @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20
+             */
+            where?: string | null;
+            /**
+             * Text
+             * @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source
+             */
+            text?: string | null;
+            /** Ids */
+            ids?: number[] | null;
+            /**
+             * Count
+             * @description how many somebody saw; refused with 409 if there are others now
+             */
+            count?: number | null;
+            /** Tag */
+            tag: string;
+            /**
+             * Action
+             * @default add
+             * @enum {string}
+             */
+            action?: "add" | "remove";
+            sample?: components["schemas"]["Sample"] | null;
         };
         /**
          * Undo
@@ -2164,6 +2517,7 @@ export type Accepted = components['schemas']['Accepted'];
 export type BatchRequest = components['schemas']['BatchRequest'];
 export type BatchResponse = components['schemas']['BatchResponse'];
 export type CalibrationFacts = components['schemas']['CalibrationFacts'];
+export type Changed = components['schemas']['Changed'];
 export type ClassEntry = components['schemas']['ClassEntry'];
 export type Computing = components['schemas']['Computing'];
 export type ConfusedClasses = components['schemas']['ConfusedClasses'];
@@ -2208,11 +2562,13 @@ export type LabelFacts = components['schemas']['LabelFacts'];
 export type LabelIssueEntry = components['schemas']['LabelIssueEntry'];
 export type LabelIssueList = components['schemas']['LabelIssueList'];
 export type LabelPair = components['schemas']['LabelPair'];
+export type LabelSetting = components['schemas']['LabelSetting'];
 export type LabelShare = components['schemas']['LabelShare'];
 export type LabelShares = components['schemas']['LabelShares'];
 export type Left = components['schemas']['Left'];
 export type Limits = components['schemas']['Limits'];
 export type MeanPrecision = components['schemas']['MeanPrecision'];
+export type MeasureValues = components['schemas']['MeasureValues'];
 export type MemberQuery = components['schemas']['MemberQuery'];
 export type ModelFacts = components['schemas']['ModelFacts'];
 export type Neighbour = components['schemas']['Neighbour'];
@@ -2222,14 +2578,23 @@ export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
 export type PhotoQuery = components['schemas']['PhotoQuery'];
 export type PrecisionAtScore = components['schemas']['PrecisionAtScore'];
+export type ProblemEntry = components['schemas']['ProblemEntry'];
+export type ProblemList = components['schemas']['ProblemList'];
 export type QualityReport = components['schemas']['QualityReport'];
 export type Readiness = components['schemas']['Readiness'];
 export type RecallEntry = components['schemas']['RecallEntry'];
+export type Sample = components['schemas']['Sample'];
+export type SaveSearch = components['schemas']['SaveSearch'];
 export type ScoreHistogram = components['schemas']['ScoreHistogram'];
+export type SearchEntry = components['schemas']['SearchEntry'];
 export type SearchHit = components['schemas']['SearchHit'];
+export type SearchList = components['schemas']['SearchList'];
 export type SearchRequest = components['schemas']['SearchRequest'];
 export type SearchResponse = components['schemas']['SearchResponse'];
 export type Suggestion = components['schemas']['Suggestion'];
+export type TagEntry = components['schemas']['TagEntry'];
+export type TagList = components['schemas']['TagList'];
+export type Tagging = components['schemas']['Tagging'];
 export type Undo = components['schemas']['Undo'];
 export type Undone = components['schemas']['Undone'];
 export type VectorQuery = components['schemas']['VectorQuery'];
@@ -2287,7 +2652,7 @@ export interface operations {
     search_by_image: {
         parameters: {
             query?: {
-                /** @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20 */
+                /** @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
@@ -2447,7 +2812,7 @@ export interface operations {
     list_images: {
         parameters: {
             query?: {
-                /** @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20 */
+                /** @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
@@ -2710,7 +3075,7 @@ export interface operations {
     list_facets: {
         parameters: {
             query?: {
-                /** @description a condition on label, tag, path, source and metadata: shop = 'a.example' AND price < 20 */
+                /** @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source */
                 text?: string | null;
@@ -2732,6 +3097,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FacetList"];
+                };
+            };
+        };
+    };
+    list_problems: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemList"];
                 };
             };
         };
@@ -3087,6 +3472,164 @@ export interface operations {
                 content: {
                     "application/zip": string;
                     "text/csv": string;
+                };
+            };
+        };
+    };
+    set_labels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LabelSetting"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
+                };
+            };
+        };
+    };
+    list_tags: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TagList"];
+                };
+            };
+        };
+    };
+    change_tag: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Tagging"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
+                };
+            };
+        };
+    };
+    undo_tags: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Undo"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Undone"];
+                };
+            };
+        };
+    };
+    list_searches: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchList"];
+                };
+            };
+        };
+    };
+    save_search: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SaveSearch"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchList"];
+                };
+            };
+        };
+    };
+    delete_search: {
+        parameters: {
+            query: {
+                name: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchList"];
                 };
             };
         };

@@ -118,7 +118,7 @@ def test_a_filter_removes_what_it_listed(tmp_path: Path, tiny_model: Path, image
     ]
     misspelt = invoke(cli.index_group, "remove", tmp_path / "g", "--where", "prize < 5").exception
     assert isinstance(misspelt, InputError)
-    assert "prize; there are id, label, path, price, source; did you mean price?" in str(misspelt)
+    assert "prize; there are id, label, path, price, source, tag; did you mean price?" in str(misspelt)
     assert invoke(cli.index_group, "remove", tmp_path / "g", "--where", "price <").exit_code == 2
 
 

@@ -89,7 +89,7 @@ def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_
     assert (twice.exit_code, "join conditions with AND" in twice.stderr) == (2, True)
     misspelt = invoke(cli.list_items, gallery, "--where", "lable = 'red'").exception
     assert isinstance(misspelt, InputError)
-    assert "metadata lable; there are id, label, path, source; did you mean label?" in str(misspelt)
+    assert "metadata lable; there are id, label, path, source, tag; did you mean label?" in str(misspelt)
 
 
 def test_near_duplicates_are_listed_with_their_kept_image(gallery: Path) -> None:

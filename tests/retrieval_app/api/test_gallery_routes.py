@@ -45,6 +45,16 @@ def test_the_map_and_the_quality_are_told_as_they_are_described(client: TestClie
     assert (quality.version, quality.queries, quality.problem) == ("000001", 19, None)
 
 
+def test_image_problems_count_what_their_conditions_select(client: TestClient) -> None:
+    answer = client.get("/v1/problems").json()
+    assert (answer["images"], len(answer["problems"])) == (19, 9)
+    for problem in answer["problems"]:
+        listed = client.get("/v1/images", params={"where": problem["where"], "include": "measures"}).json()
+        assert listed["total"] == problem["count"], problem["kind"]
+        values = [image["measures"].get(problem["column"], 0) for image in listed["images"]]
+        assert problem["kind"] not in ("blurred", "dark") or all(value < problem["threshold"] for value in values)
+
+
 @pytest.fixture(scope="module")
 def writer(served: Path) -> Iterator[TestClient]:
     with serve(served, access=Access(token=TOKEN, writable=True)) as client:

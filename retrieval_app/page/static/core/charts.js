@@ -107,7 +107,7 @@ export function measureChart({title, edges, counts, marked}) {
     draw(width) {
       const ticks = spread(0, counts.length, width < 480 ? 4 : 8).filter(Number.isInteger);
       const {x, y, add, svg} = drawAxes(width, {
-        x: {from: 0, to: counts.length, ticks, text: n => shortNumber(edges[n]), name: title},
+        x: {from: -0.6, to: counts.length + 0.6, ticks, text: n => shortNumber(edges[n]), name: title},
         y: {from: 0, to: 1.05, ticks: [], text: String},
       });
       counts.forEach((value, n) => {

@@ -153,7 +153,7 @@ class ProblemsView {
       make('h3', title),
       make('p.soft', about),
       make('div.problem-chart'),
-      slider && make('label.problem-threshold', slider, make('output')),
+      slider && make('label.problem-threshold', slider, make('span.threshold')),
     );
   }
 
@@ -182,7 +182,7 @@ class ProblemsView {
     const place = (bin + within) / (edges.length - 1);
     if (document.activeElement !== slider) slider.value = String(Math.round(STEPS * place));
     slider.setAttribute('aria-valuetext', `${column} ${above ? 'above' : 'below'} ${at}`);
-    find(this.head, 'output').textContent =
+    find(this.head, '.threshold').textContent =
       `${column} ${above ? '>' : '<'} ${at}${at === chosen ? '' : ` (proposed: ${shortNumber(/** @type {number} */ (chosen))})`}`;
     const marked = value => (above ? value > at : value < at);
     refill(find(this.head, '.problem-chart'), measureChart({title: column, edges, counts, marked}));
