@@ -33,7 +33,7 @@ from retrieval_app.api.schemas import (
     Versioned,
 )
 from retrieval_app.insights.facet_filters import count_tags
-from retrieval_app.review.bulk import select_images, set_label, tag_images, untag_images
+from retrieval_app.review.bulk import drop_images, select_images, set_label, tag_images, untag_images
 from retrieval_app.review.review_store import SavedSearch, Step
 
 router = make_router("review")
@@ -111,6 +111,17 @@ async def set_labels(context: BareContext, body: LabelSetting) -> dict[str, Any]
     """
     change = partial(set_label, context.snapshot.gallery, context.review, label=body.label, by=context.visitor.name)
     return await _change(context, body, change, what="set-labels", label=body.label)
+
+
+@router.post("/labels/drop", **_CHANGES)
+async def drop_many(context: BareContext, body: ImageChoice) -> dict[str, Any]:
+    """Drop many images.
+
+    They leave results, label files and data sets. It is one step of decisions, which `/v1/labels/undo` takes back. 409
+    where `count` is given and another number of images is meant now.
+    """
+    change = partial(drop_images, context.snapshot.gallery, context.review, by=context.visitor.name)
+    return await _change(context, body, change, what="drop-images")
 
 
 @router.get("/tags", **responses(TagList, 409))

@@ -152,10 +152,12 @@ def import_(place: Path, file: Path, as_json: bool) -> None:
 @click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Images; repeatable.")
 @click.option("--label", metavar="TEXT", help="The label that they get; it may be a new one.")
 @click.option("--take-back", is_flag=True, help="Forget what was decided about their labels instead.")
+@click.option("--drop", is_flag=True, help="Leave the images out of results and exports instead.")
 @output_options
 def set_(
-    gallery: Path, where: Condition | None, ids: tuple[int, ...], label: str | None, take_back: bool, as_json: bool
-) -> None:
+    gallery: Path, where: Condition | None, ids: tuple[int, ...], label: str | None, take_back: bool, drop: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Set the label of images of GALLERY, also of unlabelled ones, by decisions like those of the Labels view.
 
     Servers show it at once. At most 100,000 images at a time.
@@ -165,11 +167,12 @@ def set_(
       retrieval labels set gallery --where "path LIKE 'boots/%'" --label boots
       retrieval labels set gallery --where "label IS NULL AND tag = 'shoes'" --label shoes
       retrieval labels set gallery --where "label = 'shoes'" --take-back
+      retrieval labels set gallery --where "sharpness < 20" --drop
     """
     from retrieval_app.review.bulk import set_labels
 
-    if (label is None) != take_back:
-        raise click.UsageError("say either --label TEXT or --take-back")
-    images = set_labels(gallery, label, where=where, ids=ids or None)
-    shown = "as they were given" if label is None else f"labelled {printable_path(label)}"
+    if (label is not None) + take_back + drop != 1:
+        raise click.UsageError("say one of --label TEXT, --take-back and --drop")
+    images = set_labels(gallery, label, where=where, ids=ids or None, drop=drop)
+    shown = f"labelled {printable_path(label)}" if label else "dropped" if drop else "as they were given"
     emit({"label": label, "images": images}, as_json=as_json, text=f"{images:,} images {shown}")

@@ -13,7 +13,7 @@ from index.errors import InputError, RetrievalError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, OPEN, check_label
+from index.labels.decisions import CHANGE, DROP, OPEN, check_label
 from index.labels.marks import PRESENT, Mark, tag_field
 from index.text import printable_path
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore, Step
@@ -78,10 +78,16 @@ def _mark_all(gallery: Gallery, ids: Iterable[int], tag: str, value: str | None)
     return [Mark(subject.sha256, name, value) for subject in find_subjects(gallery, ids).values()]
 
 
+def drop_images(gallery: Gallery, store: ReviewStore, ids: Ids, *, by: str | None = None) -> Step:
+    """Leave images out of results, label files and data sets, until the step is undone."""
+    return store.decide([subject.decide(DROP) for subject in find_subjects(gallery, ids.tolist()).values()], by=by)
+
+
 def set_labels(
-    gallery: str | Path, label: str | None, *, where: Condition | str | None = None, ids: Sequence[int] | None = None
-) -> int:
-    """Set the label of many images of a gallery at once; the number of images.
+    gallery: str | Path, label: str | None, *, where: Condition | str | None = None, ids: Sequence[int] | None = None,
+    drop: bool = False,
+) -> int:  # fmt: skip
+    """Set the label of many images of a gallery at once, or drop them; the number of images.
 
     It is a decision like those of the Labels view: an open page undoes it, and servers show it at once.
 
@@ -90,16 +96,22 @@ def set_labels(
         label: the new label, of any text; None takes back what was decided about the labels.
         where: a filter, such as `"label IS NULL AND path LIKE 'shoes/%'"`.
         ids: the images, instead of a filter; at most 100,000 at once.
+        drop: leave the images out instead; `label` is None.
 
     Raises:
-        InputError: no image is meant, too many are, or the label cannot be one.
+        InputError: no image is meant, too many are, the label cannot be one, or images to drop are to get one.
         GalleryError: the gallery is missing or damaged.
     """
+    if drop and label is not None:
+        raise InputError("a dropped image gets no label; give either a label or drop")
     opened = Gallery.open(as_path(gallery, "gallery"))
     chosen = select_images(opened, ids=ids, where=parse_filter(where) if isinstance(where, str) else where)
     store = ReviewStore.of_gallery(opened.path)
     try:
-        set_label(opened, store, chosen, label)
+        if drop:
+            drop_images(opened, store, chosen)
+        else:
+            set_label(opened, store, chosen, label)
     finally:
         store.close()
     return len(chosen)

@@ -627,6 +627,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/labels/drop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Drop many images
+         * @description They leave results, label files and data sets. It is one step of decisions, which `/v1/labels/undo` takes back. 409
+         *     where `count` is given and another number of images is meant now.
+         */
+        post: operations["drop_many"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tags": {
         parameters: {
             query?: never;
@@ -1456,6 +1477,29 @@ export interface components {
              * @constant
              */
             status: "alive";
+        };
+        /**
+         * ImageChoice
+         * @description Images: named by `ids`, or all that fulfil `where` and `text`.
+         */
+        ImageChoice: {
+            /**
+             * Where
+             * @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20
+             */
+            where?: string | null;
+            /**
+             * Text
+             * @description words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source
+             */
+            text?: string | null;
+            /** Ids */
+            ids?: number[] | null;
+            /**
+             * Count
+             * @description how many somebody saw; refused with 409 if there are others now
+             */
+            count?: number | null;
         };
         /**
          * ImageDetails
@@ -2548,6 +2592,7 @@ export type GroupImageEntry = components['schemas']['GroupImageEntry'];
 export type GroupList = components['schemas']['GroupList'];
 export type GroupedRecall = components['schemas']['GroupedRecall'];
 export type Health = components['schemas']['Health'];
+export type ImageChoice = components['schemas']['ImageChoice'];
 export type ImageDetails = components['schemas']['ImageDetails'];
 export type ImageEntry = components['schemas']['ImageEntry'];
 export type ImageList = components['schemas']['ImageList'];
@@ -3486,6 +3531,30 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["LabelSetting"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
+                };
+            };
+        };
+    };
+    drop_many: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImageChoice"];
             };
         };
         responses: {

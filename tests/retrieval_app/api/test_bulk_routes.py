@@ -102,6 +102,16 @@ def test_a_selection_or_label_that_cannot_be_changes_nothing(
     assert bulk.get("/v1/labels/decisions").json()["decisions"] == []
 
 
+def test_images_are_dropped_in_one_step(bulk: TestClient) -> None:
+    refused = bulk.post("/v1/labels/drop", json={"where": "label = 'red'", "count": 5})
+    assert refused.status_code == 409
+    answer = bulk.post("/v1/labels/drop", json={"where": "label = 'red'", "count": 4}).json()
+    assert (answer["images"], count(bulk, "label = 'red'")) == (4, 0)
+    assert "red" not in facet(bulk, "label")
+    bulk.post("/v1/labels/undo", json={"step": answer["step"]})
+    assert count(bulk, "label = 'red'") == 4
+
+
 def test_tags_are_given_counted_filtered_and_taken_away(bulk: TestClient, image_ids: dict[str, int]) -> None:
     assert bulk.get("/v1/tags").json()["tags"] == []
     bulk.post("/v1/tags", json={"where": "label = 'red'", "tag": "it's best", "count": 4})
@@ -151,6 +161,10 @@ def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient,
     assert run("labels", "set", gallery, "--where", "label IS NULL", "--label", "new") == "4 images labelled new\n"
     assert count(bulk, "label = 'new'") == 4
     assert set_labels(served, None, where="label = 'new'") == 4
+    assert count(bulk, "label IS NULL") == 4
+    assert run("labels", "set", gallery, "--where", "label IS NULL", "--drop") == "4 images dropped\n"
+    assert count(bulk, "label IS NULL") == 0
+    bulk.post("/v1/labels/undo", json={})
     assert count(bulk, "label IS NULL") == 4
     assert run("tags", "add", gallery, "few", "--where", "id >= 0", "--sample", "diverse:5") == "5 images tagged few\n"
     assert run("tags", "list", gallery) == "few  5\n"
