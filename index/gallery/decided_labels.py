@@ -1,16 +1,20 @@
-"""Annotations of a gallery, label decisions and marks, applied to the rows of an open version."""
+"""Annotations of a gallery, label and group decisions and marks, applied to the rows of an open version."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from index.catalog.decided_rows import NO_MARKS, NOTHING_DECIDED, DecidedLabel, DecidedRows, MarkedRows
 from index.catalog.reader import Catalog, read_catalog
+from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
 from index.errors import GalleryError
 from index.labels.decisions import (
     CHANGE,
@@ -34,12 +38,17 @@ OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 """Opens the catalogue with its given labels."""
 
 
+_DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[Subject, ...]]]
+"""Given label, and the kept images of the group, of each dropped near-duplicate by id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Annotations:
     """What a file of decisions holds at one moment.
 
     Attributes:
         labels: decisions about labels without those that were taken back.
+        groups: the same about groups of near-duplicates, in the order they were made.
         marks: without those that were taken away; None where the last step is that of before.
         marks_step: the last step of marks.
         connection: stays open to tell later commits by, and then never waits for a lock. To read the file's header
@@ -48,6 +57,7 @@ class Annotations:
     """
 
     labels: Mapping[LabelKey, LabelDecision]
+    groups: list[DuplicateDecision]
     marks: list[Mark] | None
     marks_step: int
     connection: sqlite3.Connection
@@ -63,6 +73,8 @@ class DecidedLabels:
     _connection: sqlite3.Connection | None = None  # none without a file
     _version: int = 0  # of the data, as that connection tells it
     _marks_step: int = 0
+    _marked: MarkedRows = NO_MARKS  # by marks alone
+    _groups: tuple[Sequence[DuplicateDecision], _DroppedCopies] = ((), {})
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
 
     def is_current(self, gallery: Path) -> bool:
@@ -81,11 +93,15 @@ class DecidedLabels:
         path = decisions_file(gallery)
         file, connection, version, step = _identify(path), None, 0, 0
         decisions: Mapping[LabelKey, LabelDecision] = {}
-        marked = NO_MARKS
+        marked, groups = NO_MARKS, self._groups
         if file is not None:
             found = read_annotations(path, wait_s=wait_s, known_step=self._marks_step if file == self._file else None)
             decisions, connection, version, step = found.labels, found.connection, found.version, found.marks_step
-            marked = self.rows.marked if found.marks is None else _find_marked(found.marks, open_given)
+            marked = self._marked if found.marks is None else _find_marked(found.marks, open_given)
+            if found.groups != groups[0]:
+                groups = found.groups, _find_dropped_copies(found.groups, open_given)
+        else:
+            groups = (), {}
         changing = {key: one for key, one in decisions.items() if one.decision in (CHANGE, DROP)}
         ids = {key: found for key, found in self._ids.items() if key in changing}
         if missing := changing.keys() - ids.keys():
@@ -96,9 +112,9 @@ class DecidedLabels:
             one = changing[key]
             label = one.new_label if one.decision == CHANGE else one.label
             by_id |= dict.fromkeys(numbers, DecidedLabel(one.label, label, one.decision == DROP))
-        rows = DecidedRows(by_id, marked)
-        is_same = rows.digest == self.rows.digest and (marked is self.rows.marked or marked == self.rows.marked)
-        return DecidedLabels(self.rows if is_same else rows, file, connection, version, step, ids)
+        rows = _drop_copies(groups[1], by_id, marked)
+        is_same = rows.digest == self.rows.digest and rows.marked == self.rows.marked
+        return DecidedLabels(self.rows if is_same else rows, file, connection, version, step, marked, groups, ids)
 
 
 @contextmanager
@@ -121,16 +137,17 @@ def read_annotations(path: Path, *, wait_s: float, known_step: int | None = None
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         version = data_version(connection)  # before the rest: a commit in between is seen as a later one
-        labels, marks, step = list[LabelDecision](), list[Mark](), 0
+        labels, groups, marks, step = list[LabelDecision](), list[DuplicateDecision](), list[Mark](), 0
         if check_version(connection):
             connection.execute("BEGIN")
             labels, step = read_labels(connection), last_marks_step(connection)
+            groups = [one for one in read_group_decisions(connection) if one.decision != OPEN]
             marks = [] if step == known_step else read_marks(connection)
             connection.execute("COMMIT")
         if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in labels):
             raise TypeError("a changed label has no new one")
         connection.execute("PRAGMA busy_timeout = 0")
-    except (sqlite3.Error, TypeError, ValueError) as error:
+    except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         if connection is not None:
             connection.close()
         problem = f"the label decisions cannot be read: {error}"
@@ -141,7 +158,7 @@ def read_annotations(path: Path, *, wait_s: float, known_step: int | None = None
             advice = FOREIGN_TABLES
         raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
     held = {one.key: one for one in labels if one.decision != OPEN}
-    return Annotations(held, None if step == known_step else marks, step, connection, version)
+    return Annotations(held, groups, None if step == known_step else marks, step, connection, version)
 
 
 def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:
@@ -159,6 +176,60 @@ def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:
             elif mark.value is not None:
                 splits[number] = mark.value
     return MarkedRows({number: tuple(sorted(names)) for number, names in tags.items()}, splits)
+
+
+def _find_dropped_copies(decisions: Iterable[DuplicateDecision], open_given: OpenGiven) -> _DroppedCopies:
+    """The images that decisions about groups drop; a later decision about an image counts.
+
+    None of a group is dropped where the gallery lacks a kept image, or where no kept image is indexed.
+    """
+    decisions, by_content = list(decisions), defaultdict[str, list[Subject]](list)
+    with open_given() as catalog:
+        wanted = catalog.find_contents({image.sha256 for one in decisions for image in one.images})
+        roots = {number: source.root for number, source in catalog.sources().items()}
+        rows = {row.id: row for row in catalog.rows_of([number for number, _, _ in wanted])}
+    for row in rows.values():
+        path = os.path.join(roots[row.source], row.path)
+        by_content[row.sha256 or ""].append(Subject(row.id, row.sha256 or "", row.label, path))
+    dropped: dict[int, tuple[str | None, tuple[Subject, ...]]] = {}
+    for decision in decisions:
+        here = find_images(
+            decision.images, [now for sha256 in {one.sha256 for one in decision.images} for now in by_content[sha256]]
+        )
+        for image in here:
+            dropped.pop(image.image_id, None)
+        kept_ids = decision.find_kept(here)
+        if (
+            decision.decision == DUPLICATES
+            and len(kept_ids) == len(decision.keep)
+            and any(rows[number].status == "indexed" for number in kept_ids)
+        ):
+            kept = tuple(image for image in here if image.image_id in kept_ids)
+            dropped |= {image.image_id: (image.label, kept) for image in here if image.image_id not in kept_ids}
+    return dropped
+
+
+def _drop_copies(copies: _DroppedCopies, by_id: Mapping[int, DecidedLabel], marked: MarkedRows) -> DecidedRows:
+    """Rows without the dropped copies, whose tags go to the kept images, and their only label to unlabelled ones."""
+    if not copies:
+        return DecidedRows(by_id, marked)
+    all_rows, tags = dict(by_id), {number: set(names) for number, names in marked.tags.items()}
+    labels = defaultdict[int, set[str]](set)
+    for number, (given, kept) in copies.items():
+        before = by_id.get(number)
+        label = given if before is None else before.label
+        all_rows[number] = DecidedLabel(given, label, is_dropped=True)
+        for image in kept:
+            if number in marked.tags:
+                tags.setdefault(image.image_id, set()).update(marked.tags[number])
+            is_labelled = image.label is not None or image.image_id in by_id
+            if label is not None and not is_labelled and not (before and before.is_dropped):
+                labels[image.image_id].add(label)
+    for number, found in labels.items():
+        if len(found) == 1 and number not in copies:
+            all_rows[number] = DecidedLabel(None, *found, is_dropped=False)
+    united = {number: tuple(sorted(names)) for number, names in tags.items()}
+    return DecidedRows(all_rows, MarkedRows(united, marked.splits))
 
 
 def _identify(path: Path) -> tuple[int, ...] | None:

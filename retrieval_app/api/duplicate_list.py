@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
+from index.duplicates.group_decisions import DuplicateDecision, Subject, name_group
 from index.gallery.gallery import Gallery
 from index.labels.issues import LabelIssues
 from index.text import valid_text
@@ -15,7 +16,6 @@ from retrieval_app.api.issue_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import DuplicateDecision, Subject, name_group
 from retrieval_app.serving.live_gallery import Snapshot
 
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
+from index.duplicates.group_decisions import DuplicateDecision, Subject, find_images
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
 from index.text import printable_path, valid_text
@@ -46,14 +47,7 @@ from retrieval_app.review.exports import (
 )
 from retrieval_app.review.places import shorten_path
 from retrieval_app.review.review_store import About, ReviewStore, Step
-from retrieval_app.review.subjects import (
-    DuplicateDecision,
-    Subject,
-    find_by_contents,
-    find_decided_ids,
-    find_images,
-    find_subjects,
-)
+from retrieval_app.review.subjects import find_by_contents, find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.thumbnails import encode_image

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from index.duplicates.group_decisions import Subject
 from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
@@ -18,7 +19,7 @@ from index.text import printable_path, valid_text
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
 from retrieval_app.label_tools.scored_labels import DECISIONS_NAME, read_audited
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
-from retrieval_app.review.subjects import Subject, read_all_subjects
+from retrieval_app.review.subjects import read_all_subjects
 
 _LOCAL = "/data/local-files/?d="
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import UNLABELLED, Floats
+from index.duplicates.group_decisions import Subject
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey, read_decisions
@@ -22,7 +23,7 @@ from retrieval_app.insights import label_issues
 from retrieval_app.insights.label_issues import read_audit_table, read_number, read_suggestions
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import Subject, find_decided_ids, read_all_subjects
+from retrieval_app.review.subjects import find_decided_ids, read_all_subjects
 
 DECISIONS_NAME = "decisions.csv"
 _SUGGESTIONS = 3

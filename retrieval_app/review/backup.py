@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from index.catalog.reader import Catalog
 from index.catalog.rows import REMOVED, CatalogRow
+from index.duplicates.group_decisions import DuplicateDecision, rank_path
 from index.durable import hash_file, replacing
 from index.errors import GalleryError, InputError
 from index.gallery.selection import Selection
@@ -47,7 +48,7 @@ from retrieval_app.review.activity_log import Line, bring_lines, check_line, rea
 from retrieval_app.review.added_images import keep_file, name_sources, read_added_rows, read_current_catalog
 from retrieval_app.review.database import ReviewError
 from retrieval_app.review.review_store import Decision, ReviewStore, SavedSearch, Step, check_step
-from retrieval_app.review.subjects import USABLE, DuplicateDecision, list_usable, rank_path
+from retrieval_app.review.subjects import USABLE, list_usable
 
 _DECISIONS, _LOG, _MANIFEST = "decisions.json", "log.jsonl", "manifest.json"
 _FORMAT = "retrieval-backup"

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from index.catalog.rows import CatalogRow
+from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, can_be_named, encode_labels
@@ -25,14 +26,7 @@ from retrieval_app.review.places import (
     shorten_path,
     strip_folders,
 )
-from retrieval_app.review.subjects import (
-    DUPLICATES,
-    DuplicateDecision,
-    Subject,
-    find_by_contents,
-    find_images,
-    list_usable,
-)
+from retrieval_app.review.subjects import find_by_contents, list_usable
 
 OUTCOMES = ("kept", "changed", "dropped", "unlabelled", "in-archives", "unnamable")
 """Outcomes of images in a label file: the row has the given or the decided label; or there is no row, since the image
@@ -68,6 +62,11 @@ def stream_label_file(
             for row in list_usable(catalog):
                 path = locate_image(gallery, row, folders=folders)
                 outcome, label = _choose_label(row, decisions)
+                found = gallery.decided.by_id.get(row.id)
+                if found is not None and found.is_dropped:  # also as a near-duplicate
+                    outcome = _DROPPED
+                elif found is not None and found.label is not None and outcome == _UNLABELLED:
+                    outcome, label = _CHANGED, found.label
                 if outcome in (_KEPT, _CHANGED):
                     if row.archive is not None:
                         outcome = _ARCHIVED

@@ -15,6 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from index.duplicates.group_decisions import (
+    DuplicateDecision,
+    check_duplicate_decision,
+    make_group_decision,
+    read_group_decisions,
+)
 from index.errors import InputError
 from index.labels.decisions import (
     HELD_DECISIONS,
@@ -29,7 +35,6 @@ from index.labels.marks import MARKS_TABLE, Mark, check_mark, read_marks
 from index.text import printable_path
 from index.versions.annotations import decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError
-from retrieval_app.review.subjects import DuplicateDecision, Subject, check_duplicate_decision
 
 _SCHEMA = f"""
 CREATE TABLE steps (
@@ -205,7 +210,7 @@ class ReviewStore:
         """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed."""
 
         def read(opened: sqlite3.Connection) -> dict[str, DuplicateDecision]:
-            return {one.group: one for one in _read_duplicates(opened) if one.decision != OPEN}
+            return {one.group: one for one in read_group_decisions(opened) if one.decision != OPEN}
 
         held: dict[str, DuplicateDecision] = self._read_held("duplicates", read)
         return held
@@ -249,7 +254,7 @@ class ReviewStore:
                     _insert_step(connection, step)
                 return {"restored": len(last), "present": 0, "older": 0}
             holding: list[Decision] = [
-                *read_labels(connection), *_read_duplicates(connection), *read_marks(connection, also_removed=True),
+                *read_labels(connection), *read_group_decisions(connection), *read_marks(connection, also_removed=True),
                 *_read_searches(connection),
             ]  # fmt: skip
             held = {_name_subject(decision): decision for decision in holding}
@@ -354,12 +359,6 @@ def _insert_step(connection: sqlite3.Connection, step: Step) -> int:
     return number
 
 
-def _read_duplicates(connection: sqlite3.Connection) -> list[DuplicateDecision]:
-    """As `read_labels`, of groups of duplicates."""
-    rows = connection.execute(HELD_DECISIONS, ("duplicates",))
-    return [_make_group(json.loads(details), decided_at=when) for details, when in rows]
-
-
 def _read_searches(connection: sqlite3.Connection) -> list[SavedSearch]:
     """As `read_labels`, of saved searches."""
     rows = connection.execute(HELD_DECISIONS, ("searches",))
@@ -376,14 +375,9 @@ def _check_search(given: SavedSearch) -> SavedSearch:
     return replace(given, name=check_name(given.name, what="name of a search"))
 
 
-def _make_group(values: dict[str, Any], *, decided_at: str = "") -> DuplicateDecision:
-    images = tuple(Subject(**image) for image in values["images"])
-    return DuplicateDecision(images, values["decision"], tuple(values["keep"]), decided_at)
-
-
 _MAKE: dict[About, Callable[[dict[str, Any]], Decision]] = {
     "labels": lambda values: LabelDecision(**values),
-    "duplicates": _make_group,
+    "duplicates": make_group_decision,
     "searches": lambda values: SavedSearch(**values),
 }
 

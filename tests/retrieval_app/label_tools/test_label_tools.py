@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from index.duplicates.group_decisions import Subject
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
@@ -23,7 +24,7 @@ from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio
 from retrieval_app.label_tools.import_decisions import match_decisions
 from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels, list_issues
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import Subject, read_all_subjects
+from retrieval_app.review.subjects import read_all_subjects
 from tests.conftest import CLASSES, draw_image
 from tests.retrieval_app.insights.conftest import draw_labelled
 from tests.retrieval_app.insights.test_label_issues import write_audit

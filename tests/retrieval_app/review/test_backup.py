@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from index.duplicates.group_decisions import DuplicateDecision, Subject
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
@@ -30,7 +31,7 @@ from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.backup import BackupError, back_up, restore
 from retrieval_app.review.database import ReviewError
 from retrieval_app.review.review_store import ReviewStore, SavedSearch
-from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, read_all_subjects
+from retrieval_app.review.subjects import find_decided_ids, read_all_subjects
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder
 from tests.index.galleries import ROOT

@@ -16,6 +16,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from index.duplicates.group_decisions import (
+    DuplicateDecision,
+    Subject,
+    check_duplicate_decision,
+    find_images,
+    name_group,
+)
 from index.errors import InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.images.image_files import decode_image
@@ -33,15 +40,7 @@ from retrieval_app.review.exports import (
     stream_zip,
 )
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import (
-    DuplicateDecision,
-    Subject,
-    check_duplicate_decision,
-    find_decided_ids,
-    find_images,
-    find_subjects,
-    name_group,
-)
+from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, build, ids_by_path, write_hostile
 from training.data.datasets import list_dataset

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from index.duplicates.group_decisions import DuplicateDecision, Subject
 from index.errors import GalleryError, InputError
 from index.gallery.decided_labels import read_annotations
 from index.labels.decisions import LabelDecision, LabelKey
@@ -22,7 +23,6 @@ from index.labels.marks import PRESENT, Mark, tag_field
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.review_store import ReviewStore, SavedSearch, Step
-from retrieval_app.review.subjects import DuplicateDecision, Subject
 
 ROOT = Path(__file__).parents[3]
 A, B, C = "a" * 64, "b" * 64, "c" * 64

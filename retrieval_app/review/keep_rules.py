@@ -1,0 +1,80 @@
+"""Rules that decide which image of every group of near-duplicates is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision, name_group
+from index.filters.condition import Condition
+from index.gallery.gallery import Gallery
+from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
+from retrieval_app.review.subjects import find_subjects
+
+KeepRule: TypeAlias = Literal["largest", "first"]
+KEEP_RULES: tuple[KeepRule, ...] = get_args(KeepRule)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptImages:
+    """What a rule decides.
+
+    Attributes:
+        decisions: about the groups, of each of which one image is kept.
+        dropped: number of images that are dropped.
+        differing: number of groups that are left open because their labels differ.
+        unmatched: number of groups that are left open because no searchable image meets the condition.
+    """
+
+    decisions: tuple[DuplicateDecision, ...]
+    dropped: int
+    differing: int
+    unmatched: int
+
+
+def choose_kept(
+    gallery: Gallery,
+    groups: Iterable[DuplicateGroup],
+    *,
+    rule: KeepRule,
+    where: Condition | None = None,
+    decided: Container[str] = (),
+    only: Container[str] | None = None,
+) -> KeptImages:
+    """Decide which image of every open group is kept; groups whose labels differ are left to a person.
+
+    Only images that are searched are kept: a build may have left the others out.
+
+    Args:
+        rule: the largest file, or the first image.
+        where: keeps only images that meet it.
+        decided: names of groups with a decision, which stays.
+        only: names of the groups to decide; None for all.
+    """
+    matching: set[int] | None = None
+    if where is not None:
+        with gallery.catalog() as catalog:
+            matching = set(catalog.matching_ids(where).tolist())
+    labels = gallery.decided.by_id
+    chosen: list[tuple[DuplicateGroup, GroupedImage]] = []
+    differing = unmatched = 0
+    for group in groups:
+        name = name_group(image.sha256 for image in group.images)
+        if name in decided or (only is not None and name not in only):
+            continue
+        able = [image for image in group.images if image.indexed and (matching is None or image.id in matching)]
+        now = {labels[image.id].label if image.id in labels else image.label for image in group.images}
+        if len(now - {None}) > 1:
+            differing += 1
+        elif not able:
+            unmatched += 1
+        else:
+            chosen.append((group, able[0] if rule == "first" else max(able, key=lambda image: image.size_bytes)))
+    subjects = find_subjects(gallery, (image.id for group, _ in chosen for image in group.images))
+    decisions = tuple(
+        DuplicateDecision(tuple(subjects[image.id] for image in group.images), DUPLICATES, (kept.id,))
+        for group, kept in chosen
+    )
+    dropped = sum(len(group.images) - 1 for group, _ in chosen)
+    return KeptImages(decisions, dropped, differing, unmatched)
