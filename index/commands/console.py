@@ -99,14 +99,14 @@ def skip_if_option(command: Any) -> Any:
     return click.option("--skip-if", multiple=True, callback=_parse_where, metavar="FILTER", help=text)(command)
 
 
-def where_option(use: str) -> Callable[[Command], Command]:
-    """Add `--where`, passed on as a `Condition` or None; its help begins with `use`."""
+def where_option(use: str, *, name: str = "--where") -> Callable[[Command], Command]:
+    """Add `--where`, or an option of another name, passed on as a `Condition` or None; its help begins with `use`."""
     language = (
         "Columns: label, tag, path, source, id, measures such as sharpness, and any metadata; operators: AND, OR, NOT, "
         "IN, LIKE, BETWEEN, IS NULL. "
         "For example: \"label IN ('shoes', 'hats') AND price < 20\""
     )
-    return click.option("--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}")
+    return click.option(name, multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}")
 
 
 def by_option(use: str) -> Callable[[Command], Command]:

@@ -227,7 +227,7 @@ def _drop_copies(copies: _DroppedCopies, by_id: Mapping[int, DecidedLabel], mark
                 labels[image.image_id].add(label)
     for number, found in labels.items():
         if len(found) == 1 and number not in copies:
-            all_rows[number] = DecidedLabel(None, *found, is_dropped=False)
+            all_rows[number] = DecidedLabel(None, found.pop(), is_dropped=False)
     united = {number: tuple(sorted(names)) for number, names in tags.items()}
     return DecidedRows(all_rows, MarkedRows(united, marked.splits))
 

@@ -11,6 +11,7 @@ from starlette.types import Lifespan
 
 from retrieval_app.api import (
     bulk_routes,
+    duplicate_routes,
     gallery_routes,
     health_routes,
     image_routes,
@@ -22,7 +23,10 @@ from retrieval_app.api.errors import add_error_handlers, describe_error_schemas
 from retrieval_app.api.security.access import OPEN_PATHS, Require
 from retrieval_app.api.security.rights import READ
 
-ROUTES = (search_routes, image_routes, gallery_routes, review_routes, bulk_routes, write_routes, health_routes)
+ROUTES = (
+    search_routes, image_routes, gallery_routes, review_routes, bulk_routes, duplicate_routes, write_routes,
+    health_routes,
+)  # fmt: skip
 
 _TOKEN = {
     "token": {

@@ -9,6 +9,7 @@ import click
 
 from index.commands.console import PATH, by_option, emit, output_options, progress_bars, refuse_unused
 from index.commands.index_group import index_group as base
+from retrieval_app.commands.leaks_command import leaks
 
 TABLE, PROJECTOR, ATLAS = "table", "projector", "atlas"
 
@@ -76,4 +77,6 @@ def _count(images: int, numbers: int) -> str:
     return f"{images:,} images, {numbers} numbers each"
 
 
-index = click.Group(name=base.name, help=base.help, commands={**base.commands, "export-vectors": export_vectors})
+index = click.Group(
+    name=base.name, help=base.help, commands={**base.commands, "export-vectors": export_vectors, "leaks": leaks}
+)

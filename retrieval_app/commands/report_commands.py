@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,7 @@ from index.commands.console import (
     output_options,
     progress_bars,
     refuse_unused,
+    where_option,
 )
 from index.commands.images_or_gallery import settle_gallery
 from index.duplicates.duplicate_config import DuplicateConfig
@@ -32,6 +33,10 @@ from retrieval_app.comparing.public import compare as compare_candidates
 from retrieval_app.reports.public import audit as audit_labels
 from retrieval_app.reports.public import describe_audit, format_audit
 from training.options.machine import Machine
+
+if TYPE_CHECKING:
+    from index.filters.condition import Condition
+    from retrieval_app.review.keep_rules import KeepRule
 
 
 @contextmanager
@@ -145,7 +150,7 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 
 @click.command()
 @click.argument("gallery", type=PATH)
-@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply.")
 @click.option(
     "--kind", type=click.Choice(["exact", "near"]), default="near", show_default=True,
     help="Equal files only, or near-duplicates by the two options that follow too.",
@@ -155,17 +160,32 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     "--limit", type=click.IntRange(min=1), default=500, show_default=True, metavar="N",
     help="Groups drawn on the page; the table has all.",
 )  # fmt: skip
+@click.option("--apply", "applies", is_flag=True, help="Keep one image of every group; the others leave the results.")
+@click.option(
+    "--keep", type=click.Choice(["largest", "first"]), default="largest", show_default=True,
+    help="With --apply: keep the largest file, or the first image of the group.",
+)  # fmt: skip
+@where_option("With --apply: keep only images that match this.", name="--keep-where")
 @output_options
-def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, **options: Any) -> None:
+def duplicates(
+    gallery: Path, out: Path | None, kind: str, limit: int, applies: bool, keep: KeepRule,
+    keep_where: Condition | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """List the near-duplicates in a gallery, in groups around the image to keep.
 
     Groups in which labels differ are marked: one of those labels is likely wrong. Writes FOLDER/duplicates.html and
     FOLDER/duplicates.csv; images and gallery are not touched. GALLERY may also be images: their gallery is then made
     beside them, once.
 
+    With --apply, one image of every group is kept, and the others are dropped from the results; their tags go to the
+    kept image, and their label, if it has none. Groups with different labels stay as they are. The Duplicates view of
+    the page shows these decisions and undoes them. No file is changed.
+
     \b
     Examples:
       retrieval duplicates photos --out duplicates
+      retrieval duplicates gallery --apply --keep largest
+      retrieval duplicates gallery --apply --keep-where "source LIKE '%originals%'"
       retrieval duplicates gallery --out duplicates
       retrieval duplicates gallery --out duplicates --kind exact --json
     """
@@ -176,6 +196,12 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
     from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 
     config = build_config(DuplicateConfig, options) if kind == "near" else None
+    if applies:
+        _apply_rule(gallery, config=config, rule=keep, where=keep_where, as_json=as_json)
+    if out is None:
+        if not applies:
+            raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
+        return
     opened = Gallery.open(settle_gallery(gallery, check=lambda: check_duplicates_folder(out)))
     with progress_bars() as begin:
         units = {"comparing": "images", "page": "groups"}
@@ -183,3 +209,32 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
             opened, out, config=config, limit=limit, begin=lambda step: begin(step, unit=units[step])
         )
     emit({**document, "kind": kind}, as_json=as_json, text=text)
+
+
+def _apply_rule(
+    gallery: Path, *, config: DuplicateConfig | None, rule: KeepRule, where: Condition | None, as_json: bool
+) -> None:
+    """Decide which image of every group is kept, as one step, and say so."""
+    from index.gallery.gallery import Gallery
+    from retrieval_app.reports.duplicates_report import find_duplicate_groups
+    from retrieval_app.review.keep_rules import choose_kept
+    from retrieval_app.review.review_store import ReviewStore
+
+    opened = Gallery.open(gallery)
+    with progress_bars() as begin:
+        found = find_duplicate_groups(opened, begin("comparing", unit="images"), config=config)
+    store = ReviewStore.of_gallery(opened.path)
+    try:
+        chosen = choose_kept(opened, found.groups, rule=rule, where=where, decided=store.duplicate_decisions())
+        if chosen.decisions:
+            store.decide_duplicates(chosen.decisions)
+    finally:
+        store.close()
+    document = {
+        "groups": len(chosen.decisions), "dropped": chosen.dropped, "differing": chosen.differing,
+        "unmatched": chosen.unmatched,
+    }  # fmt: skip
+    lines = [f"{len(chosen.decisions):,} groups decided: {chosen.dropped:,} near-duplicates left the results"]
+    lines += [f"{chosen.differing:,} groups stay open, because their labels differ"] if chosen.differing else []
+    lines += [f"{chosen.unmatched:,} groups stay open: no image matches --keep-where"] if chosen.unmatched else []
+    emit(document, as_json=as_json, text="\n".join(lines))

@@ -1,6 +1,7 @@
 // Near-duplicates view: groups of images side by side, with a decision for each group.
 
 import {gallery} from '../core/api.js';
+import {makeLeaks, makeRule} from './duplicate_rules.js';
 import {drawGroup, openComparison, wordsFor} from './duplicate_group.js';
 import {count, make, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
@@ -33,7 +34,7 @@ export function start(panel) {
   openView(panel, {
     title: 'Duplicates',
     lead:
-      'Images that are the same or nearly so. No file is changed: decisions are stored beside the gallery, '
+      'Images that are the same or nearly so. Dropped images leave the results; no file is changed, '
       + 'and the list to download says which files to keep and which to drop.',
     draw: open,
   });
@@ -74,17 +75,21 @@ function drawList(body, first, canReview) {
     },
   });
   const found = make('p', {role: 'status'});
+  const rulePlace = make('div');
   const place = make('div.duplicate-groups');
   const more = make('div.more-line');
+  const leaks = makeLeaks(() => list.refresh(), {canReview});
   refill(body, [
     drawReadOnly(canReview),
     bar.element,
+    leaks.element,
     make('div.row.review-line', [
       found,
       make('span.small.soft.push.review-hint', [
         'The list has one line for each file of a decided group: path, keep or drop, group.',
       ]),
     ]),
+    rulePlace,
     place,
     more,
   ]);
@@ -107,6 +112,7 @@ function drawList(body, first, canReview) {
       bar.update({...now.tally, state: now.filter.state});
       differ.checked = Boolean(now.filter.labels_differ);
       found.textContent = count(now.total, 'group');
+      rule?.update();
     },
   });
   function decide(group, name, onward = false) {
@@ -116,7 +122,10 @@ function drawList(body, first, canReview) {
   }
   const zoom = (group, from = 0) => openComparison(group, {from, onClose: () => list.goTo(group)});
 
+  const rule = canReview ? makeRule(list) : null;
+  if (rule) refill(rulePlace, [rule.element]);
   list.take(first, true);
+  leaks.update();
   onState(state => {
     if (state.view !== 'duplicates' || JSON.stringify(readFilter(state)) === JSON.stringify(list.filter)) return;
     list.refresh();

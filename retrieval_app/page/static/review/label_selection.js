@@ -36,7 +36,7 @@ export function makeAccept(list, readChoice) {
   const accept = button('Accept…', {class: 'small', disabled: true}, () => {
     const {body, found} = preview; // as they are now: a newer one may come while the dialog is open
     const what = {proposals: body.kind === PROPOSAL};
-    const run = () => list.accept({...body, digest: found.digest}, describeAccepted(found, what));
+    const run = () => list.accept('labels/accept', {...body, digest: found.digest}, describeAccepted(found, what));
     confirmAccept(found, Math.round(100 * body.threshold), run, what);
   });
   /** @type {{body: any, found: Accepted}} */

@@ -201,10 +201,14 @@ export class ReviewList {
     else if (this.current) onMove?.(this.current);
   }
 
-  /** One step for undo that the server decides: of label issues above a threshold, shown or not. */
-  async accept(body, words) {
+  /**
+   * One step for undo that the server decides, about items that are shown or not.
+   *
+   * @param {'labels/accept' | 'duplicates/apply'} path
+   */
+  async accept(path, body, words) {
     try {
-      const {step} = await this.#inTurn(() => post('labels/accept', body));
+      const {step} = await this.#inTurn(() => post(path, body));
       if (step !== null) this.#past.push({step, before: null});
       toast(`Done: ${words}`);
       await this.refresh();

@@ -1,0 +1,188 @@
+"""Routes about all near-duplicates at once: a rule that decides which are kept, and leaks between splits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from pydantic import Field
+
+from index.catalog.rows import SPLIT
+from index.text import valid_text
+from retrieval_app.api.errors import BODY_ERRORS, ApiError
+from retrieval_app.api.request_context import (
+    BareContext,
+    Context,
+    RequestContext,
+    make_router,
+    read_condition,
+    responses,
+)
+from retrieval_app.api.review_routes import MAY_DECIDE
+from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Parameters, Versioned
+from retrieval_app.reports.duplicates_report import DuplicateReport
+from retrieval_app.review.keep_rules import KeepRule, choose_kept
+from retrieval_app.review.leaks import Leaks, drop_leaks, find_leaks, move_leaks
+
+router = make_router("review")
+_LISTED = 1000  # leaks of an answer
+
+
+class KeepImages(Body):
+    """Which image of every open group is kept; groups whose labels differ stay open."""
+
+    keep: KeepRule = Field(default="largest", description="the largest file, or the first image of the group")
+    keep_where: FilterText | None = Field(default=None, description="keep only images that meet this condition")
+    groups: list[GroupName] | None = Field(default=None, description="only these groups")
+    count: int | None = Field(
+        default=None, ge=1, description="the number of groups that an answer without it has counted: then it decides"
+    )
+
+
+class KeptAnswer(Answer):
+    """Effect of a rule on the open groups."""
+
+    groups: int = Field(description="that are decided")
+    dropped: int = Field(description="images that leave the results")
+    differing: int = Field(description="groups that stay open because their labels differ")
+    unmatched: int = Field(description="groups that stay open because no searchable image meets the condition")
+    step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
+
+
+class LeakBy(Parameters):
+    """The column with the splits."""
+
+    by: LabelText = Field(default=SPLIT, description="a metadata column, or `folder`, the first folder of the path")
+
+
+class LeakImage(Answer):
+    """An image of a leak, and its split."""
+
+    id: int
+    path: str
+    label: str | None
+    split: str
+
+
+class LeakEntry(Answer):
+    """Images in several splits that are near-duplicates, or of one group."""
+
+    images: list[LeakImage]
+    near_duplicates: bool
+
+
+class LeakList(Versioned):
+    """Leaks, those with the most images first; at most 1,000 are listed."""
+
+    by: str
+    splits: dict[str, int]
+    leaks: int
+    images: int
+    recall_at_1: float | None
+    recall_at_1_without: float | None = Field(description="where no image finds another one of its leak")
+    items: list[LeakEntry]
+
+
+class MendLeaks(Body):
+    """What becomes of all leaks: their images move to one split, or those of one split are dropped."""
+
+    action: Literal["move", "drop"]
+    value: LabelText
+    count: int = Field(ge=1, description="the number of leaks that somebody saw; refused if there are others now")
+    by: LabelText = SPLIT
+
+
+class MendedLeaks(Answer):
+    """The number of leaks, and the step that undoes it: of marks (`/v1/tags/undo`), or of `/v1/duplicates/undo`."""
+
+    leaks: int
+    step: int
+
+
+def _duplicates(context: RequestContext) -> DuplicateReport:
+    found = context.snapshot.insights.duplicates
+    if found.value is None:
+        raise ApiError("the near-duplicates are still being looked for; ask /v1/duplicates first", status=409)
+    return found.value
+
+
+def _refuse_others(seen: int, now: int, *, what: str) -> None:
+    if seen != now:
+        message = f"there are {now:,} {what} now, not the {seen:,} that were seen; look again"
+        raise ApiError(message, status=409, field="count")
+
+
+@router.post("/duplicates/apply", **{**MAY_DECIDE, **responses(KeptAnswer, 409, *BODY_ERRORS)})
+async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
+    """Decide which image of every group is kept.
+
+    Without `count` it only counts. Tags of dropped images go to the kept one, and so does their label, if it has none.
+    One undo of `/v1/duplicates/undo` takes all of it back.
+    """
+    where = read_condition(body.keep_where, None, folders=context.folders)
+
+    def run() -> dict[str, Any]:
+        chosen = choose_kept(
+            context.snapshot.gallery, _duplicates(context).groups, rule=body.keep, where=where,
+            decided=context.review.duplicate_decisions(), only=None if body.groups is None else set(body.groups),
+        )  # fmt: skip
+        step, groups = None, len(chosen.decisions)
+        if body.count is not None:
+            _refuse_others(body.count, groups, what="groups")
+            step = context.review.decide_duplicates(chosen.decisions, by=context.visitor.name).number
+            context.log("decide-duplicates", step=step, keep=body.keep, count=groups)
+        return {
+            "groups": groups, "dropped": chosen.dropped, "differing": chosen.differing, "unmatched": chosen.unmatched,
+            "step": step,
+        }  # fmt: skip
+
+    return await context.read(run)
+
+
+@router.get("/leaks", **responses(LeakList, 409, 422))
+async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -> Any:
+    """List leaks between splits.
+
+    Near-duplicates, and images with one value of the column `group`, whose split differs; Recall@1 with and without
+    them.
+    """
+
+    def run() -> dict[str, Any]:
+        found = find_leaks(context.snapshot.gallery, _duplicates(context), by=parameters.by)
+        return {"version": context.snapshot.version, **found.to_json(), "items": _describe(found)}
+
+    return await context.read(run)
+
+
+def _describe(found: Leaks) -> list[dict[str, Any]]:
+    return [
+        {
+            "near_duplicates": leak.near_duplicates,
+            "images": [
+                {"id": row.id, "path": valid_text(row.path), "label": row.label, "split": split}
+                for row, split in zip(leak.rows, leak.values, strict=True)
+            ],
+        }
+        for leak in found.items[:_LISTED]
+    ]
+
+
+@router.post("/leaks", **{**MAY_DECIDE, **responses(MendedLeaks, 409, *BODY_ERRORS)})
+async def mend_leaks(context: BareContext, body: MendLeaks) -> Any:
+    """Move or drop the images of all leaks.
+
+    One step. 409 where there are others than `count` leaks now.
+    """
+
+    def run() -> dict[str, Any]:
+        gallery, name = context.snapshot.gallery, context.visitor.name
+        found = find_leaks(gallery, _duplicates(context), by=body.by)
+        _refuse_others(body.count, len(found.items), what="leaks")
+        if body.action == "move":
+            step = move_leaks(gallery, context.review, found, to=body.value, by=name)
+        else:
+            step = drop_leaks(gallery, context.review, found, value=body.value, by=name)
+        context.log(f"{body.action}-leaks", step=step.number, value=body.value, count=len(found.items))
+        return {"leaks": len(found.items), "step": step.number}
+
+    return await context.read(run)

@@ -1,0 +1,72 @@
+"""`retrieval index leaks`: near-duplicates and groups in several splits, and what to do with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from index.commands.console import PATH, emit, output_options, progress_bars
+from index.text import align, printable_path
+
+
+@click.command(short_help="List near-duplicates in several splits; move or drop them.")
+@click.argument("gallery", type=PATH)
+@click.option(
+    "--by", default="split", show_default=True, metavar="COLUMN",
+    help="Metadata column with the splits, or `folder`, the first folder of the path.",
+)  # fmt: skip
+@click.option("--move", metavar="VALUE", help="Give all images of the leaks this split.")
+@click.option("--drop", metavar="VALUE", help="Drop the images of this split from the leaks.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Leaks to list at most."
+)
+@output_options
+def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int, as_json: bool) -> None:
+    """List the leaks of GALLERY: near-duplicates, and images with one value of the column `group`, in several splits.
+
+    Recall@1 is that of all labelled images, and where no image finds another one of its leak. --move and --drop are one
+    step, which the page undoes; no file is changed.
+
+    \b
+    Examples:
+      retrieval index leaks gallery
+      retrieval index leaks gallery --by folder --drop train
+      retrieval index leaks gallery --move train
+    """
+    from index.gallery.gallery import Gallery
+    from retrieval_app.reports.duplicates_report import find_duplicate_groups
+    from retrieval_app.review.leaks import drop_leaks, find_leaks, move_leaks
+    from retrieval_app.review.review_store import ReviewStore
+
+    if move is not None and drop is not None:
+        raise click.UsageError("--move and --drop exclude each other; give one")
+    opened = Gallery.open(gallery)
+    with progress_bars() as begin:
+        found = find_leaks(opened, find_duplicate_groups(opened, begin("comparing", unit="images")), by=by)
+    listed = [
+        [(split, row.label, row.path) for row, split in zip(leak.rows, leak.values, strict=True)]
+        for leak in found.items[:limit]
+    ]
+    splits = ", ".join(f"{printable_path(name)} {count:,}" for name, count in found.splits.items())
+    lines = [f"{len(found.items):,} leaks with {found.images:,} images between the splits {splits}"]
+    if found.recall is not None and found.recall_without is not None:
+        lines.append(f"Recall@1 {found.recall:.1%}, without the leaks {found.recall_without:.1%}")
+    changed = 0
+    if found.items and (move is not None or drop is not None):
+        store = ReviewStore.of_gallery(opened.path)
+        try:
+            if move is not None:
+                changed = len(move_leaks(opened, store, found, to=move).marks)
+                lines.append(f"{changed:,} images moved to {printable_path(move)}")
+            elif drop is not None:
+                changed = len(drop_leaks(opened, store, found, value=drop).duplicates)
+                lines.append(f"images of {printable_path(drop)} dropped from {changed:,} leaks")
+        finally:
+            store.close()
+    else:
+        cells = [(str(number), split, label or "-", printable_path(path)) for number, leak in enumerate(listed, start=1)
+                 for split, label, path in leak]  # fmt: skip
+        lines += align([("leak", "split", "label", "path"), *cells], right={0}) if cells else []
+    items = [[{"split": split, "label": label, "path": path} for split, label, path in leak] for leak in listed]
+    emit({**found.to_json(), "changed": changed, "items": items}, as_json=as_json, text="\n".join(lines))

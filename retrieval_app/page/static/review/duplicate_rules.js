@@ -1,0 +1,139 @@
+// All groups of near-duplicates at once: a rule that says which image is kept, and leaks between splits.
+
+import {get, post} from '../core/api.js';
+import {openDialog} from '../core/dialog.js';
+import {button, count, debounce, make, percent, refill, sentence, shownText} from '../core/dom.js';
+import {toast, toastError} from '../core/toast.js';
+
+/**
+ * The rule and its button; `update` counts anew what it would decide.
+ *
+ * @param {import('./review_list.js').ReviewList<GroupEntry, GroupDecision>} list
+ */
+export function makeRule(list) {
+  const rule = make('select', {class: 'select', 'aria-label': 'Image to keep', onchange: () => update()}, [
+    make('option', {value: 'largest'}, 'the largest file'),
+    make('option', {value: 'first'}, 'the first image'),
+  ]);
+  const where = make('input', {
+    class: 'input',
+    'aria-label': 'Condition for the image to keep',
+    placeholder: 'that meets, such as path LIKE \u201coriginals/%\u201d',
+    oninput: () => update(),
+  });
+  const words = make('span', {role: 'status'});
+  const apply = button('Apply…', {class: 'small', disabled: true}, () => {
+    const {body, found} = preview;
+    openDialog({
+      title: `Keep one image of each of ${count(found.groups, 'group')}?`,
+      body: make('p', [
+        `${sentence(describe(found))}. Dropped images leave the results; their tags go to the kept image, and their `,
+        'label, if it has none. One undo takes all of it back.',
+      ]),
+      actions: [
+        {text: 'Cancel', class: 'quiet'},
+        {
+          text: 'Apply',
+          class: 'primary',
+          run: () => list.accept('duplicates/apply', {...body, count: found.groups}, describe(found)),
+        },
+      ],
+    });
+  });
+  /** @type {{body: {keep: 'largest' | 'first', keep_where: string | null}, found: any}} */
+  let preview;
+  let turn = 0;
+  const update = debounce(async () => {
+    const now = (turn += 1);
+    apply.disabled = true;
+    const body = {keep: /** @type {'largest' | 'first'} */ (rule.value), keep_where: where.value.trim() || null};
+    try {
+      const found = await post('duplicates/apply', body);
+      if (now !== turn) return;
+      preview = {body, found};
+      words.textContent = describe(found);
+      apply.disabled = !found.groups;
+    } catch (error) {
+      if (now === turn) words.textContent = error.message;
+    }
+  }, 300);
+  return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, words, apply), update};
+}
+
+/** "decides 12 groups, drops 15 images; 3 groups have different labels and stay open". */
+function describe({groups, dropped, differing, unmatched}) {
+  const left = [
+    differing && `${count(differing, 'group')} with different labels`,
+    unmatched && `${count(unmatched, 'group')} without such an image`,
+  ].filter(Boolean);
+  const stay = left.length ? `; ${left.join(' and ')} stay open` : '';
+  return `decides ${count(groups, 'group')}, drops ${count(dropped, 'image')}${stay}`;
+}
+
+/** Leaks between splits in words, with what can be done; hidden where there is no split. @param {() => void} changed */
+export function makeLeaks(changed, {canReview}) {
+  const element = make('div.row.accept-line', {hidden: true});
+  async function update() {
+    let found;
+    try {
+      found = await get('leaks', {});
+    } catch {
+      element.hidden = true; // no column split with two values
+      return;
+    }
+    element.hidden = !found.leaks;
+    const figures =
+      found.recall_at_1 !== null && found.recall_at_1_without !== null
+        ? ` Recall@1 ${percent(found.recall_at_1)}, without them ${percent(found.recall_at_1_without)}.`
+        : '';
+    const splits = Object.keys(found.splits);
+    const option = (action, value) =>
+      make(
+        'option',
+        {value: JSON.stringify([action, value])},
+        action === 'move' ? `Move all to ${shownText(value)}` : `Drop those of ${shownText(value)}`,
+      );
+    const what = make('select', {class: 'select', 'aria-label': 'What to do with leaks'}, [
+      splits.map(value => option('move', value)),
+      splits.map(value => option('drop', value)),
+    ]);
+    refill(element, [
+      make(
+        'span',
+        `${count(found.leaks, 'leak')}: ${count(found.images, 'image')} nearly the same in several splits `
+          + `(${splits.map(shownText).join(', ')}).${figures}`,
+      ),
+      canReview && what,
+      canReview && button('Apply…', {class: 'small'}, () => confirm(found, what)),
+    ]);
+  }
+  function confirm(found, what) {
+    const [action, value] = JSON.parse(what.value);
+    openDialog({
+      title: `${what.selectedOptions[0].textContent}?`,
+      body: make('p', `Of ${count(found.leaks, 'leak')}. Undo takes it back in one step; files stay as they are.`),
+      actions: [
+        {text: 'Cancel', class: 'quiet'},
+        {text: 'Apply', class: 'primary', run: () => mend({action, value, count: found.leaks})},
+      ],
+    });
+  }
+  async function mend(body) {
+    try {
+      const {step, leaks} = await post('leaks', body);
+      const undo = async () => {
+        await post(body.action === 'move' ? 'tags/undo' : 'duplicates/undo', {step}).catch(toastError);
+        done();
+      };
+      toast(`${count(leaks, 'leak')} mended`, {kind: 'good', action: {text: 'Undo', run: undo}});
+      done();
+    } catch (error) {
+      toastError(error);
+    }
+  }
+  function done() {
+    update();
+    changed();
+  }
+  return {element, update};
+}

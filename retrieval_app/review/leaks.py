@@ -1,0 +1,166 @@
+"""Leaks: near-duplicates, and images of one group, in several splits of a gallery."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from index.arrays import UNLABELLED
+from index.catalog.rows import SPLIT, CatalogRow
+from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision
+from index.errors import InputError
+from index.evaluation.groups import name_group
+from index.gallery.gallery import Gallery
+from index.labels.marks import Mark
+from index.text import printable_path
+from index.vectors.exact import search_labels
+from retrieval_app.reports.duplicates_report import DuplicateReport
+from retrieval_app.review.review_store import ReviewStore, Step
+from retrieval_app.review.subjects import find_subjects
+
+FOLDER = "folder"
+"""The column that is no metadata: the first folder of the path."""
+_QUERIES = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Images that are nearly the same, or of one group, in several splits: rows, and the split of each."""
+
+    rows: tuple[CatalogRow, ...]
+    values: tuple[str, ...]
+    near_duplicates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leaks:
+    """The leaks of a gallery.
+
+    Attributes:
+        by: the column with the splits.
+        splits: number of images of each split.
+        items: the leaks with the most images first.
+        recall: Recall@1 of all labelled images.
+        recall_without: the same where no image finds another one of its leak; both None where no label is shared.
+    """
+
+    by: str
+    splits: Mapping[str, int]
+    items: tuple[Leak, ...]
+    recall: float | None
+    recall_without: float | None
+
+    @property
+    def images(self) -> int:
+        """Number of images in leaks."""
+        return sum(len(leak.rows) for leak in self.items)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures, without the images."""
+        return {
+            "by": self.by, "splits": dict(self.splits), "leaks": len(self.items), "images": self.images,
+            "recall_at_1": self.recall, "recall_at_1_without": self.recall_without,
+        }  # fmt: skip
+
+
+def find_leaks(gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT) -> Leaks:
+    """Near-duplicates, and images with one value of the column `group`, in different splits.
+
+    Args:
+        duplicates: of the gallery.
+        by: a metadata column, or `folder`, the first folder of the path.
+
+    Raises:
+        InputError: the column has fewer than two values.
+    """
+    with gallery.catalog() as catalog:
+        rows = {row.id: row for row in catalog.rows(status="indexed")}
+    values = {number: value for number, row in rows.items() if (value := _value_of(row, by)) is not None}
+    splits = Counter(values.values())
+    if len(splits) < 2:
+        found = f"only {printable_path(next(iter(splits)))}" if splits else "no value"
+        raise InputError(
+            f"{printable_path(gallery.name)}: leaks need two splits, but the column {printable_path(by)} has {found}; "
+            "choose another column (--by), or give images a split"
+        )
+    near = [tuple(image.id for image in group.images) for group in duplicates.groups]
+    named: dict[str, list[int]] = {}
+    for number, row in rows.items():
+        if (name := name_group(row.metadata)) is not None:
+            named.setdefault(name, []).append(number)
+    items, seen = [], set[int]()
+    for ids, is_near in [*((ids, True) for ids in near), *((tuple(ids), False) for ids in named.values())]:
+        there = [number for number in ids if number in values and number not in seen]
+        if len({values[number] for number in there}) > 1:
+            seen.update(there)
+            leaking = tuple(rows[number] for number in there)
+            items.append(Leak(leaking, tuple(values[number] for number in there), is_near))
+    items.sort(key=lambda leak: -len(leak.rows))
+    return Leaks(by, dict(sorted(splits.items())), tuple(items), *_measure(gallery, items))
+
+
+def _value_of(row: CatalogRow, by: str) -> str | None:
+    if by == FOLDER:
+        folder, separator, _ = row.path.partition("/")
+        return folder if separator else None
+    value = row.metadata.get(by)
+    return None if value is None or value == "" else str(value)
+
+
+def _measure(gallery: Gallery, items: Sequence[Leak]) -> tuple[float | None, float | None]:
+    """Recall@1 of the labelled images, or a random sample, and where none finds another one of its leak."""
+    vectors, labels, ids, _ = gallery.labelled_vectors()
+    kept = np.flatnonzero(labels != UNLABELLED)
+    vectors, labels, ids = vectors[kept], labels[kept], ids[kept]
+    number_of = {row.id: number for number, leak in enumerate(items, start=1) for row in leak.rows}
+    leak_of = np.array([number_of.get(number, -number - 1) for number in ids.tolist()], dtype=np.int64)
+    asked = np.arange(len(ids))
+    if len(ids) > _QUERIES:
+        asked = np.sort(np.random.default_rng(0).choice(len(ids), _QUERIES, replace=False))
+    leaking = np.flatnonzero(leak_of[asked] > 0)
+    same, other = (near.cosines[:, 0] for near in search_labels(vectors, labels, k=1, asked=asked))
+    if not np.isfinite(same).any():
+        return None, None
+    same_without, other_without = same.copy(), other.copy()
+    if len(leaking):
+        found = search_labels(vectors, labels, k=1, asked=asked[leaking], groups=leak_of)
+        same_without[leaking], other_without[leaking] = (near.cosines[:, 0] for near in found)
+    findable = np.isfinite(same_without)
+    if not findable.any():
+        return None, None
+    return float((same >= other)[findable].mean()), float((same_without >= other_without)[findable].mean())
+
+
+def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, by: str | None = None) -> Step:
+    """Give all images of the leaks one split, as one step of marks; `by` is the name of who does it."""
+    if leaks.by != SPLIT:
+        raise InputError(f"only the column {SPLIT} can be changed, not {printable_path(leaks.by)}; drop the images")
+    _require(leaks, to)
+    subjects = find_subjects(gallery, (row.id for leak in leaks.items for row in leak.rows))
+    return store.mark([Mark(subject.sha256, SPLIT, to) for subject in subjects.values()], by=by)
+
+
+def drop_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, value: str, by: str | None = None) -> Step:
+    """Drop the images of one split from the leaks that have others, as one step of decisions about duplicates."""
+    _require(leaks, value)
+    decisions = []
+    for leak in leaks.items:
+        kept = tuple(row.id for row, split in zip(leak.rows, leak.values, strict=True) if split != value)
+        if len(kept) < len(leak.rows):
+            subjects = find_subjects(gallery, (row.id for row in leak.rows))
+            decisions.append(DuplicateDecision(tuple(subjects[row.id] for row in leak.rows), DUPLICATES, kept))
+    if not decisions:
+        raise InputError(f"no leak has an image of {printable_path(value)}; nothing to drop")
+    return store.decide_duplicates(decisions, by=by)
+
+
+def _require(leaks: Leaks, value: str) -> None:
+    if value not in leaks.splits:
+        known = ", ".join(map(printable_path, leaks.splits))
+        raise InputError(f"{printable_path(leaks.by)} has no value {printable_path(value)}; it has {known}")
+    if not leaks.items:
+        raise InputError("there are no leaks; nothing to do")

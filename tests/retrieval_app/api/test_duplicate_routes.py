@@ -1,0 +1,146 @@
+"""Rules that decide all near-duplicates at once, and leaks between splits: API and commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from index.gallery.gallery import Gallery
+from index.labels.marks import PRESENT, Mark, tag_field
+from index.writing.build import build_gallery
+from retrieval_app.commands.cli import main
+from retrieval_app.review.review_store import ReviewStore
+from tests.conftest import CLASSES, draw_folder, draw_image
+from tests.retrieval_app.api.conftest import serve
+from tests.retrieval_app.api.test_gallery_routes import wait_for
+
+LARGE = {"pair0.png": "pair0.jpg", "pair1.png": "pair1.jpg"}  # larger file -> the smaller one of the same picture
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three labels in two splits; two pictures saved twice, one of them labelled in one file only; a copied file."""
+    folder = tmp_path_factory.mktemp("copies") / "images"
+    draw_folder(folder, per_class=8)
+    colours = list(CLASSES.values())
+    for number, (large, small) in enumerate(LARGE.items()):
+        picture = draw_image(colours[number], seed=800 + number)
+        picture.save(folder / "red" / large)
+        picture.save(folder / "red" / small, quality=95)
+    copied = next((folder / "green").iterdir())
+    (folder / "blue" / f"copy{copied.suffix}").write_bytes(copied.read_bytes())
+    table = folder / "images.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "split"])
+        for number, path in enumerate(sorted(folder.glob("*/*.*"))):
+            name = path.relative_to(folder).as_posix()
+            label = "" if path.name == "pair1.png" else name.partition("/")[0]
+            is_test = path.name in LARGE.values() or (number % 4 == 0 and path.name not in LARGE)
+            writer.writerow([name, label, "test" if is_test else "train"])
+    return table
+
+
+@pytest.fixture
+def gallery(images: Path, tmp_path: Path, tiny_model: Path) -> Path:
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "small")
+    return tmp_path / "small"
+
+
+@pytest.fixture
+def client(gallery: Path) -> Iterator[TestClient]:
+    with serve(gallery) as client:
+        wait_for(client, "/v1/duplicates")
+        yield client
+
+
+def listed(gallery: Path) -> dict[str, tuple[str | None, tuple[str, ...]]]:
+    """Label and tags of the images that searches find, by name."""
+    opened = Gallery.open(gallery)
+    with opened.catalog() as catalog:
+        return {Path(row.path).name: (row.label, row.tags) for row in catalog.rows(status="indexed")}
+
+
+def test_a_rule_keeps_one_image_of_every_group_and_unites_labels_and_tags(client: TestClient, gallery: Path) -> None:
+    before = listed(gallery)
+    opened = Gallery.open(gallery)
+    with opened.catalog() as catalog:
+        small = next(row for row in catalog.rows() if row.path.endswith("pair1.jpg"))
+    ReviewStore.of_gallery(gallery).mark([Mark(small.sha256 or "", tag_field("best"), PRESENT)])
+    counted = client.post("/v1/duplicates/apply", json={}).json()
+    assert (counted["groups"], counted["dropped"], counted["differing"], counted["step"]) == (2, 2, 1, None)
+    assert client.post("/v1/duplicates/apply", json={"count": 3}).status_code == 409
+    done = client.post("/v1/duplicates/apply", json={"count": 2}).json()
+    assert done["step"] is not None
+    after = listed(gallery)
+    assert before.keys() - after.keys() == set(LARGE.values())
+    assert after["pair1.png"] == ("red", ("best",))  # both of the image that left
+    assert before["pair1.png"] == (None, ())
+    labels = client.get("/v1/labels/file").text
+    assert "pair1.png,red" in labels
+    assert "pair1.jpg" not in labels
+    assert client.post("/v1/duplicates/apply", json={}).json()["groups"] == 0
+    assert len(client.post("/v1/duplicates/undo", json={"step": done["step"]}).json()["undone"]) == 4
+    assert listed(gallery).keys() == before.keys()
+    assert listed(gallery)["pair1.png"] == (None, ())
+
+
+def test_a_condition_says_which_is_kept_and_one_group_can_be_decided(client: TestClient, gallery: Path) -> None:
+    body = {"keep_where": "path LIKE '%.jpg'", "count": 2}
+    assert client.post("/v1/duplicates/apply", json=body).json()["dropped"] == 2
+    assert not listed(gallery).keys() & LARGE.keys()
+    client.post("/v1/duplicates/undo")
+    unmet = client.post("/v1/duplicates/apply", json={"keep_where": "path LIKE '%nothing%'"}).json()
+    assert (unmet["groups"], unmet["unmatched"]) == (0, 2)
+    groups = client.get("/v1/duplicates", params={"labels_differ": False}).json()["items"]
+    one = {"groups": [groups[0]["group"]], "keep": "first", "count": 1}
+    assert client.post("/v1/duplicates/apply", json=one).json()["dropped"] == 1
+    opened = {"group": groups[0]["group"], "decision": "open"}
+    assert client.post("/v1/duplicates/decisions", json=opened).status_code == 200
+    assert LARGE.keys() <= listed(gallery).keys()
+
+
+def test_leaks_are_listed_moved_and_dropped(client: TestClient, gallery: Path) -> None:
+    def ask(**parameters: str) -> dict[str, Any]:
+        answer: dict[str, Any] = client.get("/v1/leaks", params=parameters).json()
+        return answer
+
+    leaks = ask()
+    found = {tuple(sorted(Path(image["path"]).name for image in leak["images"])) for leak in leaks["items"]}
+    assert found >= {(small, large) for large, small in LARGE.items()}
+    assert leaks["images"] == sum(len(leak["images"]) for leak in leaks["items"])
+    assert 0 < leaks["recall_at_1_without"] <= leaks["recall_at_1"] <= 1
+    wrong = {"action": "drop", "value": "train", "count": leaks["leaks"] + 1}
+    assert client.post("/v1/leaks", json=wrong).status_code == 409
+    assert client.post("/v1/leaks", json={**wrong, "count": leaks["leaks"], "value": "no"}).status_code == 422
+    dropped = client.post("/v1/leaks", json={**wrong, "count": leaks["leaks"]}).json()
+    assert not LARGE.keys() & listed(gallery).keys()
+    assert ask()["leaks"] == 0
+    client.post("/v1/duplicates/undo", json={"step": dropped["step"]})
+    moved = client.post("/v1/leaks", json={"action": "move", "value": "train", "count": leaks["leaks"]}).json()
+    assert ask()["leaks"] == 0
+    assert client.post("/v1/tags/undo", json={"step": moved["step"]}).status_code == 200
+    assert ask()["leaks"] == leaks["leaks"]
+    assert client.get("/v1/leaks", params={"by": "nothing"}).status_code == 422
+    assert "two splits" in client.get("/v1/leaks", params={"by": "nothing"}).text
+    assert ask(by="folder")["leaks"] == 1  # the copied file
+
+
+def test_the_commands_do_the_same(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", "leaks", str(gallery), "--json"]) == 0
+    leaks = json.loads(capsys.readouterr().out)
+    assert leaks["leaks"] == len(leaks["items"]) >= 2
+    assert main(["index", "leaks", str(gallery), "--move", "train"]) == 0
+    assert main(["index", "leaks", str(gallery), "--json"]) == 0
+    assert json.loads("{" + capsys.readouterr().out.partition("{")[2])["leaks"] == 0
+    assert main(["duplicates", str(gallery), "--apply", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["groups"], done["dropped"], done["differing"]) == (2, 2, 1)
+    assert not listed(gallery).keys() & set(LARGE.values())
+    assert main(["duplicates", str(gallery)]) == 2
