@@ -11,6 +11,9 @@ from typing import Any
 
 from index.measures import MEASURES, Measures
 
+CLUSTER = "cluster"
+"""Metadata column with the name of the image's cluster."""
+CLUSTERS_SETTING = "clusters"  # of a catalogue: whether that column is of `set_clusters`
 REMOVED = "removed"  # the reason of a removed item
 SPLIT = "split"
 """The metadata column of the parts of a data set, such as train and test."""

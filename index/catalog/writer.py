@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
-from index.catalog.rows import COLUMNS, REMOVED, SKIP_SETTING, SKIPPED_IF, CatalogRow, make_row
+from index.catalog.rows import (
+    CLUSTER,
+    CLUSTERS_SETTING,
+    COLUMNS,
+    REMOVED,
+    SKIP_SETTING,
+    SKIPPED_IF,
+    CatalogRow,
+    make_row,
+)
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
+from index.errors import InputError
 from index.filters.condition import Condition
 from index.filters.known_names import check_names
 from index.filters.parser import parse_filter
@@ -242,6 +252,12 @@ class CatalogWriter(Catalog):
 
     def _merge_found(self, *, restore: bool) -> None:
         execute = self._connection.execute
+        if self.setting(CLUSTERS_SETTING) is not None:  # sources do not know clusters
+            execute(
+                f"UPDATE found AS f SET metadata = json_set(coalesce(f.metadata, '{{}}'), '$.{CLUSTER}', "
+                f"json_extract(i.metadata, '$.{CLUSTER}')) FROM images i WHERE {_SAME_FILE} "
+                f"AND json_extract(i.metadata, '$.{CLUSTER}') IS NOT NULL"
+            )
         execute(
             "UPDATE images AS i SET status = 'pending', sha256 = NULL, reason = NULL, detail = NULL FROM found f "
             f"WHERE {_SAME_FILE} AND i.status = 'skipped' AND i.reason NOT IN {_LEFT_OUT} AND f.reason IS NULL "
@@ -442,6 +458,22 @@ class CatalogWriter(Catalog):
             "HAVING count(*) > 1) ORDER BY sha256, id"
         )
         return self._connection.execute(query).fetchall()
+
+    def set_clusters(self, clusters: Iterable[tuple[int, str | None]], *, gallery: str) -> None:
+        """Set the metadata column `cluster` of rows by id, None for none, in place of all earlier clusters."""
+        with self.transaction() as execute:
+            has = f"json_extract(metadata, '$.{CLUSTER}') IS NOT NULL"
+            is_own = self.setting(CLUSTERS_SETTING) is not None
+            if not is_own and execute(f"SELECT 1 FROM images WHERE {has} LIMIT 1").fetchone():
+                advice = "rename that column, and update the gallery"
+                raise InputError(f"{gallery}: its images have metadata called {CLUSTER} of their own; {advice}")
+            execute(f"UPDATE images SET metadata = json_remove(metadata, '$.{CLUSTER}') WHERE {has}")
+            execute("UPDATE images SET metadata = NULL WHERE metadata = '{}'")
+            self._connection.executemany(
+                f"UPDATE images SET metadata = json_set(coalesce(metadata, '{{}}'), '$.{CLUSTER}', ?) WHERE id = ?",
+                ((name, number) for number, name in clusters if name is not None),
+            )
+            self.set({CLUSTERS_SETTING: "true"})
 
     def set_duplicates(self, kept_images: Iterable[tuple[int, int]]) -> None:
         """Make indexed rows duplicates, given as (id, id of the kept image)."""

@@ -36,6 +36,7 @@ from index.writing.build_config import BuildConfig
 if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.repair.repair import RepairReport
+    from index.writing.clustering import ClusterMethod
 
 
 @click.command(name="compact")
@@ -92,6 +93,40 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
     described = read_info(gallery)
     text = "\n".join([describe_build(report, out=gallery), *describe_index(described, gallery=gallery)])
     emit({**asdict(report), "index": described.index}, as_json=as_json, text=text)
+
+
+@click.command(name="cluster")
+@click.argument("gallery", type=PATH)
+@click.option(
+    "--method", type=click.Choice(["kmeans", "hdbscan"]), default="kmeans", show_default=True,
+    help="k-means, or HDBSCAN (needs scikit-learn), which finds the number itself and leaves images out.",
+)  # fmt: skip
+@click.option(
+    "--count", type=click.IntRange(1, 1000), metavar="K", show_default="the square root of half the images",
+    help="Number of clusters of k-means.",
+)  # fmt: skip
+@wait_option
+@output_options
+def cluster(*, gallery: Path, method: ClusterMethod, count: int | None, wait_s: float, as_json: bool) -> None:
+    """Cluster the images by their vectors.
+
+    The metadata column `cluster` then has the name of each image's cluster, for filters and facets: its most frequent
+    label (`shoes`, `shoes 2`), or `cluster 7` without labels. Images that are added later have none until it is run
+    again.
+
+    \b
+    Examples:
+      retrieval index cluster gallery
+      retrieval index cluster gallery --count 50
+      retrieval search gallery query.jpg --where "cluster = 'shoes 2'"
+    """
+    from index.writing.clustering import cluster_gallery
+
+    with indexing_bars() as (_, begin_step):
+        report, sizes = cluster_gallery(gallery, method=method, count=count, begin_step=begin_step, wait_s=wait_s)
+    table = align([("images", "cluster"), *((f"{n:,}", printable_path(name)) for name, n in sizes.items())], right={0})
+    text = "\n".join([describe_build(report, out=gallery), f"{len(sizes):,} clusters", *table])
+    emit({**asdict(report), "clusters": sizes}, as_json=as_json, text=text)
 
 
 @click.command(name="copy")
@@ -218,7 +253,7 @@ def index_group() -> None:
     """
 
 
-for _command in (build, merge, copy, compact, tune, info, list_items, problems, verify, repair, rollback):
+for _command in (build, merge, copy, cluster, compact, tune, info, list_items, problems, verify, repair, rollback):
     index_group.add_command(_command)
 
 

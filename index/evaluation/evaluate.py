@@ -20,7 +20,6 @@ from index.evaluation.group_sources import find_copies, gather_group_sources, re
 from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups, name_group
 from index.evaluation.metrics import RetrievalScores, score_retrieval
 from index.evaluation.reranked import Reranked, score_reranked
-from index.faiss_library import import_faiss
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
 from index.model.embedder import Embedder
@@ -30,8 +29,7 @@ from index.sources.local_source import TableSource
 from index.sources.registry import find_source
 from index.sources.table_rows import read_column, read_labels
 from index.text import printable_path
-
-_ROUNDS = 20  # of k-means, as in the metric-learning literature
+from index.vectors.clusters import cluster_embeddings
 
 logger = logging.getLogger(__name__)
 _SEED = 0  # of k-means
@@ -255,28 +253,6 @@ def nmi(embeddings: Floats, labels: Labels, *, seed: int) -> float:
     known = labels[labelled]
     clusters = cluster_embeddings(embeddings[labelled], clusters=len(np.unique(known)), seed=seed)
     return normalised_mutual_information(known, clusters)
-
-
-def cluster_embeddings(embeddings: Floats, *, clusters: int, seed: int) -> Labels:
-    """(N,) int64 cluster of each (N, D) float32 row, by plain k-means on all rows; the same for the same seed.
-
-    There are at most `clusters` of them, and never more than rows.
-    """
-    if not len(embeddings) or clusters < 1:
-        raise InputError(f"cannot make {clusters} clusters of {len(embeddings)} images")
-    faiss = import_faiss()
-    rows = np.ascontiguousarray(embeddings, dtype=np.float32)
-    means = faiss.Kmeans(
-        rows.shape[1],
-        min(clusters, len(rows)),
-        niter=_ROUNDS,
-        seed=seed,
-        min_points_per_centroid=1,  # below it faiss prints a warning
-        max_points_per_centroid=len(rows),  # above it faiss takes a sample
-    )
-    means.train(rows)
-    assigned: Labels = means.assign(rows)[1].astype(np.int64)
-    return assigned
 
 
 def normalised_mutual_information(labels: Labels, clusters: Labels) -> float:

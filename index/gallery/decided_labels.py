@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from index.catalog.decided_rows import NO_MARKS, NOTHING_DECIDED, DecidedLabel, DecidedRows, MarkedRows
 from index.catalog.reader import Catalog, read_catalog
-from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
 from index.errors import GalleryError
 from index.labels.decisions import (
     CHANGE,
@@ -27,6 +26,7 @@ from index.labels.decisions import (
     data_version,
     read_labels,
 )
+from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
 from index.labels.marks import Mark, last_marks_step, read_marks
 from index.text import printable_path
 from index.versions.annotations import decisions_file

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
-from index.duplicates.group_decisions import DuplicateDecision, Subject, name_group
 from index.gallery.gallery import Gallery
+from index.labels.group_decisions import DuplicateDecision, Subject, name_group
 from index.labels.issues import LabelIssues
 from index.text import valid_text
 from retrieval_app.api.issue_list import ReviewList, turn_to

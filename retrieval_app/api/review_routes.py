@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
-from index.duplicates.group_decisions import DuplicateDecision, Subject, find_images
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
+from index.labels.group_decisions import DuplicateDecision, Subject, find_images
 from index.text import printable_path, valid_text
 from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError

@@ -148,7 +148,14 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     emit(describe_comparison(comparison), as_json=as_json, text=format_comparison(comparison))
 
 
-@click.command()
+@click.command(
+    cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "as_json", "help_all"),
+    groups={
+        "Report": ("out", "limit"),
+        "Decisions": ("applies", "keep", "keep_where"),
+        "Near-duplicates": ("kind", "min_similarity", "max_hash_distance"),
+    },
+)  # fmt: skip
 @click.argument("gallery", type=PATH)
 @click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply.")
 @click.option(
@@ -167,6 +174,7 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 )  # fmt: skip
 @where_option("With --apply: keep only images that match this.", name="--keep-where")
 @output_options
+@help_all_option
 def duplicates(
     gallery: Path, out: Path | None, kind: str, limit: int, applies: bool, keep: KeepRule,
     keep_where: Condition | None, as_json: bool, **options: Any,

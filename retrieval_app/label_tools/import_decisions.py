@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from index.duplicates.group_decisions import Subject
 from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision, LabelKey, check_label_decision
+from index.labels.group_decisions import Subject
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
 from retrieval_app.label_tools.scored_labels import DECISIONS_NAME, read_audited

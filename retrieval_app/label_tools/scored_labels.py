@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from index.arrays import UNLABELLED, Floats
-from index.duplicates.group_decisions import Subject
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey, read_decisions
+from index.labels.group_decisions import Subject
 from index.labels.issues import MIN_P_ERROR, LabelIssues, collect_issues
 from index.labels.kinds import PROPOSAL
 from index.labels.label_errors import find_label_errors, two_pass_confidences

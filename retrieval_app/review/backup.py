@@ -29,11 +29,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from index.catalog.reader import Catalog
 from index.catalog.rows import REMOVED, CatalogRow
-from index.duplicates.group_decisions import DuplicateDecision, rank_path
 from index.durable import hash_file, replacing
 from index.errors import GalleryError, InputError
 from index.gallery.selection import Selection
 from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.group_decisions import DuplicateDecision, rank_path
 from index.labels.marks import Mark
 from index.marks import read_mark
 from index.progress import BeginStep, Progress, no_progress, no_steps

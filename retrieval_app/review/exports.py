@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from index.catalog.rows import CatalogRow
-from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, can_be_named, encode_labels
+from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
 from index.text import printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
 from retrieval_app.review.places import (

@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision, name_group
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
+from index.labels.group_decisions import DUPLICATES, DuplicateDecision, name_group
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.subjects import find_subjects
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from index.arrays import UNLABELLED
 from index.catalog.rows import SPLIT, CatalogRow
-from index.duplicates.group_decisions import DUPLICATES, DuplicateDecision
 from index.errors import InputError
 from index.evaluation.groups import name_group
 from index.gallery.gallery import Gallery
+from index.labels.group_decisions import DUPLICATES, DuplicateDecision
 from index.labels.marks import Mark
 from index.text import printable_path
 from index.vectors.exact import search_labels

@@ -15,12 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from index.duplicates.group_decisions import (
-    DuplicateDecision,
-    check_duplicate_decision,
-    make_group_decision,
-    read_group_decisions,
-)
 from index.errors import InputError
 from index.labels.decisions import (
     HELD_DECISIONS,
@@ -30,6 +24,12 @@ from index.labels.decisions import (
     check_label_decision,
     check_name,
     read_labels,
+)
+from index.labels.group_decisions import (
+    DuplicateDecision,
+    check_duplicate_decision,
+    make_group_decision,
+    read_group_decisions,
 )
 from index.labels.marks import MARKS_TABLE, Mark, check_mark, read_marks
 from index.text import printable_path

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
-from index.duplicates.group_decisions import Subject
 from index.errors import UnknownImageError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.group_decisions import Subject
 from index.text import printable_path
 
 USABLE = ("indexed", "duplicate")  # statuses

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.duplicates.group_decisions import Subject
 from index.errors import InputError
 from index.gallery.gallery import Gallery
+from index.labels.group_decisions import Subject
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.insights.background import Insights

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from index.duplicates.group_decisions import DuplicateDecision, Subject
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.labels.decisions import LabelDecision
+from index.labels.group_decisions import DuplicateDecision, Subject
 from index.labels.marks import PRESENT, Mark
 from index.marks import GALLERY_MARK
 from index.versions.annotations import added_folder, decisions_file

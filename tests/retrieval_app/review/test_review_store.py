@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from index.duplicates.group_decisions import DuplicateDecision, Subject
 from index.errors import GalleryError, InputError
 from index.gallery.decided_labels import read_annotations
 from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.group_decisions import DuplicateDecision, Subject
 from index.labels.marks import PRESENT, Mark, tag_field
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError

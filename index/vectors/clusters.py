@@ -1,0 +1,33 @@
+"""Clusters of vectors by k-means."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from index.arrays import Floats, Labels
+from index.errors import InputError
+from index.faiss_library import import_faiss
+
+_ROUNDS = 20  # of k-means, as in the metric-learning literature
+
+
+def cluster_embeddings(embeddings: Floats, *, clusters: int, seed: int) -> Labels:
+    """(N,) int64 cluster of each (N, D) float32 row, by plain k-means on all rows; the same for the same seed.
+
+    There are at most `clusters` of them, and never more than rows.
+    """
+    if not len(embeddings) or clusters < 1:
+        raise InputError(f"cannot make {clusters} clusters of {len(embeddings)} images")
+    faiss = import_faiss()
+    rows = np.ascontiguousarray(embeddings, dtype=np.float32)
+    means = faiss.Kmeans(
+        rows.shape[1],
+        min(clusters, len(rows)),
+        niter=_ROUNDS,
+        seed=seed,
+        min_points_per_centroid=1,  # below it faiss prints a warning
+        max_points_per_centroid=len(rows),  # above it faiss takes a sample
+    )
+    means.train(rows)
+    assigned: Labels = means.assign(rows)[1].astype(np.int64)
+    return assigned
