@@ -721,6 +721,52 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/duplicates/apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Decide which image of every group is kept
+         * @description Without `count` it only counts. Tags of dropped images go to the kept one, and so does their label, if it has none.
+         *     One undo of `/v1/duplicates/undo` takes all of it back.
+         */
+        post: operations["keep_by_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/leaks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List leaks between splits
+         * @description Near-duplicates, and images with one value of the column `group`, whose split differs; Recall@1 with and without
+         *     them.
+         */
+        get: operations["list_leaks"];
+        put?: never;
+        /**
+         * Move or drop the images of all leaks
+         * @description One step. 409 where there are others than `count` leaks now.
+         */
+        post: operations["mend_leaks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/update": {
         parameters: {
             query?: never;
@@ -1625,6 +1671,65 @@ export interface components {
             } | null;
         };
         /**
+         * KeepImages
+         * @description Which image of every open group is kept; groups whose labels differ stay open.
+         */
+        KeepImages: {
+            /**
+             * Keep
+             * @description the largest file, or the first image of the group
+             * @default largest
+             * @enum {string}
+             */
+            keep?: "largest" | "first";
+            /**
+             * Keep Where
+             * @description keep only images that meet this condition
+             */
+            keep_where?: string | null;
+            /**
+             * Groups
+             * @description only these groups
+             */
+            groups?: string[] | null;
+            /**
+             * Count
+             * @description the number of groups that an answer without it has counted: then it decides
+             */
+            count?: number | null;
+        };
+        /**
+         * KeptAnswer
+         * @description Effect of a rule on the open groups.
+         */
+        KeptAnswer: {
+            /**
+             * Groups
+             * @description that are decided
+             */
+            groups: number;
+            /**
+             * Dropped
+             * @description images that leave the results
+             */
+            dropped: number;
+            /**
+             * Differing
+             * @description groups that stay open because their labels differ
+             */
+            differing: number;
+            /**
+             * Unmatched
+             * @description groups that stay open because no searchable image meets the condition
+             */
+            unmatched: number;
+            /**
+             * Step
+             * @description number of the step, to undo it; null where nothing was decided
+             */
+            step: number | null;
+        };
+        /**
          * KindCounts
          * @description How many label issues there are of each kind, whatever the filter.
          */
@@ -1888,6 +1993,57 @@ export interface components {
             unlabelled: number;
         };
         /**
+         * LeakEntry
+         * @description Images in several splits that are near-duplicates, or of one group.
+         */
+        LeakEntry: {
+            /** Images */
+            images: components["schemas"]["LeakImage"][];
+            /** Near Duplicates */
+            near_duplicates: boolean;
+        };
+        /**
+         * LeakImage
+         * @description An image of a leak, and its split.
+         */
+        LeakImage: {
+            /** Id */
+            id: number;
+            /** Path */
+            path: string;
+            /** Label */
+            label: string | null;
+            /** Split */
+            split: string;
+        };
+        /**
+         * LeakList
+         * @description Leaks, those with the most images first; at most 1,000 are listed.
+         */
+        LeakList: {
+            /** Version */
+            version: string;
+            /** By */
+            by: string;
+            /** Splits */
+            splits: {
+                [key: string]: number;
+            };
+            /** Leaks */
+            leaks: number;
+            /** Images */
+            images: number;
+            /** Recall At 1 */
+            recall_at_1: number | null;
+            /**
+             * Recall At 1 Without
+             * @description where no image finds another one of its leak
+             */
+            recall_at_1_without: number | null;
+            /** Items */
+            items: components["schemas"]["LeakEntry"][];
+        };
+        /**
          * Left
          * @description Estimated label errors without a decision: of all labels, or of the issues of a filter.
          */
@@ -1992,6 +2148,39 @@ export interface components {
              */
             weight?: number;
             crop?: components["schemas"]["Crop"] | null;
+        };
+        /**
+         * MendLeaks
+         * @description What becomes of all leaks: their images move to one split, or those of one split are dropped.
+         */
+        MendLeaks: {
+            /**
+             * Action
+             * @enum {string}
+             */
+            action: "move" | "drop";
+            /** Value */
+            value: string;
+            /**
+             * Count
+             * @description the number of leaks that somebody saw; refused if there are others now
+             */
+            count: number;
+            /**
+             * By
+             * @default split
+             */
+            by?: string;
+        };
+        /**
+         * MendedLeaks
+         * @description The number of leaks, and the step that undoes it: of marks (`/v1/tags/undo`), or of `/v1/duplicates/undo`.
+         */
+        MendedLeaks: {
+            /** Leaks */
+            leaks: number;
+            /** Step */
+            step: number;
         };
         /**
          * ModelFacts
@@ -2598,6 +2787,8 @@ export type ImageEntry = components['schemas']['ImageEntry'];
 export type ImageList = components['schemas']['ImageList'];
 export type ImageVector = components['schemas']['ImageVector'];
 export type JobAnswer = components['schemas']['JobAnswer'];
+export type KeepImages = components['schemas']['KeepImages'];
+export type KeptAnswer = components['schemas']['KeptAnswer'];
 export type KindCounts = components['schemas']['KindCounts'];
 export type LabelChange = components['schemas']['LabelChange'];
 export type LabelChoice = components['schemas']['LabelChoice'];
@@ -2610,11 +2801,16 @@ export type LabelPair = components['schemas']['LabelPair'];
 export type LabelSetting = components['schemas']['LabelSetting'];
 export type LabelShare = components['schemas']['LabelShare'];
 export type LabelShares = components['schemas']['LabelShares'];
+export type LeakEntry = components['schemas']['LeakEntry'];
+export type LeakImage = components['schemas']['LeakImage'];
+export type LeakList = components['schemas']['LeakList'];
 export type Left = components['schemas']['Left'];
 export type Limits = components['schemas']['Limits'];
 export type MeanPrecision = components['schemas']['MeanPrecision'];
 export type MeasureValues = components['schemas']['MeasureValues'];
 export type MemberQuery = components['schemas']['MemberQuery'];
+export type MendLeaks = components['schemas']['MendLeaks'];
+export type MendedLeaks = components['schemas']['MendedLeaks'];
 export type ModelFacts = components['schemas']['ModelFacts'];
 export type Neighbour = components['schemas']['Neighbour'];
 export type OtherNeighbour = components['schemas']['OtherNeighbour'];
@@ -3699,6 +3895,77 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SearchList"];
+                };
+            };
+        };
+    };
+    keep_by_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeepImages"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeptAnswer"];
+                };
+            };
+        };
+    };
+    list_leaks: {
+        parameters: {
+            query?: {
+                /** @description a metadata column, or `folder`, the first folder of the path */
+                by?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeakList"];
+                };
+            };
+        };
+    };
+    mend_leaks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MendLeaks"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MendedLeaks"];
                 };
             };
         };
