@@ -3,6 +3,7 @@
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
 # make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and kills of a writer
 # make test-cluster   what talks to a real Milvus server, a Ray cluster and processes of torchrun, which it starts on loopback
+# make dist   wheel and source distribution in dist/, which the slow tests install and run without the clone
 # make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
 BIN := .venv/bin
@@ -15,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SEED := $(or $(SEED),$(shell date +%s))
 SECONDS ?= 120
 
-.PHONY: demo test docs test-all test-rest test-cluster fuzz lint setup clean
+.PHONY: demo test docs dist test-all test-rest test-cluster fuzz lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -26,6 +27,11 @@ test: lint
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
 	@echo "open site/index.html"
+
+dist: $(STAMP)
+	rm -rf build dist
+	$(BIN)/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")'
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz
 
 test-all: test test-rest
 
@@ -56,4 +62,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv demo-out site .sphinx build *.egg-info
+	rm -rf .venv demo-out site .sphinx build dist *.egg-info

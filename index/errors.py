@@ -22,9 +22,9 @@ from typing import Any
 
 EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
-    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "ui", "gradio": "ui",
-    "fastapi": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
-    "uvicorn": "ui", "opentelemetry": "traces",
+    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "serve", "gradio": "ui",
+    "fastapi": "serve", "orjson": "serve", "prometheus_client": "serve", "pydantic": "serve", "starlette": "serve",
+    "uvicorn": "serve", "opentelemetry": "traces",
     "obstore": "remote", "fsspec": "remote", "ray": "cluster", "pymilvus": "cluster",
     "openvino": "fast",
 }  # fmt: skip

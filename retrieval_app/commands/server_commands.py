@@ -248,7 +248,7 @@ def mcp(
         from retrieval_app.server.options import ServeOptions
         from retrieval_app.server.serve_agents import serve_agents
     except ModuleNotFoundError as error:
-        extra = "agents" if (error.name or "").startswith("mcp") else "ui"
+        extra = "agents" if (error.name or "").startswith("mcp") else "serve"
         raise MissingDependencyError(package=error.name or "mcp", extra=extra, purpose="serving agents") from error
 
     from retrieval_app.commands.serve_arguments import choose_galleries, read_or_make_token

@@ -125,5 +125,5 @@ def _import_tsne() -> Any:
         import_module("openTSNE.nearest_neighbors")
         import_module("openTSNE.affinity")
     except ImportError as error:
-        raise MissingDependencyError(package="openTSNE", extra="ui", purpose="the map of a gallery") from error
+        raise MissingDependencyError(package="openTSNE", extra="serve", purpose="the map of a gallery") from error
     return library

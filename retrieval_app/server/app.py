@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,7 +165,8 @@ class ServerApp:
             access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
             sign_in = sign_in.for_gallery(access)
         gradio = MountedApp(engine, making=self._making, root_path=self._place(served.name))
-        app = _create_gallery_app(gradio, requires_token=access.requires_token, has_gradio=shared is None)
+        has_gradio = shared is None and find_spec("gradio") is not None
+        app = _create_gallery_app(gradio, requires_token=access.requires_token, has_gradio=has_gradio)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
         app.state.fetcher = PhotoFetcher(
@@ -238,7 +240,8 @@ def _create_gallery_app(gradio: MountedApp, *, requires_token: bool, has_gradio:
 
 async def _refuse_gradio(_: Request) -> Response:
     """A session of Gradio takes several requests, which would reach different processes."""
-    raise ApiError("the Gradio app needs a server of one process: start one without --workers", status=404)
+    advice = "start one without --workers" if find_spec("gradio") else "and Gradio: install the extra `ui`"
+    raise ApiError(f"the Gradio app needs a server of one process: {advice}", status=404)
 
 
 def _create_list_app(galleries: Mapping[str, FastAPI], *, requires_token: bool) -> FastAPI:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 
 from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
@@ -57,7 +58,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
             from retrieval_app.server.workers import run_workers
         except ModuleNotFoundError as error:
             package = error.name or "gradio"
-            raise MissingDependencyError(package=package, extra="ui", purpose="the search page") from error
+            raise MissingDependencyError(package=package, extra="serve", purpose="the search page") from error
         port = listener.getsockname()[1]
         below = check_root_path(options.root_path)
         url = write_url(choose_shown(options.host), port, root_path=below)
@@ -68,7 +69,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
             first_visit = url if options.token is None else f"{url}?code={make_code(options)}"
             names = [served.name for served in options.galleries if served.name is not None]
             on_ready(Served(url, first_visit, by_name, {name: f"{url}g/{name}/" for name in names}))
-            if options.workers == 1:  # it takes seconds, for which the page does not wait
+            if options.workers == 1 and find_spec("gradio"):  # it takes seconds, for which the page does not wait
                 threading.Thread(target=import_gradio, name="gradio").start()
 
         if options.workers > 1:
