@@ -58,6 +58,7 @@ class Visit:
             "search": self.cards.first,
             "map": panel.get_by_role("application"),
             "quality": panel.get_by_text("Recall@1", exact=True),
+            "problems": panel.get_by_role("link", name="All of them in Search"),
             "labels": panel.get_by_role("button", name="Download label file"),
             "duplicates": panel.get_by_role("button", name="Download list"),
         }[view]

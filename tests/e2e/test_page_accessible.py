@@ -77,6 +77,12 @@ def show_quality(visit: Visit, gallery: PageGallery) -> None:
     panel.get_by_text("The numbers").first.click()
 
 
+def show_problems(visit: Visit, gallery: PageGallery) -> None:
+    panel = visit.open_view("problems", "&kind=blurred&at=5000")
+    panel.get_by_role("button", name="Select").first.dispatch_event("click")
+    expect(visit.page.get_by_role("toolbar", name="Selection")).to_be_visible()
+
+
 def show_labels(visit: Visit, gallery: PageGallery) -> None:
     panel = visit.open_view("labels")
     panel.get_by_role("checkbox", name=re.compile("^Select photos")).first.check()
@@ -94,7 +100,7 @@ def show_duplicates(visit: Visit, gallery: PageGallery) -> None:
 
 STATES: list[Callable[[Visit, PageGallery], None]] = [
     show_start, show_results, show_details, show_nothing, show_help,
-    show_map, show_quality, show_labels, show_picture, show_duplicates,
+    show_map, show_quality, show_problems, show_labels, show_picture, show_duplicates,
 ]  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_image_problems_are_shown_by_a_threshold_that_is_moved_and_selected_by_k
     expect(panel.get_by_role("status")).to_contain_text("12 images")
     panel.get_by_role("button", name=re.compile("Details$")).first.press("x")
     expect(panel.get_by_role("toolbar", name="Selection")).to_contain_text("1 selected")
-    page.keyboard.press("t")
+    page.keyboard.press("h")
     page.keyboard.press("Home")
     expect(panel.get_by_role("heading", name="No such images")).to_be_visible()
     expect(panel.get_by_role("toolbar", name="Selection")).to_be_hidden()

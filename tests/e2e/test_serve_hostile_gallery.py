@@ -234,6 +234,7 @@ VIEWS = (
     "?f={img}&text={tag}&k={img}&min={img}&ids={img}&photo={img}&crop={img}&image={img}&details={img}&view={img}",
     "?view=map&token={img}",
     "?view=quality",
+    "?view=problems&kind={img}&at={img}",
     "?view=labels&label={img}&suggested={tag}&state={img}",
     "?view=labels",
     "?view=duplicates",

@@ -47,7 +47,7 @@ export function start(panel) {
   registerKeys('problems', 'Image problems', [
     {keys: ['j'], does: 'The next kind of problem', run: () => view?.step(1)},
     {keys: ['k'], does: 'The kind before', run: () => view?.step(-1)},
-    {keys: ['t'], does: 'Move the threshold, by ← and →', run: () => view?.slide()},
+    {keys: ['h'], does: 'Move the threshold, by ← and →', run: () => view?.slide()},
     {keys: ['Enter', 'x', ' '], does: 'Of an image: search with it, select it, its details'},
     {keys: ['Escape'], does: 'Clear the selection', run: () => view?.clear() ?? false},
   ]);
