@@ -1,4 +1,4 @@
-"""The wheel, built from the source distribution and installed without the clone, trains, exports, indexes and serves."""
+"""The wheel, built from the source distribution and installed without the clone trains, exports, indexes and serves."""
 
 from __future__ import annotations
 
