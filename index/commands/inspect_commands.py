@@ -105,7 +105,9 @@ def list_items(
     next_after = page[-1].id if following else None
     shown = valid_text(str(gallery.resolve()))
     document = {"gallery": shown, "version": version.name, "items": items, "next_after": next_after}
-    lines = _tabulate(items, status=status) if items else [f"{printable_path(str(gallery))}: no such items"]
+    lines = [f"{printable_path(str(gallery))}: no such items"]
+    if items:
+        lines = _tabulate(items, status=status, measures=[] if where is None else _find_measures(where))
     if next_after is not None:
         options = {
             "--status": status,
@@ -222,17 +224,30 @@ def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[st
     ]
 
 
-def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list[str]:
+def _find_measures(where: Condition) -> list[str]:
+    """The measures that a filter asks of."""
+    from index.filters.condition import DERIVED, list_columns
+    from index.measures import MEASURES
+
+    asked = [name for column in list_columns(where) if column.is_own for name in column.names]
+    sizes = ["width", "height"] if not DERIVED.keys().isdisjoint(asked) else []
+    return list(dict.fromkeys([*sizes, *(name for name in asked if name in MEASURES)]))
+
+
+def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None, measures: Sequence[str] = ()) -> list[str]:
     from index.text import printable_path
 
-    rows: list[tuple[str, ...]] = [("id", "reason" if status == "skipped" else "status", "label", "path", "detail")]
+    head = ("id", *measures, "reason" if status == "skipped" else "status", "label", "path", "detail")
+    rows: list[tuple[str, ...]] = [head]
     for item in items:
         same = "" if item["keeper_path"] is None else f"near-duplicate of {item['keeper']}, {item['keeper_path']}"
         cells = (item["reason"] or item["status"], item["label"] or "-", item["path"], item["detail"] or same)
-        rows.append((str(item["id"]), *map(printable_path, cells)))
+        measured = (item["measures"][name] for name in measures)
+        numbers = ("-" if value is None else f"{value:g}" for value in measured)
+        rows.append((str(item["id"]), *numbers, *map(printable_path, cells)))
     if not any(row[-1] for row in rows[1:]):
         rows = [row[:-1] for row in rows]
-    return align(rows, right={0})
+    return align(rows, right=set(range(1 + len(measures))))
 
 
 def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
@@ -316,6 +331,7 @@ def _describe_settings(settings: Mapping[str, Any]) -> list[str]:
         limits = f": similarity from {settings['min_similarity']:g}, hashes differ in at most "
         limits += f"{settings['max_hash_distance']} bits"
     lines = [f"near-duplicates left out: {'none' if dedup == 'off' else dedup}{limits}"]
+    lines += [f"skipped if {printable_path(settings['skip_if'])}"] if "skip_if" in settings else []
     return lines if labels is None else [*lines, f"labels from {printable_path(labels)}"]
 
 

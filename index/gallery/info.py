@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from index.catalog.reader import Catalog, opened, read_catalog
+from index.catalog.rows import SKIP_SETTING
 from index.duplicates.duplicate_config import LIMITS_SETTING
 from index.errors import GalleryError
 from index.model.contract import find_contract
@@ -61,7 +62,7 @@ class GalleryInfo:
         model: `sha256`, `embedding_dim`, `preprocessing`, and where the file has them `backbone` and `method`.
         sources: `kind`, `location` and indexed `images` of each.
         labels: `count`, `images` that have one, and the `largest` with their images.
-        settings: `dedup`, the thresholds that go with it, and the `labels` file.
+        settings: `dedup`, the thresholds that go with it, the `labels` file, and `skip_if`, if any.
         index: as in the manifest.
         disk_bytes: of `vectors`, `index`, `catalog` and `model`, their `total`, `each_image` without the model, and
             the `whole_folder` with older versions and unfinished work.
@@ -146,11 +147,12 @@ def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, An
 
 
 def _describe_settings(catalog: Catalog) -> dict[str, Any]:
-    dedup, labels = catalog.setting("dedup"), catalog.setting("labels")
+    dedup, labels, skip_if = (catalog.setting(name) for name in ("dedup", "labels", SKIP_SETTING))
     return {
         "dedup": dedup or "off",
         **json.loads(catalog.setting(LIMITS_SETTING) or "{}"),
         "labels": None if labels is None else valid_text(json.loads(labels)),
+        **({} if skip_if is None else {"skip_if": skip_if}),
     }
 
 

@@ -59,6 +59,12 @@ def test_the_pages_of_a_list_hold_every_item_once(gallery: Path) -> None:
         assert more == (None if limit == len(expected) else expected[-2])
 
 
+def test_a_list_shows_the_measures_that_its_filter_asks_of(gallery: Path) -> None:
+    head, first, *_ = run(cli.list_items, gallery, "--where", "small_side < 100 AND brightness > 0 AND label = 'red'")
+    assert head.split()[:5] == ["id", "width", "height", "brightness", "status"]
+    assert first.split()[1:3] == ["64", "48"]
+
+
 def test_a_list_holds_what_fulfils_a_filter_and_the_next_page_too(tmp_path: Path, tiny_model: Path) -> None:
     draw_folder(tmp_path / "images", per_class=2)
     (tmp_path / "images" / "red" / "broken.jpg").write_bytes(b"<html>")
