@@ -244,10 +244,11 @@ def fit_heads(
     if width == 0:
         return {}
     width = min(width, config.embedding.width)
+    own_width = width if config.embedding.init == "wccn" else config.embedding.width
     heads: dict[str, Head] = {}
     l2_sps = list(_list_l2_sps(config))
     for name, l2_sp in l2_sps:
-        embedding = replace(config.embedding, embedding_dim=width, l2_sp=l2_sp)
+        embedding = replace(config.embedding, embedding_dim=own_width, l2_sp=l2_sp)
         trained, _ = train_head(
             source, given, **parts, config=replace(config, embedding=embedding), confidences=confidences
         )

@@ -232,6 +232,7 @@ class FinetuneLoop:
         on_images: called with (images seen, images of all epochs).
         on_note: called with a line of text.
         begun: start of the time budget, by `time.perf_counter`.
+        reserved_s: seconds of it for heads after the loop.
 
     Attributes:
         prepared_s: seconds before the first step, including those of an interrupted run.
@@ -242,9 +243,9 @@ class FinetuneLoop:
         self, model: NetworkModel, loss: MetricLoss, data: FinetuneData, *, inputs: FinetuneInputs,
         confidences: LossConfidences, config: TrainConfig, context: PhaseContext,
         on_images: Progress = lambda *_: None, on_note: Callable[[str], None] = lambda _: None,
-        begun: float | None = None,
+        begun: float | None = None, reserved_s: float = 0.0,
     ) -> None:  # fmt: skip
-        self._team = current_team()
+        self._team, self._reserved_s = current_team(), reserved_s
         self._on_note, self._is_stopped = on_note, False
         self.ended_by: str | None = None
         self._begun = time.perf_counter() if begun is None else begun
@@ -431,7 +432,7 @@ class FinetuneLoop:
         self._used = state["share"]
 
     def _start_clock(self, fitted: FittedWeights) -> None:
-        """Reserve time of the budget for the last evaluation and the features of all images.
+        """Reserve time of the budget for the last evaluation, the features of all images, and heads on them.
 
         That is at most half of what preparation has left.
 
@@ -442,7 +443,8 @@ class FinetuneLoop:
         if (budget := self._options.budget_s) is not None:
             half = (self.prepared_s + budget) / 2
             evaluations = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
-            self._deadline = self._begun + max(half, budget - evaluations * fitted.epochs[0].seconds)
+            after = evaluations * fitted.epochs[0].seconds + self._reserved_s
+            self._deadline = self._begun + max(half, budget - after)
             self._note_time((len(fitted.epochs) - 1) * len(self._rows))
 
     def _has_unused(self) -> bool:

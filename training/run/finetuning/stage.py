@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -66,18 +66,28 @@ def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> Projecti
     return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
 
 
+def fit_head(images: LabelledFeatures, *, method: str, config: TrainConfig, device: torch.device) -> Head:
+    """Head of a method on features of a frozen or fine-tuned backbone: trained, or in closed form for a rival."""
+    if method not in RIVALS:
+        return fit_heads(images, config=config, device=device)[TRAINED]
+    return fit_rival(method, images, embedding_dim=min(config.embedding.width, count_directions(images.features)))
+
+
+FitHead = Callable[[LabelledFeatures], Head]
+
+
 def interpolate_and_score(
-    fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, frozen: Head | None,
-    frozen_features: Floats, alpha: float, progress: Progress = lambda *_: None,
+    fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, fit: FitHead | None,
+    frozen: Head | None, frozen_features: Floats, alpha: float, progress: Progress = lambda *_: None,
 ) -> tuple[dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
     """Load the exported weights into the model; returns scores, head and (N, F) float32 features.
 
-    The weights are the averaged ones, interpolated with the initial ones. The head is within-class whitening on their
-    features: in all measurements it found more of other classes than the trained head. Nothing is selected by the few
-    held-out images but whether the frozen embedding is exported instead. All processes call this; rank 0 evaluates.
+    The weights are the averaged ones, interpolated with the initial ones. Nothing is selected by the few held-out
+    images but whether the frozen embedding is exported instead. All processes call this; rank 0 fits and evaluates.
 
     Args:
-        frozen: the run's embedding without fine-tuning, fitted without the held-out images; None: nothing to compare.
+        fit: fits a head of the frozen embedding's kind; None on other ranks.
+        frozen: the run's embedding without fine-tuning, fitted without the held-out images.
         alpha: of the interpolation. It is not selected here, as the held-out images resemble those that train.
 
     Returns:
@@ -87,15 +97,14 @@ def interpolate_and_score(
         return {}, model.head.freeze(), frozen_features
     load_weights(model, interpolate_weights(fitted.start, fitted.average, alpha))
     features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
-    if not current_team().is_first:
+    if fit is None or frozen is None:
         return {}, model.head.freeze(), features
-    found, width = data.labelled(features), model.head.embedding_dim
     scores = {}
-    if fitted.epochs[0].found and frozen is not None:
-        head = fit_closed_form(found.take(data.split.train), embedding_dim=width)
+    if fitted.epochs[0].found:
+        head = fit(data.labelled(features).take(data.split.train))
         scores["frozen"] = data.score(lambda rows: embed_features(frozen, frozen_features[rows]))
         scores["fine-tuned"] = data.score(lambda rows: embed_features(head, features[rows]))
-    return scores, fit_closed_form(found, embedding_dim=width), features
+    return scores, fit(data.labelled(features)), features
 
 
 def _finds_more(scores: dict[str, dict[str, float]]) -> bool:
@@ -170,9 +179,9 @@ def _build_loss(work: _Work) -> MetricLoss:
 def _fit_and_score(
     work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
     machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
-    frozen: Head | None = None, features: Floats | None = None,
+    reserved_s: float = 0.0, fit: FitHead | None = None, frozen: Head | None = None, features: Floats | None = None,
 ) -> tuple[FinetuneLoop, FittedWeights, dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
-    """Train with all processes; rank 0 also has the frozen embedding with its features."""
+    """Train with all processes; rank 0 also has the frozen embedding with its features, and fits heads."""
     config, watcher = work.config, watcher or Watcher()
     inputs = keep_inputs(
         model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config, machine=machine,
@@ -180,12 +189,12 @@ def _fit_and_score(
     )  # fmt: skip
     loop = FinetuneLoop(
         model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
-        context=context, begun=begun, on_images=partial(watcher.on_images, "finetuning images"),
+        context=context, begun=begun, reserved_s=reserved_s, on_images=partial(watcher.on_images, "finetuning images"),
         on_note=watcher.on_note,
     )  # fmt: skip
     fitted = loop.run()
     scores, head, chosen_features = interpolate_and_score(
-        fitted, model, work.data, inputs=inputs, frozen=frozen, alpha=config.finetuning.wise_ft_alpha,
+        fitted, model, work.data, inputs=inputs, fit=fit, frozen=frozen, alpha=config.finetuning.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
         progress=partial(watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
@@ -216,7 +225,7 @@ def finetune_backbone(
     The extractor's backbone ends with the selected weights, or the initial ones.
 
     Args:
-        method: of the run's frozen embedding, which has to be beaten.
+        method: of the run's frozen embedding, which has to be beaten with the same kind of head.
         decoding: place of the decoded images.
     """
     started, config, machine, team = time.perf_counter(), job.config, job.machine, current_team()
@@ -234,7 +243,10 @@ def finetune_backbone(
     )  # fmt: skip
     start = fit_closed_form(data.labelled(features).take(train), embedding_dim=config.embedding.width)
     work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
-    frozen = _fit_frozen(features, data, method=method, config=config, machine=machine)
+    # Guidance knows images and classes by their numbers, which parts of the data have not.
+    kind = WCCN if guidance is not None else method
+    fit = partial(fit_head, method=kind, config=config, device=machine.device)
+    frozen, fitting_s = fit(data.labelled(features).take(train)), time.perf_counter() - started
     team.ask(help_decoding, images, decoding, extractor.preprocess)
     pixels = decode_images(
         images, decoding, extractor.preprocess, workers=machine.workers,
@@ -266,7 +278,7 @@ def finetune_backbone(
         )  # fmt: skip
     loop, fitted, scores, head, chosen_features = _fit_and_score(
         work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(FINETUNING),
-        watcher=job.watcher, begun=started, frozen=frozen, features=features,
+        watcher=job.watcher, begun=started, reserved_s=2 * fitting_s, fit=fit, frozen=frozen, features=features,
     )  # fmt: skip
     if not (selected := len(fitted.epochs) > 1 and _finds_more(scores)):
         load_weights(model, fitted.start)
@@ -311,14 +323,3 @@ def _initial_confidences(
     if config.reestimates_confidences:
         return reestimate_confidences(torch.from_numpy(features[data.split.train]), data, loss)
     return LossConfidences.of(confidences, loss)
-
-
-def _fit_frozen(
-    features: Floats, data: FinetuneData, *, method: str, config: TrainConfig, machine: Machine
-) -> Head | None:
-    """The run's embedding without fine-tuning, fitted to the images that train here; None if they are too few."""
-    images = data.labelled(features).take(data.split.train)
-    if method not in RIVALS:
-        return fit_heads(images, config=config, device=machine.device).get(TRAINED)
-    width = min(config.embedding.width, count_directions(images.features))
-    return fit_rival(method, images, embedding_dim=width)

@@ -96,9 +96,10 @@ def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interr
     fit = object.__new__(network_fit.FinetuneLoop)
     fit._rows, fit._data = torch.arange(10), SimpleNamespace(labels=range(60), searched_rows=lambda: range(20))
     fit._team, fit._options, fit._begun, fit._used = ALONE, budget_config("100s").finetuning, 930.0, 0.0
-    fitted = network_fit.FittedWeights({}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.5)])
+    fit._reserved_s = 2.0
+    fitted = network_fit.FittedWeights({}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.0)])
     fit._start_clock(fitted)
-    assert (fit.prepared_s, fit._elapsed) == (70.0, 0.0), "of the 90 s that choosing weights leaves"
+    assert (fit.prepared_s, fit._elapsed) == (70.0, 0.0), "of the 90 s that evaluation and heads leave"
     now = 1015.0
     fit._note_time()
     assert fit._elapsed == 0.75

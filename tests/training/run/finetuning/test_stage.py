@@ -53,10 +53,10 @@ def network_config(**changes: Any) -> TrainConfig:
     return resolve(**{name: value for name, value in values.items() if value is not None})
 
 
-def frozen_config() -> TrainConfig:
+def frozen_config(**changes: Any) -> TrainConfig:
     """The linear start alone."""
     idle = ("epochs", "batch_size", "eval_every", "image_size")
-    return network_config(frozen=True, finetune=None, **dict.fromkeys(idle))
+    return network_config(frozen=True, finetune=None, **dict.fromkeys(idle), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,16 @@ def test_exported_weights_lie_between_the_initial_and_the_trained_ones(
     for name, tensor in start.items():
         between = torch.lerp(tensor.double(), trained[f"backbone.{name}"].double(), 0.75)
         torch.testing.assert_close(shipped[f"backbone.{name}"], between.to(tensor.dtype))
+
+
+def test_fine_tuned_features_get_the_head_that_frozen_ones_get(trainer: Trainer, always_ships: None) -> None:
+    """At a tiny alpha the fine-tuned network is the frozen one."""
+    tried = trainer(config=network_config(wise_ft_alpha=1e-12, init="random"))["finetuning"]["tried"]
+    assert tried["fine-tuned"] == pytest.approx(tried["frozen"])
+    trainer("frozen", config=frozen_config(init="random"))
+    heads = (RunFolder.open(trainer.folder / name).load_trained()[1] for name in ("run", "frozen"))
+    tuned, frozen = (next(head.parameters()) for head in heads)
+    assert torch.cosine_similarity(tuned, frozen).min() > 0.999
 
 
 def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> None:
