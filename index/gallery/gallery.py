@@ -341,10 +341,14 @@ class Gallery:
             row = next(catalog.rows_of([_check_id(image_id)]), None)
         if row is None or row.status not in ("indexed", "duplicate"):
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
+        return self.place_of(row)
+
+    def place_of(self, row: CatalogRow) -> Place:
+        """As `place`, of a row."""
         source = self.sources.get(row.source)
         if source is None or not stays_inside(source, row.archive or row.path):
             raise InputError(
-                f"image {image_id}: the catalogue names a file outside of its source, which is not read; bring the "
+                f"image {row.id}: the catalogue names a file outside of its source, which is not read; bring the "
                 "gallery up to date: retrieval index update GALLERY"
             )
         place = replace(source.locate(row), sha256=row.sha256)

@@ -210,7 +210,7 @@ def _read(gallery: Gallery, row: CatalogRow, *, links: bool) -> _Content:
     from index.sources.reading import read_indexed
 
     try:
-        place = gallery.place(row.id)
+        place = gallery.place_of(row)
         if links and _is_unchanged(place, row):
             return Path(os.path.realpath(place.file))
         return read_indexed(place)
