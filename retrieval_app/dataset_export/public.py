@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
     from index.sources.items import Place
-    from retrieval_app.dataset_export.rows import ImageRow
 
 KINDS = ("imagefolder", "parquet", "coco", "webdataset")
 GROUP, IMAGE = "group", "image"
@@ -41,7 +40,6 @@ class DatasetReport:
         images: that were written; `unlabelled` of them without a label, `linked` of them as hard links.
         labels: number of images by label.
         splits: number of images by split; empty without splits.
-        folders: folder of each label whose own name is none, of an image folder.
         left_out: path and reason of each image that could not be read, or is not the indexed one any more.
     """
 
@@ -54,7 +52,6 @@ class DatasetReport:
     linked: int
     labels: Mapping[str, int]
     splits: Mapping[str, int]
-    folders: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[Mapping[str, str], ...] = ()
 
 
@@ -88,37 +85,38 @@ def export_dataset(
         raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
     if by not in (GROUP, IMAGE):
         raise InputError(f"by: expected {GROUP} or {IMAGE}, got {by!r}")
+    from index.catalog.rows import SPLIT
     from index.filters.parser import parse_filter
     from index.gallery.gallery import Gallery
     from retrieval_app.dataset_export.rows import plan_rows
-    from retrieval_app.dataset_export.writers import MANIFEST, WRITERS
+    from retrieval_app.dataset_export.writers import MANIFEST, DatasetWriter
 
     folder = as_path(out, "out")
     opened = gallery if isinstance(gallery, Gallery) else Gallery.open(as_path(gallery, "gallery"))
     condition = parse_filter(where) if isinstance(where, str) else where
     _check_out(folder, opened)
     plan = plan_rows(opened, condition, split=split, by_group=by == GROUP, seed=seed)
-    labels, splits, left_out, linked = Counter[str | None](), Counter[str](), [], 0
+    labels, splits, left_out, linked = Counter[str | None](), Counter[str | None](), [], 0
     with _new_folder(folder) as unfinished:
-        with closing(WRITERS[kind](unfinished, plan)) as writer:
+        with closing(DatasetWriter(kind, unfinished, plan)) as writer:
             read = partial(_read, opened, links=writer.links)
-            for done, (row, image, content) in enumerate(_read_all(opened, condition, plan, read), start=1):
+            for done, (row, values, content) in enumerate(_read_all(opened, condition, plan, read), start=1):
                 try:
                     if isinstance(content, ImageError):
                         raise content
-                    linked += writer.write(row, image, content)
+                    linked += writer.write(row, values, content)
                 except ImageError as error:
                     left_out.append({"path": valid_text(row.path), "reason": error.reason, "detail": error.detail})
                 else:
                     labels[row.label] += 1
-                    splits[image.split or ""] += 1
+                    splits[values.get(SPLIT)] += 1
                 progress(done, plan.images)
-            folders = writer.finish()
+            writer.finish()
         report = DatasetReport(
             out=valid_text(str(folder)), kind=kind, gallery=valid_text(opened.name), version=opened.version,
             images=labels.total(), unlabelled=labels.pop(None, 0), linked=linked,
             labels={label: labels[label] for label in sorted(filter(None, labels))},
-            splits=dict(splits) if plan.has_splits else {}, folders=folders, left_out=tuple(left_out),
+            splits={name: count for name, count in splits.items() if name is not None}, left_out=tuple(left_out),
         )  # fmt: skip
         if not report.images:
             raise InputError(f"{printable_path(str(opened.path))}: none of its images can be read, so none is exported")
@@ -192,11 +190,11 @@ _Content = bytes | Path | ImageError
 
 def _read_all(
     gallery: Gallery, where: Condition | None, plan: Any, read: Any
-) -> Iterator[tuple[CatalogRow, ImageRow, _Content]]:
+) -> Iterator[tuple[CatalogRow, dict[str, Any], _Content]]:
     """The rows in id order, with their columns and content."""
     from index.threads import map_ahead, usable_cores
 
-    def read_row(row: CatalogRow) -> tuple[CatalogRow, ImageRow, _Content]:
+    def read_row(row: CatalogRow) -> tuple[CatalogRow, dict[str, Any], _Content]:
         return row, plan.describe(row), read(row)
 
     with gallery.catalog() as catalog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,20 +27,13 @@ _MOST_SPLITS = 100
 _INT64 = range(-(2**63), 2**63)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageRow:
-    """The split of an image, None without splits, and its values by column."""
-
-    split: str | None
-    values: Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class RowPlan:
     """What the rows of an export have in common.
 
     Attributes:
         images: their number.
+        labels: all, sorted.
         columns: the type of each column, in order.
         names: the column of each metadata name.
         assigned: the new split by id; None keeps those of the images.
@@ -49,34 +42,26 @@ class RowPlan:
     """
 
     images: int
+    labels: Sequence[str]
     columns: Mapping[str, str]
     names: Mapping[str, str]
     assigned: Mapping[int, str] | None
     sizes: Mapping[str | None, int] = field(default_factory=dict)
     counts: Mapping[str | None, int] = field(default_factory=dict)
 
-    @property
-    def has_splits(self) -> bool:
-        return SPLIT in self.columns
-
-    def find_split(self, row: CatalogRow) -> str | None:
-        if not self.has_splits:
-            return None
-        return _given_split(row) or REST if self.assigned is None else self.assigned[row.id]
-
-    def describe(self, row: CatalogRow) -> ImageRow:
+    def describe(self, row: CatalogRow) -> dict[str, Any]:
         """The values of all columns of a row."""
-        split, metadata = self.find_split(row), row.metadata
         values: dict[str, Any] = {LABEL: row.label}
         if TAGS in self.columns:
             values[TAGS] = _list_tags(row)
-        if split is not None:
-            values[SPLIT] = split
+        if SPLIT in self.columns:
+            values[SPLIT] = _given_split(row) or REST if self.assigned is None else self.assigned[row.id]
         # Below its source; of a file elsewhere the name alone, as a data set may be published.
         values[ORIGINAL] = valid_text(row.path.rpartition("/")[2] if row.path.startswith("/") else row.path)
+        metadata = row.metadata
         for name, column in self.names.items():
             values[column] = _convert(metadata.get(name), self.columns[column])
-        return ImageRow(split, values)
+        return values
 
 
 def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, by_group: bool, seed: int) -> RowPlan:
@@ -124,7 +109,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     sizes = Counter[str | None]()
     for one, size in zip(splits, bytes_, strict=True):
         sizes[one] += size
-    return RowPlan(len(ids), columns, names, assigned, sizes, Counter(splits))
+    return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, names, assigned, sizes, Counter(splits))
 
 
 def _find_groups(gallery: Gallery, ids: list[int]) -> list[int]:

@@ -9,18 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 from PIL import Image, UnidentifiedImageError
 
-from index.catalog.rows import CatalogRow
+from index.catalog.rows import SPLIT, CatalogRow
 from index.durable import link_file
 from index.errors import ImageError
 from index.images.decode import FIRST_BYTES, find_format
 from index.images.image_files import IMAGE_SUFFIXES
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
-from retrieval_app.dataset_export.rows import BOOL, FLOAT, INT, LABEL, TEXT, TEXTS, ImageRow, RowPlan
+from retrieval_app.dataset_export.rows import BOOL, FLOAT, INT, LABEL, TEXT, TEXTS, RowPlan
 from retrieval_app.dataset_export.safe_names import SafeNames
 
 UNLABELLED, MANIFEST, CARD = "unlabelled", "manifest.json", "README.md"
@@ -28,34 +28,33 @@ _SHARD_BYTES, _GROUP_BYTES, _GROUP_ROWS, _METADATA_ROWS = 500 << 20, 64 << 20, 1
 _SUFFIXES = {"JPEG": ".jpg", "TIFF": ".tif"}
 
 
-class DatasetWriter(ABC):
-    """Writes images and their columns into a folder.
+class SplitWriter(ABC):
+    """Writes the images of one split.
 
     Attributes:
         links: whether images stay files, which can be hard links.
+        card: pattern of the files of a split, for `datasets.load_dataset`; empty where README.md is not needed.
+        without: the name where there are no splits.
     """
 
     links: ClassVar[bool] = False
+    card: ClassVar[str] = ""
+    without: ClassVar[str] = "train"
 
-    def __init__(self, folder: Path, plan: RowPlan) -> None:
-        self.folder, self.plan = folder, plan
-        self.splits, self.files = SafeNames(splits=True), ExitStack()
-
-    def split_name(self, split: str | None, without: str = "train") -> str:
-        """The name of a split in paths; `without` where there are no splits."""
-        return without if split is None else self.splits.name(split)
+    def __init__(self, folder: Path, plan: RowPlan, split: str | None, name: str) -> None:
+        self.folder, self.plan, self.split, self.name, self.files = folder, plan, split, name, ExitStack()
 
     @abstractmethod
-    def write(self, row: CatalogRow, image: ImageRow, content: bytes | Path) -> bool:
-        """Write one image; whether it became a hard link.
+    def write(self, row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
+        """Write one image with its columns; whether it became a hard link.
 
         Raises:
             ImageError: it cannot be written in this way.
         """
 
-    def finish(self) -> Mapping[str, str]:
-        """Complete the data set; the folders of labels whose own name is none."""
-        return {}
+    def finish(self) -> None:
+        """Write what comes at the end, and close the files."""
+        self.close()
 
     def close(self) -> None:
         """Close open files, also where some cannot be written any more."""
@@ -67,13 +66,6 @@ class DatasetWriter(ABC):
         writer = import_pyarrow("writing Parquet").parquet.ParquetWriter(path, schema, use_dictionary=texts)
         return self.files.enter_context(writer)
 
-    def write_card(self, paths: Mapping[str, str]) -> None:
-        """Write README.md, by which `datasets.load_dataset` finds the splits; `paths` has a pattern by split."""
-        lines = ["---", "configs:", "- config_name: default", "  data_files:"]
-        for split, pattern in paths.items():
-            lines += [f"  - split: {split}", f"    path: {json.dumps(pattern)}"]
-        (self.folder / CARD).write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
-
 
 class _Files:
     """Places images as files with unique names in a folder."""
@@ -84,9 +76,8 @@ class _Files:
 
     def write(self, row: CatalogRow, content: bytes | Path) -> tuple[str, bool]:
         """The name of the new file, and whether it is a hard link."""
-        name = self._names.take(
-            PurePosixPath(valid_text(row.path)).stem, suffix=find_suffix(row, content), key=str(row.id)
-        )
+        stem = PurePosixPath(valid_text(row.path)).stem
+        name = self._names.take(stem, suffix=find_suffix(row, content), key=str(row.id))
         target = self._folder / name
         if isinstance(content, Path):
             link_file(content, target)
@@ -95,187 +86,198 @@ class _Files:
         return name, False
 
 
-class ImageFolderWriter(DatasetWriter):
-    """Folders of labels, with `metadata.parquet` in each split's folder.
+class ImageFolderWriter(SplitWriter):
+    """Folders of labels beside `metadata.parquet`.
 
     In JSON lines a column without values in one split would be of another type there, and `load_dataset` fails.
     """
 
     links: ClassVar[bool] = True
+    card: ClassVar[str] = "{}/**"
 
-    def __init__(self, folder: Path, plan: RowPlan) -> None:
-        super().__init__(folder, plan)
-        self._schema = make_schema(plan, ("file_name", import_pyarrow("writing metadata").string()))
-        self._tables: dict[str | None, Any] = {}
-        self._rows: dict[str | None, list[dict[str, Any]]] = {}
-        self._labels: dict[str | None, SafeNames] = {}
+    def __init__(self, folder: Path, plan: RowPlan, split: str | None, name: str) -> None:
+        super().__init__(folder if split is None else folder / name, plan, split, name)
+        self.folder.mkdir(exist_ok=True)
+        schema = make_schema(plan, ("file_name", import_pyarrow("writing metadata").string()))
+        self._table, self._rows = self.open_parquet(self.folder / "metadata.parquet", schema), list[dict[str, Any]]()
+        safe = SafeNames("metadata.parquet", MANIFEST, CARD, UNLABELLED)
+        self._names: dict[str | None, str] = {label: safe.take(label) for label in plan.labels}
+        self._names[None] = UNLABELLED
         self._files: dict[str, _Files] = {}
-        self._renamed: dict[str, str] = {}
 
-    def write(self, row: CatalogRow, image: ImageRow, content: bytes | Path) -> bool:
-        start = "" if image.split is None else f"{self.split_name(image.split)}/"
-        if image.split not in self._tables:
-            (self.folder / start).mkdir(exist_ok=True)
-            self._tables[image.split] = self.open_parquet(self.folder / start / "metadata.parquet", self._schema)
-            self._rows[image.split] = []
-            self._labels[image.split] = SafeNames("metadata.parquet", MANIFEST, CARD, UNLABELLED)
-        label = UNLABELLED if row.label is None else self._labels[image.split].name(row.label)
-        if row.label is not None and label != row.label:
-            self._renamed[row.label] = label
-        files = self._files.get(start + label)
-        if files is None:
-            files = self._files[start + label] = _Files(self.folder / start / label)
-        name, is_link = files.write(row, content)
-        rows = self._rows[image.split]
-        rows.append({"file_name": f"{label}/{name}", **image.values})
-        if len(rows) == _METADATA_ROWS:
-            write_rows(self._tables[image.split], rows)
+    def write(self, row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
+        label = self._names[row.label]
+        if label not in self._files:
+            self._files[label] = _Files(self.folder / label)
+        name, is_link = self._files[label].write(row, content)
+        self._rows.append({"file_name": f"{label}/{name}", **values})
+        if len(self._rows) == _METADATA_ROWS:
+            write_rows(self._table, self._rows)
         return is_link
 
-    def finish(self) -> Mapping[str, str]:
-        for split, table in self._tables.items():
-            write_rows(table, self._rows[split])
-        names = {split: self.split_name(split) for split in self._tables}
-        self.write_card({name: "**" if split is None else f"{name}/**" for split, name in names.items()})
-        return dict(sorted(self._renamed.items()))
+    def finish(self) -> None:
+        write_rows(self._table, self._rows)
+        super().finish()
 
 
-class ParquetWriter(DatasetWriter):
+class ParquetWriter(SplitWriter):
     """Shards `data/SPLIT-00000-of-00001.parquet` with a column `image` of `{bytes, path}`, as of Hugging Face."""
 
-    def __init__(self, folder: Path, plan: RowPlan) -> None:
-        super().__init__(folder, plan)
+    card: ClassVar[str] = "data/{}-*"
+
+    def __init__(self, folder: Path, plan: RowPlan, split: str | None, name: str) -> None:
+        super().__init__(folder / "data", plan, split, name)
+        self.folder.mkdir(exist_ok=True)
         pyarrow = import_pyarrow("writing Parquet")
         image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
         self._schema = make_schema(plan, ("image", image), {"image": {"_type": "Image"}})
-        self._rows: dict[str | None, list[dict[str, Any]]] = {}
-        self._bytes: dict[str | None, int] = {}
-        self._written: dict[str | None, int] = {}
-        self._open: dict[tuple[str | None, int], Any] = {}
-        (folder / "data").mkdir()
+        groups = -(-plan.counts[split] // _GROUP_ROWS)
+        self._shards = max(1, min(groups, -(-plan.sizes[split] // _SHARD_BYTES)))
+        self._rows, self._bytes, self._written, self._shard = list[dict[str, Any]](), 0, 0, -1
+        self._table: Any = None
 
-    def write(self, row: CatalogRow, image: ImageRow, content: bytes | Path) -> bool:
+    def write(self, row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
         assert isinstance(content, bytes)
-        rows, name = self._rows.setdefault(image.split, []), PurePosixPath(valid_text(row.path)).name
-        rows.append({"image": {"bytes": content, "path": name}, **image.values})
-        self._bytes[image.split] = self._bytes.get(image.split, 0) + len(content)
-        if len(rows) == _GROUP_ROWS or self._bytes[image.split] >= _GROUP_BYTES:
-            self._flush(image.split)
+        path = PurePosixPath(valid_text(row.path)).name
+        self._rows.append({"image": {"bytes": content, "path": path}, **values})
+        self._bytes += len(content)
+        if len(self._rows) == _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._flush()
         return False
 
-    def _flush(self, split: str | None) -> None:
-        """Write the waiting rows of a split as a row group."""
-        rows = self._rows.pop(split, [])
-        shards = self._count_shards(split)
-        written = self._written.get(split, 0)
-        shard = min(shards - 1, written * shards // max(1, self.plan.counts[split]))
-        if (split, shard) not in self._open:
-            for key in [key for key in self._open if key[0] == split]:
-                self._open.pop(key).close()
-            name = f"{self.split_name(split)}-{shard:05}-of-{shards:05}.parquet"
-            self._open[split, shard] = self.open_parquet(self.folder / "data" / name, self._schema)
-        self._written[split], self._bytes[split] = written + len(rows), 0
-        write_rows(self._open[split, shard], rows)
+    def _flush(self) -> None:
+        """Write the waiting rows as a row group, to the shard that their number asks for."""
+        while self._shard < min(self._shards - 1, self._written * self._shards // self.plan.counts[self.split]):
+            self._next_shard()
+        self._written, self._bytes = self._written + len(self._rows), 0
+        write_rows(self._table, self._rows)
 
-    def _count_shards(self, split: str | None) -> int:
-        by_bytes = -(-self.plan.sizes[split] // _SHARD_BYTES)
-        return max(1, min(by_bytes, -(-self.plan.counts[split] // _GROUP_ROWS)))
+    def _next_shard(self) -> None:
+        if self._table is not None:
+            self._table.close()
+        self._shard += 1
+        name = f"{self.name}-{self._shard:05}-of-{self._shards:05}.parquet"
+        self._table = self.open_parquet(self.folder / name, self._schema)
 
-    def finish(self) -> Mapping[str, str]:
-        for split in self.plan.counts:
-            self._flush(split)
-        self.write_card({
-            name: f"data/{name}-*" for name in (self.split_name(split) for split in self.plan.counts)
-        })  # fmt: skip
-        return {}
+    def finish(self) -> None:
+        self._flush()
+        while self._shard < self._shards - 1:  # images were left out
+            self._next_shard()
+        super().finish()
 
 
-class WebDatasetWriter(DatasetWriter):
+class WebDatasetWriter(SplitWriter):
     """Shards `SPLIT-000000.tar` of images, each with a JSON file of its columns beside it."""
 
-    def __init__(self, folder: Path, plan: RowPlan) -> None:
-        super().__init__(folder, plan)
-        self._open: dict[str | None, tarfile.TarFile] = {}
-        self._shards: dict[str | None, int] = {}
+    def __init__(self, folder: Path, plan: RowPlan, split: str | None, name: str) -> None:
+        super().__init__(folder, plan, split, name)
+        self._tar: tarfile.TarFile | None = None
+        self._shards = 0
 
-    def write(self, row: CatalogRow, image: ImageRow, content: bytes | Path) -> bool:
+    def write(self, row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
         assert isinstance(content, bytes)
-        shard = self._open.get(image.split)
-        if shard is None or shard.offset >= _SHARD_BYTES:
-            if shard is not None:
-                shard.close()
-            number = self._shards[image.split] = self._shards.get(image.split, -1) + 1
-            name = f"{self.split_name(image.split)}-{number:06}.tar"
-            shard = self._open[image.split] = tarfile.open(self.folder / name, "w")  # noqa: SIM115
-            self.files.callback(shard.close)
-        values = json.dumps(image.values, ensure_ascii=False).encode()
-        for suffix, data in ((find_suffix(row, content), content), (".json", values)):
+        if self._tar is None or self._tar.offset >= _SHARD_BYTES:
+            self.files.close()
+            self._tar = tarfile.open(self.folder / f"{self.name}-{self._shards:06}.tar", "w")  # noqa: SIM115
+            self._shards += 1
+            self.files.callback(self._tar.close)
+        columns = json.dumps(values, ensure_ascii=False).encode()
+        for suffix, data in ((find_suffix(row, content), content), (".json", columns)):
             member = tarfile.TarInfo(f"{row.id:08}{suffix}")
             member.size = len(data)
-            shard.addfile(member, io.BytesIO(data))
+            self._tar.addfile(member, io.BytesIO(data))
         return False
 
 
-class CocoWriter(DatasetWriter):
-    """Images in a folder of each split, and `annotations/instances_SPLIT.json` with a box of the whole image each."""
+class CocoWriter(SplitWriter):
+    """Images in a folder, and `annotations/instances_SPLIT.json` with a box of the whole image for each label."""
 
     links: ClassVar[bool] = True
-    _without: ClassVar[str] = "images"
+    without: ClassVar[str] = "images"
 
-    def __init__(self, folder: Path, plan: RowPlan) -> None:
-        super().__init__(folder, plan)
-        self._texts: dict[str | None, IO[str]] = {}
-        self._files: dict[str | None, _Files] = {}
-        self._boxes: dict[str | None, list[tuple[int, int, int, int]]] = {}
-        self._categories: dict[str, int] = {}
-        (folder / "annotations").mkdir()
+    def __init__(self, folder: Path, plan: RowPlan, split: str | None, name: str) -> None:
+        super().__init__(folder, plan, split, name)
+        self._files, self._boxes = _Files(folder / name), list[tuple[int, int, int, int]]()
+        self._categories = {label: number for number, label in enumerate(plan.labels, start=1)}
+        (folder / "annotations").mkdir(exist_ok=True)
+        text = (folder / "annotations" / f"instances_{name}.json").open("w", encoding="utf-8")
+        self._text = self.files.enter_context(text)
+        self._text.write('{"images": [')
+        self._separator = "\n"
 
-    def write(self, row: CatalogRow, image: ImageRow, content: bytes | Path) -> bool:
+    def write(self, row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
         try:
             with Image.open(content if isinstance(content, Path) else io.BytesIO(content)) as opened:
                 width, height = opened.size
         except (UnidentifiedImageError, OSError) as error:
-            name = printable_path(row.path)
             detail = f"COCO needs its size, which is unknown: {error}"
-            raise ImageError(path=name, reason="unreadable", detail=detail) from error
-        split = image.split
-        is_first = split not in self._texts
-        if is_first:
-            place = self.split_name(split, self._without)
-            self._files[split], self._boxes[split] = _Files(self.folder / place), []
-            name = f"instances_{place}.json"
-            text = (self.folder / "annotations" / name).open("w", encoding="utf-8")
-            self._texts[split] = self.files.enter_context(text)
-            self._texts[split].write('{"images": [\n')
-        name, is_link = self._files[split].write(row, content)
-        others = {column: value for column, value in image.values.items() if column != LABEL and value is not None}
-        entry = {"id": row.id, "file_name": name, "width": width, "height": height, **others}
-        self._texts[split].write(("" if is_first else ",\n") + json.dumps(entry, ensure_ascii=False))
+            raise ImageError(path=printable_path(row.path), reason="unreadable", detail=detail) from error
+        name, is_link = self._files.write(row, content)
+        others = {column: value for column, value in values.items() if column != LABEL and value is not None}
+        self._write({"id": row.id, "file_name": name, "width": width, "height": height, **others})
         if row.label is not None:
-            category = self._categories.setdefault(row.label, len(self._categories) + 1)
-            self._boxes[split].append((row.id, category, width, height))
+            self._boxes.append((row.id, self._categories[row.label], width, height))
         return is_link
 
-    def finish(self) -> Mapping[str, str]:
-        categories = [{"id": number, "name": label, "supercategory": ""} for label, number in self._categories.items()]
-        for split, text in self._texts.items():
-            text.write('\n], "annotations": [')
-            for number, (image, category, width, height) in enumerate(self._boxes[split], start=1):
-                entry = {
-                    "id": number, "image_id": image, "category_id": category, "bbox": [0, 0, width, height],
-                    "area": width * height, "iscrowd": 0, "segmentation": [],
-                }  # fmt: skip
-                text.write((",\n" if number > 1 else "\n") + json.dumps(entry))
-            text.write(f'\n], "categories": {json.dumps(categories, ensure_ascii=False)}}}\n')
-        return {}
+    def finish(self) -> None:
+        self._text.write('\n], "annotations": [')
+        self._separator = "\n"
+        for number, (image, category, width, height) in enumerate(self._boxes, start=1):
+            self._write({
+                "id": number, "image_id": image, "category_id": category, "bbox": [0, 0, width, height],
+                "area": width * height, "iscrowd": 0, "segmentation": [],
+            })  # fmt: skip
+        categories = [{"id": number, "name": label} for label, number in self._categories.items()]
+        self._text.write(f'\n], "categories": {json.dumps(categories, ensure_ascii=False)}}}\n')
+        super().finish()
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        self._text.write(self._separator + json.dumps(entry, ensure_ascii=False))
+        self._separator = ",\n"
 
 
-WRITERS: Mapping[str, type[DatasetWriter]] = {
+WRITERS: Mapping[str, type[SplitWriter]] = {
     "imagefolder": ImageFolderWriter,
     "parquet": ParquetWriter,
     "coco": CocoWriter,
     "webdataset": WebDatasetWriter,
 }
+
+
+class DatasetWriter:
+    """Writes a data set by one writer for each split, and README.md where `datasets.load_dataset` needs it."""
+
+    def __init__(self, kind: str, folder: Path, plan: RowPlan) -> None:
+        self._kind, self._folder, self._plan = WRITERS[kind], folder, plan
+        self.links = self._kind.links
+        names = SafeNames(splits=True)
+        self._names = {split: self._kind.without if split is None else names.take(split) for split in plan.counts}
+        self._writers: dict[str | None, SplitWriter] = {}
+        self._open = ExitStack()
+
+    def write(self, row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
+        """As `SplitWriter.write`."""
+        split = values.get(SPLIT)
+        if split not in self._writers:
+            writer = self._kind(self._folder, self._plan, split, self._names[split])
+            self._writers[split] = writer
+            self._open.callback(writer.close)
+        return self._writers[split].write(row, values, content)
+
+    def finish(self) -> None:
+        for writer in self._writers.values():
+            writer.finish()
+        if not self._kind.card:
+            return
+        lines = ["---", "configs:", "- config_name: default", "  data_files:"]
+        for split in self._writers:
+            whole = split is None and self._kind is ImageFolderWriter
+            pattern = "**" if whole else self._kind.card.format(self._names[split])
+            lines += [f"  - split: {self._names[split]}", f"    path: {json.dumps(pattern)}"]
+        (self._folder / CARD).write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
+
+    def close(self) -> None:
+        self._open.close()
 
 
 def make_schema(plan: RowPlan, first: tuple[str, Any], features: Mapping[str, Any] | None = None) -> Any:

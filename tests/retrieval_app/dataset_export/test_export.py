@@ -84,9 +84,7 @@ def expected(gallery: Gallery) -> Truth:
     plan = plan_rows(gallery, None, split=None, by_group=False, seed=0)
     truth = {}
     for row in gallery.rows(gallery.ids.tolist()):
-        values = {
-            name: value for name, value in plan.describe(row).values.items() if value is not None and name != "label"
-        }
+        values = {name: value for name, value in plan.describe(row).items() if value is not None and name != "label"}
         truth[row.sha256] = row.label, {name: value for name, value in values.items() if value != []}
     return truth
 
@@ -116,6 +114,19 @@ def test_what_is_exported_is_read_back_equal(gallery: Gallery, tmp_path: Path, k
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["images"], manifest["labels"]["dog"]) == (16, 3)
     assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "webdataset"])
+def test_large_data_sets_are_cut_into_shards(
+    gallery: Gallery, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval_app.dataset_export.writers._SHARD_BYTES", 20_000)
+    monkeypatch.setattr("retrieval_app.dataset_export.writers._GROUP_ROWS", 2)
+    export_dataset(gallery, tmp_path / "out", kind=kind)
+    shards = [*(tmp_path / "out").rglob("rest-*")]
+    assert 3 <= len(shards) <= 6
+    assert all(shard.stat().st_size > 5000 for shard in shards)
+    assert read_back(tmp_path / "out", kind) == expected(gallery)
 
 
 def test_columns_have_one_type_and_tags_and_splits_of_people(gallery: Gallery) -> None:
