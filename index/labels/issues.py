@@ -14,6 +14,7 @@ from index.labels.decisions import CHANGE, KEEP
 from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKinds, Kind, give_verdicts
 from index.labels.label_errors import Mask, Proposals, find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
+from index.labels.split_classes import find_split_classes
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
@@ -80,7 +81,7 @@ class LabelIssues:
 
     Attributes:
         items: those with a `p_error` of `MIN_P_ERROR` or more and those with conflicting duplicates, the most probable
-            errors first; then the proposals, the most probable first.
+            errors first, and those of labels that should be split; then the proposals, the most probable first.
         checked: number of labels that were checked.
         noise_rate: estimated share (0..1) of these that is wrong.
         pairs: (label, suggested, count) of the items with a `p_error` of a half or more, the most frequent first.
@@ -163,7 +164,14 @@ def list_label_issues(
     order = np.lexsort((errors.own, -p_error))  # ties: the least confident first
     kinds = IssueKinds(errors, labels, groups, count=len(names))
     verdicts, _ = give_verdicts(errors, labels, groups=groups, rare=kinds.rare_class, decided=decided)
-    asked = order[((p_error >= MIN_P_ERROR) | (kinds.conflicting_duplicates & is_open))[order]]
+    split = find_split_classes(vectors, labels, groups, count=len(names)) & is_open
+    asked = order[((p_error >= MIN_P_ERROR) | (kinds.conflicting_duplicates & is_open) | split)[order]]
+
+    def kind_of(row: int) -> Kind:
+        kind = kinds.kind_of(row)
+        is_own = kind not in ("conflicting_duplicates", "outlier") and p_error[row] < LIKELY_ERROR
+        return "split_class" if split[row] and is_own else kind
+
     agreeing, disagreeing = search_labels(
         vectors, labels, k=NEIGHBOURS, asked=asked, groups=groups, progress=tell(_DETECTING, 100)
     )
@@ -173,7 +181,7 @@ def list_label_issues(
             label=names[labels[row]],
             p_error=float(p_error[row]),
             suggestions=tuple((names[n], p) for n, p in errors.others(row, label=int(labels[row]))),
-            kind=kinds.kind_of(row),
+            kind=kind_of(row),
             verdict=verdicts[row],
             agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
             disagreeing=tuple((int(ids[other]), score, names[labels[other]]) for other, score in disagreeing.of(place)),

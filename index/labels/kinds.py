@@ -13,7 +13,14 @@ from index.labels.label_errors import CLEAR, LabelErrors, Mask
 
 LIKELY_ERROR = 0.5  # least probability of a label error for a verdict other than `keep`
 Kind: TypeAlias = Literal[
-    "wrong_label", "ambiguous", "confused_classes", "rare_class", "outlier", "conflicting_duplicates", "unlabelled"
+    "wrong_label",
+    "ambiguous",
+    "confused_classes",
+    "rare_class",
+    "outlier",
+    "conflicting_duplicates",
+    "split_class",
+    "unlabelled",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PROPOSAL: Kind = "unlabelled"  # a label for an image that has none; all others are issues of given labels

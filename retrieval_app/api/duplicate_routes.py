@@ -8,6 +8,7 @@ from fastapi import Query
 from pydantic import Field
 
 from index.catalog.rows import SPLIT
+from index.errors import InputError
 from index.text import valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.request_context import (
@@ -80,6 +81,7 @@ class LeakList(Versioned):
     images: int
     recall_at_1: float | None
     recall_at_1_without: float | None = Field(description="where no image finds another one of its leak")
+    problem: str | None = Field(description="why there cannot be leaks: the column has fewer than two values")
     items: list[LeakEntry]
 
 
@@ -139,7 +141,7 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
     return await context.read(run)
 
 
-@router.get("/leaks", **responses(LeakList, 409, 422))
+@router.get("/leaks", **responses(LeakList, 409))
 async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -> Any:
     """List leaks between splits.
 
@@ -148,8 +150,13 @@ async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -
     """
 
     def run() -> dict[str, Any]:
-        found = find_leaks(context.snapshot.gallery, _duplicates(context), by=parameters.by)
-        return {"version": context.snapshot.version, **found.to_json(), "items": _describe(found)}
+        duplicates, problem = _duplicates(context), None
+        try:
+            found = find_leaks(context.snapshot.gallery, duplicates, by=parameters.by)
+        except InputError as error:
+            found, problem = Leaks(parameters.by, {}, (), None, None), str(error)
+        items = _describe(found)
+        return {"version": context.snapshot.version, **found.to_json(), "problem": problem, "items": items}
 
     return await context.read(run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,10 +15,10 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from index.catalog.reader import list_columns
-from index.catalog.rows import SPLIT
+from index.catalog.rows import CLUSTER, CLUSTERS_SETTING, SPLIT
 from index.filters.condition import Column
 from index.filters.parser import write_column
-from index.gallery.gallery import Gallery
+from index.gallery.gallery import Gallery, number_labels
 from index.gallery.problems import ProblemKind, find_problems
 from index.text import valid_text
 from index.vectors.kinds import KINDS
@@ -165,7 +165,13 @@ class QualityReport(Quality, Ready):
 
 
 class GalleryMap(MapLayout, Ready):
-    """The place of every image, 0 to 1; `label` is a position in `labels`, -1 without one."""
+    """The place of every image, 0 to 1; `label` is a position in `labels`, -1 without one.
+
+    So is `cluster` in `clusters`; both are empty for a gallery without clusters.
+    """
+
+    cluster: list[int]
+    clusters: list[str]
 
 
 def describe_gallery(
@@ -296,7 +302,21 @@ async def get_map(context: BareContext) -> Response | dict[str, Any]:
 
     Ids, places and labels, as columns.
     """
-    return _send_computed(context, context.snapshot.insights.map)
+    computed = context.snapshot.insights.map
+    if computed.value is None:
+        return send_unready(context, computed)
+    clusters = await context.read(_read_clusters, context.snapshot.gallery, computed.value.ids)
+    return {"state": "ready", "version": context.snapshot.version, **computed.value.to_json(), **clusters}
+
+
+def _read_clusters(gallery: Gallery, ids: Sequence[int]) -> dict[str, Any]:
+    """The cluster of each image, as `GalleryMap` has it."""
+    with gallery.catalog() as catalog:
+        if catalog.setting(CLUSTERS_SETTING) is None:
+            return {"cluster": [], "clusters": []}
+        named = {row.id: row.metadata.get(CLUSTER) for row in catalog.rows_of(ids)}
+    numbers, names = number_labels([named.get(number) for number in ids])
+    return {"cluster": numbers.tolist(), "clusters": names}
 
 
 def _send_computed(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:

@@ -73,7 +73,8 @@ class LabelIssueEntry(Answer):
         description="`wrong_label`, another label fits better; `ambiguous`, two labels are probable; "
         "`confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five "
         "images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a "
-        "near-duplicate has another label; `unlabelled`, the image has no label and one is proposed"
+        "near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds "
+        "that are not alike; `unlabelled`, the image has no label and one is proposed"
     )
     verdict: Literal["keep", "change", "drop"] = Field(
         description="what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` "
@@ -101,6 +102,7 @@ class KindCounts(Answer):
     rare_class: int
     outlier: int
     conflicting_duplicates: int
+    split_class: int
     unlabelled: int
 
 

@@ -216,6 +216,18 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
     visit.wait_until(lambda: visit.ask("duplicates")["decided"] == 2)
 
+    rule = panel.get_by_role("combobox", name="Image to keep")
+    rule.select_option("first")
+    expect(panel.get_by_text("decides 1 group, drops 1 image")).to_be_visible()
+    panel.get_by_role("button", name="Apply…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Apply").click()
+    expect(panel.get_by_text("3 of 3 decided")).to_be_visible()
+    dropped = groups[2]["images"][1]["id"]
+    hits = visit.search(queries=[{"image_id": groups[2]["images"][0]["id"]}], k=1)
+    assert hits[0]["id"] != dropped
+    panel.get_by_role("button", name="Undo").click()
+    expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
+
     page.reload()
     expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
     press_show(panel, "Decided")

@@ -914,7 +914,7 @@ export interface components {
              * Kind
              * @description only issues of this kind; without it, all but `unlabelled`
              */
-            kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "unlabelled") | null;
+            kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
              * Threshold
              * @description the least probability that a label is wrong
@@ -1343,6 +1343,8 @@ export interface components {
         /**
          * GalleryMap
          * @description The place of every image, 0 to 1; `label` is a position in `labels`, -1 without one.
+         *
+         *     So is `cluster` in `clusters`; both are empty for a gallery without clusters.
          */
         GalleryMap: {
             /**
@@ -1371,6 +1373,10 @@ export interface components {
             label: number[];
             /** Labels */
             labels: string[];
+            /** Cluster */
+            cluster: number[];
+            /** Clusters */
+            clusters: string[];
         };
         /**
          * GroupChoice
@@ -1746,6 +1752,8 @@ export interface components {
             outlier: number;
             /** Conflicting Duplicates */
             conflicting_duplicates: number;
+            /** Split Class */
+            split_class: number;
             /** Unlabelled */
             unlabelled: number;
         };
@@ -1850,10 +1858,10 @@ export interface components {
             suggestions: components["schemas"]["Suggestion"][];
             /**
              * Kind
-             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a near-duplicate has another label; `unlabelled`, the image has no label and one is proposed
+             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds that are not alike; `unlabelled`, the image has no label and one is proposed
              * @enum {string}
              */
-            kind: "wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "unlabelled";
+            kind: "wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled";
             /**
              * Verdict
              * @description what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` the image, an outlier or a near-duplicate of one with a more probable label; `keep` leaves it open
@@ -2040,6 +2048,11 @@ export interface components {
              * @description where no image finds another one of its leak
              */
             recall_at_1_without: number | null;
+            /**
+             * Problem
+             * @description why there cannot be leaks: the column has fewer than two values
+             */
+            problem: string | null;
             /** Items */
             items: components["schemas"]["LeakEntry"][];
         };
@@ -3431,7 +3444,7 @@ export interface operations {
                 /** @description only issues with this as first suggestion */
                 suggested?: string | null;
                 /** @description only issues of this kind; without it, all but `unlabelled` */
-                kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "unlabelled") | null;
+                kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             };
             header?: never;
             path?: never;

@@ -9,9 +9,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from index.versions.gallery_identity import lock_gallery
+from index.writing.clustering import cluster_gallery
 from retrieval_app.api.gallery_routes import GalleryMap, QualityReport
 from retrieval_app.api.security.access import Access
 from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.retrieval_app.conftest import build_small_gallery
 from tests.retrieval_app.review.test_jobs import picture
 
 
@@ -127,3 +129,14 @@ def test_without_the_flag_and_a_token_nothing_is_written(served: Path, access: A
         for method, path in (("POST", "/v1/images"), ("DELETE", "/v1/images/1"), ("POST", "/v1/update")):
             response = client.request(method, path, content=picture(4) if path == "/v1/images" else b"")
             assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")
+
+
+def test_the_map_has_the_clusters_of_its_images(tmp_path: Path, tiny_model: Path) -> None:
+    gallery = build_small_gallery(tmp_path, model=tiny_model)
+    cluster_gallery(gallery, count=3)
+    with serve(gallery) as client:
+        found = wait_for(client, "/v1/map")
+        shown = {found["clusters"][place] for place in found["cluster"]}
+        assert len(found["cluster"]) == len(found["ids"])
+        facets = {facet["name"]: facet for facet in client.get("/v1/facets").json()["facets"]}
+        assert shown == set(found["clusters"]) == {value["value"] for value in facets["cluster"]["values"]}

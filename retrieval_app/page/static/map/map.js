@@ -5,6 +5,7 @@ import {count, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawMapView} from './map_view.js';
+import {readState, writeState} from '../core/url_state.js';
 
 const STEPS = {ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60]};
 const METHODS = {'t-sne': 't-SNE', umap: 'UMAP', pca: 'PCA'};
@@ -44,8 +45,22 @@ async function show(body, about, retry) {
     return;
   }
   about.textContent = describe(map);
-  refill(body);
-  view = drawMapView(body, map);
+  const draw = () => {
+    refill(body);
+    const byCluster = map.clusters.length > 0 && readState().extra.colours === 'cluster';
+    view = drawMapView(body, byCluster ? {...map, label: map.cluster, labels: map.clusters} : map, {
+      column: byCluster ? 'cluster' : 'label',
+      other: map.clusters.length > 0 && (byCluster ? 'label' : 'cluster'),
+      recolour(colours) {
+        writeState(
+          {extra: {...readState().extra, only: null, colours: colours === 'cluster' ? colours : null}},
+          {replace: true},
+        );
+        draw();
+      },
+    });
+  };
+  draw();
 }
 
 /** @param {GalleryMap} map */

@@ -9,10 +9,15 @@ import {thumb} from '../core/thumbs.js';
 import {announce, toast} from '../core/toast.js';
 import {linkTo, onState, readState, writeState} from '../core/url_state.js';
 
+const TITLES = {label: 'Labels', cluster: 'Clusters'};
 const MOST_IDS = 1000; // in a link; more would not fit into an address
 
-/** Draw it into `body`; gives what keys act on. @param {HTMLElement} body @param {GalleryMap} map */
-export function drawMapView(body, map) {
+/**
+ * Draw it into `body`, coloured by a column, label or cluster; gives what keys act on.
+ *
+ * @param {HTMLElement} body @param {GalleryMap} map
+ */
+export function drawMapView(body, map, {column, other, recolour}) {
   const entries = rankLabels(map);
   const byPlace = new Map(entries.map(entry => [entry.place, entry]));
   const entryOf = i => /** @type {(typeof entries)[0]} */ (byPlace.get(map.label[i]));
@@ -48,8 +53,9 @@ export function drawMapView(body, map) {
   const onlyBar = make('div.only-bar');
   body.append(
     make('div.map-stage', node, tools, lasso, card, status, result),
-    make('aside', {class: 'map-side', 'aria-label': 'Labels'}, [
-      make('h3', 'Labels'),
+    make('aside', {class: 'map-side', 'aria-label': TITLES[column]}, [
+      make('h3', TITLES[column]),
+      other && button(`Colour by ${TITLES[other].toLowerCase()}`, {class: 'quiet small'}, () => recolour(other)),
       make('p.small.soft', [
         canLabel ? `Choose one to show only its images.${colourWords(entries)}` : 'This gallery has no labels.',
       ]),
@@ -192,10 +198,15 @@ export function drawMapView(body, map) {
       chosen.size > 0 && [
         make('b', {role: 'status'}, count(amount, 'image')),
         labels.length === shown.length
-          && make('a', {class: 'button small', href: linkTo({view: 'search', filters: [whereLabel(...labels)]})}, [
-            'Show them',
-          ]),
-        button('All labels', {class: 'quiet small'}, () => change({only: null})),
+          && make(
+            'a',
+            {
+              class: 'button small',
+              href: linkTo({view: 'search', filters: [whereLabel(...labels).replace(/^label/, column)]}),
+            },
+            ['Show them'],
+          ),
+        button(`All ${TITLES[column].toLowerCase()}`, {class: 'quiet small'}, () => change({only: null})),
       ],
     ]);
     canvas.refresh();

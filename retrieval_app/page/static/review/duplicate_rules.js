@@ -78,7 +78,7 @@ export function makeLeaks(changed, {canReview}) {
     try {
       found = await get('leaks', {});
     } catch {
-      element.hidden = true; // no column split with two values
+      element.hidden = true; // the list says why
       return;
     }
     element.hidden = !found.leaks;

@@ -31,6 +31,7 @@ export const KINDS = {
   rare_class: {title: 'Rare class', means: 'fewer than five images have this label'},
   outlier: {title: 'Outlier', means: 'the image is unlike all others, no label is clear'},
   conflicting_duplicates: {title: 'Conflicting duplicates', means: 'a near-duplicate has another label'},
+  split_class: {title: 'Split class', means: 'the images with this label are of two kinds that are not alike'},
   unlabelled: {title: 'Unlabelled', means: 'the label is proposed from the labelled images'},
 };
 
