@@ -22,19 +22,12 @@ from index.errors import InputError, MissingDependencyError
 from index.images.decode import FIRST_BYTES, find_format
 from index.sources.archive_members import UniqueNames, safe_name
 from index.sources.items import FoundItem
-from index.sources.table_rows import (
-    TableColumns,
-    batch_rows,
-    import_pyarrow,
-    long_columns,
-    make_row,
-    read_batches,
-    valid_unicode,
-)
+from index.sources.table_rows import TableColumns, batch_rows, import_pyarrow, make_row, read_batches, valid_unicode
 from index.sources.unpacking import DamagedError
 from index.text import printable_path
 
 CELL_SUFFIXES = (".parquet", ".arrow")
+_PURPOSE = "reading images in Parquet and Arrow files"
 _SPOOL_START = b"cells\0\0\0"  # before the cells in the spool; no compressed file begins like it
 _PLAIN_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp")  # of bytes without a path
 _SUFFIXES = {"JPEG": "jpg", "TIFF": "tif"}
@@ -59,9 +52,13 @@ def has_image_cells(file: str) -> bool:
     if not file.lower().endswith(CELL_SUFFIXES) or not os.path.isfile(file):
         return False
     try:
+        pyarrow = import_pyarrow(_PURPOSE)
+    except MissingDependencyError:
+        return False
+    try:
         with _open(Path(file)) as (schema, _):
             return "path" not in schema.names and find_columns(schema) is not None
-    except (OSError, ValueError, MissingDependencyError):  # pyarrow's errors are among these; reading it reports them
+    except (pyarrow.ArrowException, OSError, ValueError):
         return False
 
 
@@ -116,7 +113,7 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
     Raises:
         InputError: there is no such column, or it has other values than texts and numbers.
     """
-    names, number, split = UniqueNames(), 0, _find_split(file)
+    pyarrow, names, number, split = import_pyarrow(_PURPOSE), UniqueNames(), 0, _find_split(file)
     try:
         with _open(file) as (schema, batches):
             columns = find_columns(schema)
@@ -144,7 +141,7 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
                     elif not valid[at].as_py():
                         item = item.with_problem("empty-file", f"row {number} has no bytes of an image")
                     yield item
-    except (OSError, ValueError) as error:  # pyarrow's errors are among these
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         yield replace(found, label=None).with_problem("corrupt-archive", f"after {number} rows: {error}")
 
 
@@ -158,6 +155,7 @@ def _find_split(file: Path) -> dict[str, str]:
 
 def unpack_cells(file: Path) -> Iterator[bytes]:
     """The bytes of all cells of a Parquet file, at the offsets that `scan_cells` gives."""
+    pyarrow = import_pyarrow(_PURPOSE)
     yield _SPOOL_START
     try:
         with _open(file) as (schema, batches):
@@ -165,20 +163,20 @@ def unpack_cells(file: Path) -> Iterator[bytes]:
                 for batch, _ in batches:
                     for cell in _split_images(batch, columns.image)[0]:
                         yield cell.as_py() or b""
-    except (OSError, ValueError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DamagedError(str(error)) from error
 
 
 @contextmanager
 def _open(file: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, int | None]]]]:
     """The schema of a file, and its batches of rows with the address that it is mapped at; None for Parquet."""
-    pyarrow = import_pyarrow("reading images in Parquet and Arrow files")
+    pyarrow = import_pyarrow(_PURPOSE)
     if file.suffix.lower() == ".parquet":
         schema = pyarrow.parquet.read_schema(file)
         images = find_columns(schema)
         # Of repeated images the dictionary is read: a small file may stand for any number of bytes.
-        long = set() if images is None else {images.leaf, *long_columns(file)}
-        with pyarrow.parquet.ParquetFile(file, read_dictionary=sorted(long)) as parquet:
+        repeated = [] if images is None else [images.leaf]
+        with pyarrow.parquet.ParquetFile(file, read_dictionary=repeated) as parquet:
             yield schema, ((batch, None) for batch in read_batches(parquet, columns=None))
         return
     from pyarrow import ipc

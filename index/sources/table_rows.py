@@ -393,7 +393,7 @@ def _read_parquet(path: Path, columns: TableColumns, check: _Check, *, metadata:
     pyarrow = import_pyarrow("reading Parquet")
     shown = printable_path(str(path))
     try:
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=long_columns(path)) as file:
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=_long_columns(path)) as file:
             schema = file.schema_arrow
             check(schema.names, shown=shown)
             if columns.label in schema.names and pyarrow.types.is_nested(seen := schema.field(columns.label).type):
@@ -406,7 +406,7 @@ def _read_parquet(path: Path, columns: TableColumns, check: _Check, *, metadata:
         raise InputError(f"{shown}: not a readable Parquet file: {error}") from error
 
 
-def long_columns(path: Path) -> list[str]:
+def _long_columns(path: Path) -> list[str]:
     """Columns whose dictionary is large: read as dictionaries, not expanded row by row."""
     import pyarrow.parquet
 

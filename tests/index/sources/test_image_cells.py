@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -111,6 +113,19 @@ def test_a_damaged_file_is_one_item_with_a_reason(tmp_path: Path, write: Callabl
     assert problem is not None
     assert problem.reason == "corrupt-archive"
     assert all(item.problem is None for item in items[:-1])
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_arrow])
+def test_wrong_bytes_anywhere_are_found_or_harmless(tmp_path: Path, write: Callable[..., Path]) -> None:
+    file = write(tmp_path / f"x.{write.__name__[6:]}", {"image": [cell(bytes(99))] * 9, "label": ["a", "b", "c"] * 3})
+    source, whole, random = find_source(str(file)), file.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        damaged = np.frombuffer(whole, dtype=np.uint8).copy()
+        damaged[random.integers(0, len(whole), 3)] = random.integers(0, 256, 3)
+        file.write_bytes(damaged)
+        with suppress(InputError):
+            for item in source.scan():
+                assert item.problem or file.suffix == ".parquet" or item.starts_at + item.size_bytes <= len(whole)
 
 
 def test_compressed_arrow_says_what_to_do(tmp_path: Path) -> None:
