@@ -245,6 +245,6 @@ def visit(desk: Visit) -> Iterator[Visit]:
 def decisions(page_server: Server) -> Iterator[None]:
     """Whatever is decided in the test is undone after it."""
     yield
-    for kind in ("labels", "duplicates"):
+    for kind in ("labels", "duplicates", "tags"):
         while page_server.post(f"/v1/{kind}/undo", {}).json()["can_undo"]:
             pass

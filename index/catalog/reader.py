@@ -175,6 +175,14 @@ class Catalog:
         while part := list(islice(left, _PAGE_ROWS)):
             yield from map(self._make_row, self._connection.execute(query, (json.dumps(part),)).fetchall())
 
+    def contents(self, ids: Iterable[int]) -> dict[int, str]:
+        """The SHA-256 of usable rows of known ids, by id."""
+        query = (
+            "SELECT id, sha256 FROM images WHERE id IN (SELECT value FROM json_each(?)) "
+            "AND +status IN ('indexed', 'duplicate')"
+        )
+        return dict(self._connection.execute(query, (json.dumps(list(ids)),)))
+
     def paths(self, source: int) -> Iterator[tuple[int, str]]:
         """Id and path of every row of a source; nothing may be written meanwhile."""
         for number, path in self._connection.execute("SELECT id, path FROM images WHERE source = ?", (source,)):

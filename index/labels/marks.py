@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from index.catalog.rows import SPLIT
 from index.errors import InputError
@@ -50,6 +51,7 @@ class Mark:
         return self.field.removeprefix(_TAG) if self.field.startswith(_TAG) else None
 
 
+@lru_cache(maxsize=64)  # a step has thousands of one tag
 def tag_field(name: str) -> str:
     """The field of a tag."""
     return _TAG + check_name(name, what="tag")
@@ -61,7 +63,8 @@ def check_mark(given: Mark) -> Mark:
     if given.tag is not None:
         if given.value not in (PRESENT, None):
             raise InputError(f"a tag is there or not ({PRESENT!r} or null), got {given.value!r}")
-        return replace(given, field=tag_field(given.tag))
+        field = tag_field(given.tag)
+        return given if field == given.field else replace(given, field=field)
     if given.field != SPLIT:
         raise InputError(f"a mark is tag:NAME or {SPLIT}, got {given.field!r}")
     return given if given.value is None else replace(given, value=check_name(given.value, what="split"))

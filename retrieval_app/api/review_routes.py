@@ -150,7 +150,8 @@ def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     """The present ids of a step's images: a restored step may be from a gallery with other ids."""
     ids = set(find_decided_ids(gallery, step.labels).values())
     if step.marks:
-        ids.update(image.image_id for image in find_by_contents(gallery, {mark.sha256 for mark in step.marks}))
+        with gallery.as_given.catalog() as catalog:
+            ids.update(number for number, _, _ in catalog.find_contents({mark.sha256 for mark in step.marks}))
     for group in step.duplicates:
         here = find_by_contents(gallery, {image.sha256 for image in group.images})
         ids.update(image.image_id for image in find_images(group.images, here))

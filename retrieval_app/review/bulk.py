@@ -9,7 +9,7 @@ import numpy as np
 
 from index.arrays import Ids
 from index.config_fields import as_path
-from index.errors import InputError, RetrievalError
+from index.errors import InputError, RetrievalError, UnknownImageError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
@@ -74,8 +74,12 @@ def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by
 
 
 def _mark_all(gallery: Gallery, ids: Iterable[int], tag: str, value: str | None) -> list[Mark]:
-    name = tag_field(tag)
-    return [Mark(subject.sha256, name, value) for subject in find_subjects(gallery, ids).values()]
+    name, wanted = tag_field(tag), list(ids)
+    with gallery.as_given.catalog() as catalog:
+        found = catalog.contents(wanted)
+    if missing := sorted(set(wanted) - found.keys()):
+        raise UnknownImageError(missing[0], gallery=printable_path(gallery.name))
+    return [Mark(sha256, name, value) for sha256 in found.values()]
 
 
 def drop_images(gallery: Gallery, store: ReviewStore, ids: Ids, *, by: str | None = None) -> Step:

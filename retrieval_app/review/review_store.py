@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -352,11 +352,17 @@ def _insert_step(connection: sqlite3.Connection, step: Step) -> int:
     marks = sorted((mark.field, mark.sha256, number, mark.value) for mark in step.marks)  # as the table is sorted
     connection.executemany("INSERT INTO marks (field, sha256, step, value) VALUES (?, ?, ?, ?)", marks)
     for decision in () if marks else step.decisions:
-        details = asdict(decision)
-        del details["decided_at"]  # that of the step
+        details = _describe(decision)
         rows.append((number, _name_subject(decision), json.dumps(details)))
     connection.executemany("INSERT INTO decisions (step, subject, details) VALUES (?, ?, ?)", rows)
     return number
+
+
+def _describe(decision: Decision) -> dict[str, Any]:
+    """The fields of a decision but its time, which is that of the step."""
+    if isinstance(decision, DuplicateDecision):
+        return {name: value for name, value in asdict(decision).items() if name != "decided_at"}
+    return {field.name: getattr(decision, field.name) for field in fields(decision) if field.name != "decided_at"}
 
 
 def _read_searches(connection: sqlite3.Connection) -> list[SavedSearch]:

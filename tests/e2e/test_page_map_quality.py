@@ -8,6 +8,7 @@ import pytest
 
 from tests.page_browser import Visit, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
+from tests.page_parts import draw_round
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
@@ -29,19 +30,6 @@ def hover_an_image(visit: Visit, panel: Locator) -> tuple[float, float, int]:
         if picture.is_visible():
             return x, y, int(re.search(r"images/(\d+)/thumbnail", picture.get_attribute("src") or "")[1])
     raise AssertionError("the mouse met no image")
-
-
-def draw_round(visit: Visit, panel: Locator, *, share: float = 1.0) -> None:
-    """A rectangle round the map's left part."""
-    mouse, margin, area = visit.page.mouse, 4, panel.get_by_role("application").bounding_box()
-    assert area is not None
-    left, top = area["x"] + margin, area["y"] + margin
-    right, bottom = area["x"] + share * area["width"] - margin, area["y"] + area["height"] - margin
-    mouse.move(left, top)
-    mouse.down()
-    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top + 2)):
-        mouse.move(x, y, steps=3)
-    mouse.up()
 
 
 def test_the_map_names_what_the_mouse_is_over_and_a_click_opens_it(visit: Visit, page_gallery: PageGallery) -> None:

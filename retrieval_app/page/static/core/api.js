@@ -8,6 +8,7 @@ const LONGEST_WAIT_SECONDS = 8;
 const SIGNED_OUT = 'You are no longer signed in. Reload the page, and type the token.';
 const CALIBRATION_MILLISECONDS = 2000;
 const POLL_MILLISECONDS = [400, 700, 1000, 1500];
+const CHANGES = ['labels/decisions', 'labels/set', 'labels/drop', 'labels/undo', 'tags', 'tags/undo']; // what filters find
 
 /** What went wrong: `message` is for people, `code` and `status` for the page, `field` names the input at fault. */
 export class ApiError extends Error {
@@ -53,12 +54,15 @@ export const get = async (path, params, {signal} = {}) => readJson(await ask(add
 export async function post(path, body, {signal, params} = {}) {
   const answer = await readJson(await ask(address(path, params), {method: 'POST', signal, ...packed(body)}));
   const accepts = path === 'labels/accept' && /** @type {any} */ (body).digest;
-  if (path === 'labels/decisions' || path === 'labels/undo' || accepts) {
+  if (CHANGES.includes(path) || accepts) {
     described = null; // it counts the labels
     dispatchEvent(new Event('labels-decided'));
   }
   return answer;
 }
+
+/** DELETE, and read JSON. @param {string} path @param {object} params */
+export const remove = async (path, params) => readJson(await ask(address(path, params), {method: 'DELETE'}));
 
 /**
  * GET what the server has to compute first: `onProgress({done, total})` is called until it is ready.

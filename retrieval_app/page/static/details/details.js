@@ -3,7 +3,7 @@
 import {button, make, refill, sentence} from '../core/dom.js';
 import {gallery, get, isAborted, previewUrl} from '../core/api.js';
 import {precisionDot, precisionText} from '../core/precision.js';
-import {drawDuplicates, drawFacts, later, nameOf, neighbourSection, whySection} from './details_sections.js';
+import {drawDuplicates, drawFacts, drawTags, later, nameOf, neighbourSection, whySection} from './details_sections.js';
 import {drawLabelForm} from './fix_label.js';
 import {notice} from '../core/loading.js';
 import {picture} from '../core/thumbs.js';
@@ -52,6 +52,7 @@ export function makeDetails({hit, act, decided, step, close}) {
           make('h3', 'Label'),
           drawLabelForm(image, {facts, decided: () => shown === id && load(id, {isDecided: true})}),
         ]),
+        drawTags(image, {facts, changed: () => shown === id && load(id)}),
         later('Why: the labels of its nearest', whySection(image, {signal})),
         later('Its neighbours', neighbourSection(image, {signal, act})),
         image.duplicates.length > 0 && drawDuplicates(image, act),

@@ -1,5 +1,6 @@
 // The sections of an image's details: why its label, what looks like it, its duplicates, its file and metadata.
 
+import {askTag, changeTag} from '../core/bulk.js';
 import {button, fileSize, make, percent, shownText} from '../core/dom.js';
 import {get, isAborted, post} from '../core/api.js';
 import {thumb} from '../core/thumbs.js';
@@ -91,6 +92,41 @@ export function drawDuplicates(image, act) {
     make('h3', 'Near-duplicates'),
     make('ul.strip', items),
     make('a', {class: 'small', href: linkTo({view: 'duplicates'})}, 'Review duplicates'),
+  ]);
+}
+
+/** Its tags, and what changes them; `changed()` is called afterwards. @param {ImageDetails} image */
+export function drawTags(image, {facts, changed}) {
+  const can = facts.permissions.review;
+  const body = {ids: [image.id]};
+  const drawTag = tag => {
+    const filters = [`tag = '${tag.replaceAll("'", "''")}'`];
+    const remove = () => changeTag({...body, tag, action: 'remove'}, changed);
+    return make('li.chip', [
+      make(
+        'a',
+        {href: linkTo({parts: [], ids: [], text: '', filters}), title: 'Show all with this tag'},
+        shownText(tag),
+      ),
+      can
+        && button(
+          `Remove the tag ${shownText(tag)}`,
+          {icon: 'close', iconOnly: true, class: 'quiet chip-remove'},
+          remove,
+        ),
+    ]);
+  };
+  if (!can && image.tags.length === 0) return null;
+  return make('section.column', [
+    make('h3', 'Tags'),
+    make('ul.chips', [
+      image.tags.map(drawTag),
+      can
+        && make(
+          'li',
+          button('Tag…', {icon: 'plus', class: 'small'}, () => askTag({body, amount: 1, done: changed})),
+        ),
+    ]),
   ]);
 }
 

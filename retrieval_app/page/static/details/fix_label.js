@@ -18,9 +18,14 @@ export function drawLabelForm(image, {facts, decided}) {
   const element = make('div.label-form.column');
   const form = make('form', {class: 'column', hidden: true});
   const given = image.given_label === undefined ? image.label : image.given_label;
-  const can = facts.permissions.review && given !== null;
+  const can = facts.permissions.review;
   const toggle =
-    can && button('Fix label', {icon: 'label', class: 'small push', 'aria-expanded': 'false'}, () => open(form.hidden));
+    can
+    && button(
+      image.label === null ? 'Set label' : 'Fix label',
+      {icon: 'label', class: 'small push', 'aria-expanded': 'false'},
+      () => open(form.hidden),
+    );
 
   function open(wanted) {
     form.hidden = !wanted;
@@ -98,7 +103,7 @@ function fillForm(form, {image, given, facts, decide}) {
     list: 'all-labels',
     id: 'new-label',
     autocomplete: 'off',
-    placeholder: shownText(image.label),
+    placeholder: image.label === null ? 'A label, or a new one' : shownText(image.label),
   });
   const unchanged = () => ['', image.label].includes(input.value.trim());
   const change = button('Change', {class: 'primary', type: 'submit', disabled: true});
@@ -110,11 +115,13 @@ function fillForm(form, {image, given, facts, decide}) {
     make('div.row.nowrap', input, change),
     make('datalist', {id: 'all-labels'}, [facts.labels.names.map(name => make('option', {value: name}))]),
     make('div.row', [
-      button(
-        given === image.label ? 'Keep as it is' : `Back to ${quoted(given)}`,
-        {icon: 'check', class: 'small'},
-        () => decide('keep'),
-      ),
+      given !== null
+        && button(
+          given === image.label ? 'Keep as it is' : `Back to ${quoted(given)}`,
+          {icon: 'check', class: 'small'},
+          () => decide('keep'),
+        ),
+      given === null && image.decision && button('No label again', {class: 'small'}, () => decide('open')),
       button('Drop from the labels', {icon: 'close', class: 'small danger', title: DROP}, () => decide('drop')),
     ]),
   ]);

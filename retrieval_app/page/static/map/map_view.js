@@ -5,6 +5,7 @@ import {button, count, debounce, make, percent, refill} from '../core/dom.js';
 import {whereLabel} from '../core/loading.js';
 import {drawMap} from './map_canvas.js';
 import {drawLegend, colourWords, nameOf, placeCaptions, rankLabels} from './map_legend.js';
+import {select} from '../core/selection.js';
 import {thumb} from '../core/thumbs.js';
 import {announce, toast} from '../core/toast.js';
 import {linkTo, onState, readState, writeState} from '../core/url_state.js';
@@ -145,6 +146,10 @@ export function drawMapView(body, map, {column, other, recolour}) {
     refill(result, [
       make('span', make('b', count(found.length, 'image')), share && `, ${share}`),
       make('a', {class: 'button primary', href: linkTo({view: 'search', ids})}, words),
+      button('Select them', {icon: 'check'}, () => {
+        select(found.map(i => map.ids[i]));
+        showLassoed([]);
+      }),
       button('Choose none', {icon: 'close', iconOnly: true, class: 'quiet'}, () => showLassoed([])),
     ]);
     announce(`${count(found.length, 'image')} chosen`);

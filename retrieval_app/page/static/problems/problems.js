@@ -6,11 +6,11 @@ import {reloadAfterDecisions} from '../core/decided.js';
 import {button, count, debounce, find, make, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {notice, openView} from '../core/loading.js';
+import * as selection from '../core/selection.js';
 import {linkTo, onState, readState, WEIGHTS, writeState} from '../core/url_state.js';
 import {makeGrid} from '../search/grid.js';
 import {searchImages} from '../search/query_changes.js';
 import {openResults} from '../search/results.js';
-import {makeSelection} from '../search/selection.js';
 
 const WAIT_MS = 250;
 const STEPS = 1000; // of the threshold
@@ -49,7 +49,6 @@ export function start(panel) {
     {keys: ['k'], does: 'The kind before', run: () => view?.step(-1)},
     {keys: ['h'], does: 'Move the threshold, by ← and →', run: () => view?.slide()},
     {keys: ['Enter', 'x', ' '], does: 'Of an image: search with it, select it, its details'},
-    {keys: ['Escape'], does: 'Clear the selection', run: () => view?.clear() ?? false},
   ]);
 }
 
@@ -63,18 +62,22 @@ class ProblemsView {
     this.problems = answer.problems;
     const act = (name, item, event) => this.act(name, item.id, event);
     this.grid = makeGrid({act, moved: () => {}});
-    this.selection = makeSelection({
-      shown: () => this.grid.ids(),
-      changed: ids => this.grid.mark({selected: ids}),
-      search: searchImages,
-    });
+    this.total = 0;
+    selection.offer('problems', {shown: () => this.grid.ids(), all: () => this.selectAll()});
+    const marked = selection.onSelection(selected => this.grid.mark({selected}));
+
     this.kinds = make('div', {class: 'problem-kinds', role: 'group', 'aria-label': 'Kinds of problems'});
     this.head = make('div.quality-card.problem');
     this.found = make('p.row', {role: 'status'});
     this.place = make('div.column');
-    refill(body, this.kinds, make('div.problem-images', this.head, this.found, this.place), this.selection.element);
+    refill(body, this.kinds, make('div.problem-images', this.head, this.found, this.place));
     this.readSoon = debounce(() => this.read(), WAIT_MS);
-    this.end = onState(state => state.view === 'problems' && this.update());
+    const listening = new AbortController();
+    addEventListener('look-again', () => readState().view === 'problems' && this.read(), {signal: listening.signal});
+    const followed = onState(state => state.view === 'problems' && this.update());
+    this.end = () => {
+      for (const stop of [followed, marked, () => listening.abort()]) stop();
+    };
     this.update();
   }
 
@@ -128,11 +131,11 @@ class ProblemsView {
     this.head.querySelector('input')?.focus();
   }
 
-  /** Whether there was a selection. */
-  clear() {
-    if (!this.selection.size()) return false;
-    this.selection.clear();
-    return true;
+  /** The button that selects all images of the problem, and what it does. */
+  selectAll() {
+    if (this.total === 0) return null;
+    const whole = {where: this.where, text: null, count: this.total};
+    return {text: `Select all ${this.total.toLocaleString('en')}`, run: () => selection.selectWhole(whole)};
   }
 
   drawHead() {
@@ -192,7 +195,8 @@ class ProblemsView {
     this.#running.abort();
     this.#running = new AbortController();
     const {signal} = this.#running;
-    this.selection.clear();
+    selection.clear();
+    this.total = 0;
     const results = openResults({...readState(''), filters: [this.where]}, WEIGHTS);
     const more = button('Show more', {}, () => next());
     const next = async () => {
@@ -208,6 +212,7 @@ class ProblemsView {
     if (signal.aborted) return;
     const all = linkTo({view: 'search', filters: [this.where]});
     const total = results.total ?? 0;
+    this.total = total;
     refill(
       this.found,
       make('strong', count(total, 'image')),
@@ -223,8 +228,8 @@ class ProblemsView {
   }
 
   select(id, event) {
-    if (event?.shiftKey && this.#lastSelected !== null) this.selection.extend(this.#lastSelected, id);
-    else this.selection.toggle(id);
+    if (event?.shiftKey && this.#lastSelected !== null) selection.extend(this.#lastSelected, id);
+    else selection.toggle(id);
     this.#lastSelected = id;
   }
 }

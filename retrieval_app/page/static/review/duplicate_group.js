@@ -2,6 +2,7 @@
 
 import {button, count, fileSize, make, percent, refill, refillKeepingFocus, shownText} from '../core/dom.js';
 import {decisionButton, openZoom} from './review_bar.js';
+import {select} from '../core/selection.js';
 import {zoomer} from '../core/thumbs.js';
 import {drawLead} from './label_file.js';
 
@@ -58,6 +59,10 @@ export function drawGroup(group, {canReview, on}) {
         && make('span', {class: 'chip warn', title: 'If these are duplicates, at least one of the labels is wrong'}, [
           'labels differ',
         ]),
+      canReview
+        && button('Select', {icon: 'check', class: 'small quiet push', title: 'For a label or tags (S)'}, () =>
+          select(images.map(image => image.id)),
+        ),
     ]),
     make('ul.group-images', figures),
     decide,

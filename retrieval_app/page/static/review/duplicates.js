@@ -8,6 +8,7 @@ import {registerKeys} from '../core/keys.js';
 import {awaitReady, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
+import {select} from '../core/selection.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
@@ -28,6 +29,7 @@ export function start(panel) {
     key(['1', '2', '3', '4', '5', '6', '7', '8', '9'], 'Mark that image to be kept, or not', event =>
       view.mark(Number(event.key)),
     ),
+    key(['s'], 'Select the images of the group, for a label or tags', () => view.select()),
     key(['u', 'Ctrl+z'], 'Undo the last decision', () => view.undo()),
     key(['z'], 'Enlarge; ← and → go through the group', () => view.zoom()),
   ]);
@@ -136,6 +138,7 @@ function drawList(body, first, canReview) {
     decide: name => canReview && list.current && decide(list.current, name, true),
     mark: number => canReview && list.current && list.cards.get(list.current.group).toggle(number - 1),
     zoom: () => list.current && zoom(list.current),
+    select: () => canReview && list.current && select(list.current.images.map(image => image.id)),
   };
 }
 

@@ -1,7 +1,8 @@
 // The dialogs of the label list: another label, an image large while the keys go on, several decisions at once.
 
+import {askName, newLabelWords} from '../core/ask_name.js';
 import {openDialog} from '../core/dialog.js';
-import {button, count, make, percent, refill, sentence, shownScore, shownText} from '../core/dom.js';
+import {count, make, percent, sentence, shownScore, shownText} from '../core/dom.js';
 import {drawPair, wordsFor} from './label_rows.js';
 import {openZoom} from './review_bar.js';
 import {drawLead} from './label_file.js';
@@ -9,46 +10,16 @@ import {thumb} from '../core/thumbs.js';
 
 /** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */
 export function askLabel(item, names, done) {
-  let chosen = '';
-  const isNew = text => text !== '' && !names.some(name => name.trim() === text);
-  const field = make('input', {
-    class: 'input',
-    list: 'known-labels',
-    autocomplete: 'off',
-    'aria-label': 'New label',
-    placeholder: 'A label, or a new one',
-    maxlength: 200,
-    required: true,
-    'aria-describedby': 'new-label-words',
-    oninput: () => {
-      const text = field.value.trim();
-      refill(words, isNew(text) && `No image has the label \u201c${shownText(text)}\u201d yet: it would be a new one.`);
-    },
-  });
-  const words = make('span', {class: 'grow small soft', id: 'new-label-words', role: 'status'});
-  const form = make(
-    'form',
-    {
-      class: 'column',
-      onsubmit: event => {
-        event.preventDefault();
-        chosen = field.value.trim();
-        if (chosen) dialog.close();
-      },
-    },
-    make('div.row.nowrap.ask-head', thumb(item.id, {side: 128, eager: true}), drawPair(item)),
-    field,
-    make('datalist', {id: 'known-labels'}, [names.map(name => make('option', {value: name}))]),
-    make('div.row', words, button('Change the label', {class: 'primary', type: 'submit'})),
-  );
-  const dialog = openDialog({
+  askName({
     title: 'What does it show?',
-    body: form,
-    onClose: () => {
-      if (chosen) done(names.find(name => name.trim() === chosen) ?? chosen);
-    },
+    head: make('div.row.nowrap.ask-head', thumb(item.id, {side: 128, eager: true}), drawPair(item)),
+    field: 'New label',
+    placeholder: 'A label, or a new one',
+    names,
+    words: newLabelWords,
+    run: 'Change the label',
+    done,
   });
-  field.focus();
 }
 
 /** Ask before all verdicts, or all proposals, from a threshold on are accepted. @param {Accepted} preview */

@@ -9,7 +9,7 @@ const SHOWN_AT_FIRST = 8;
 const OPEN_AT_FIRST = 3;
 const TYPING_MILLISECONDS = 200;
 const MOST_NAMED = 200; // more of them make too long a condition
-const TITLES = {label: 'Label', folder: 'Folder', source: 'Source'};
+const TITLES = {label: 'Label', tag: 'Tag', folder: 'Folder', source: 'Source'};
 
 /**
  * The facets. `changed()` tells that names of conditions became known. Has `element`, `nameOf` and `update(state)`, false
@@ -35,9 +35,7 @@ export function makeFacets({changed}) {
 
   function nameOf(filter) {
     const read = readCondition(filter);
-    return read
-      ? `${titleOf(read.facet)}: ${read.values.map(value => (value === '' ? '(top folder)' : value)).join(' or ')}`
-      : filter;
+    return read ? `${titleOf(read.facet)}: ${read.values.map(textOf).join(' or ')}` : filter;
   }
 
   function toggle({facet, where}) {
@@ -161,7 +159,7 @@ export function makeFacets({changed}) {
   }
 
   function drawValue({facet, value, most, on}) {
-    const text = value.value === '' ? '(top folder)' : shownText(value.value);
+    const text = shownText(textOf(value.value));
     return make('label', {class: 'facet-value', style: {'--share': value.count / most}}, [
       make('input', {
         type: 'checkbox',
@@ -169,7 +167,7 @@ export function makeFacets({changed}) {
         dataset: {where: value.where},
         onchange: () => toggle({facet: facet.name, where: value.where}),
       }),
-      make('span', {class: 'two-lines grow', title: text}, shownName(text)),
+      make('span', {class: 'two-lines grow', title: text}, shownName(textOf(value.value))),
       make('span.figures.soft.small', value.count.toLocaleString('en')),
     ]);
   }
@@ -189,5 +187,8 @@ export function makeFacets({changed}) {
 
   return {element, nameOf, update};
 }
+
+/** A value in words. */
+const textOf = value => (value === null ? '(none)' : value === '' ? '(top folder)' : value);
 
 const titleOf = name => TITLES[name] ?? shownText(name);

@@ -4,9 +4,10 @@ import {button, count, make, refill, sentence} from '../core/dom.js';
 import {isAborted} from '../core/api.js';
 import {precisionLegend} from '../core/precision.js';
 import {drawSkeletons} from './grid.js';
-import {openResults, resultsKey} from './results.js';
+import {openResults, resultsKey, whereOf} from './results.js';
+import {select, selectWhole} from '../core/selection.js';
 import {drawEmpty, drawFailure, findLostPhotos} from './search_notices.js';
-import {announce, toast} from '../core/toast.js';
+import {announce, toast, toastError} from '../core/toast.js';
 import {WEIGHTS, readState} from '../core/url_state.js';
 
 /** @typedef {ReturnType<typeof openResults>} Results */
@@ -86,6 +87,33 @@ export class ResultsPane {
   /** Fetch what is shown anew; a failure stays until somebody tries again. @param {State} state */
   refresh(state) {
     if (!this.#failed) this.show(state, {again: true});
+  }
+
+  /** The button that selects all that was found, and what it does; null where nothing was. */
+  selectAll() {
+    const results = this.#results;
+    if (!results || results.items.length === 0) return null;
+    const {kind, items, total, done} = results;
+    const {filters, text, min} = readState();
+    if (kind === 'browsing' && total !== null) {
+      const whole = {where: whereOf(filters) ?? 'id >= 0', text: text || null, count: total};
+      return {text: `Select all ${total.toLocaleString('en')}`, run: () => selectWhole(whole)};
+    }
+    const isEndless = kind === 'ranking' && min === null;
+    const all = () => select(results.items.map(item => item.id));
+    if (done || isEndless) {
+      return {text: `Select all ${items.length.toLocaleString('en')}${done ? '' : ' shown'}`, run: all};
+    }
+    return {text: 'Select all', run: () => this.#loadAll(results).then(all, toastError)};
+  }
+
+  /** @param {Results} results */
+  async #loadAll(results) {
+    while (!results.done && results === this.#results) {
+      this.#grid.append(await results.next(this.#running.signal));
+    }
+    this.#tell(results);
+    this.#settle(results);
   }
 
   /** @param {State} state @param {Results} results */

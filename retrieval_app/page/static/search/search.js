@@ -11,10 +11,11 @@ import {addPhotos, searchImages, searchPhotos, weighImage} from './query_changes
 import {registerKeys} from '../core/keys.js';
 import {kindOf, readImages} from './results.js';
 import {ResultsPane} from './results_pane.js';
-import {makeSelection} from './selection.js';
+import {makeSavedSearches} from './saved_searches.js';
 import {makeSettings} from './settings.js';
 import {makeStart} from './start.js';
 import {makeDrop, takeEverywhere} from './upload.js';
+import * as selection from '../core/selection.js';
 import {depth, onState, readState, writeState} from '../core/url_state.js';
 
 const AT_TOP = 70;
@@ -54,16 +55,14 @@ class SearchView {
       step: by => this.step(by),
       close: () => this.close(),
     });
-    this.selection = makeSelection({
-      shown: () => this.grid.ids(),
-      changed: ids => this.grid.mark({selected: ids}),
-      search: searchImages,
-    });
+    this.saved = makeSavedSearches();
     this.results = new ResultsPane(this.grid, {
       refused: message => this.box.say(message, true),
       filled: () => this.showOpened(),
       retried: () => this.countFacets(readState()),
     });
+    selection.offer('search', {shown: () => this.grid.ids(), all: () => this.results.selectAll()});
+    selection.onSelection(selected => this.grid.mark({selected}));
     this.opener = button(
       'Filters',
       {icon: 'filter', class: 'filters-button', 'aria-expanded': 'false', 'aria-controls': 'narrow'},
@@ -74,6 +73,7 @@ class SearchView {
     this.narrow = make('div', {class: 'narrow', id: 'narrow'}, [
       make('div.narrow-head', make('h2', 'Filters'), close),
       this.settings.element,
+      this.saved.element,
       this.facets.element,
       button('Show results', {class: 'primary narrow-done'}, hide),
     ]);
@@ -87,7 +87,7 @@ class SearchView {
     const side = make('div.side', this.card.element, this.upload, this.narrow);
     const filterRow = make('div.filter-row', this.box.element, this.opener);
     const middle = make('div.middle', this.startBox.element, filterRow, this.results.elements);
-    panel.append(make('div.search', side, middle, this.details.element), this.selection.element);
+    panel.append(make('div.search', side, middle, this.details.element));
   }
 
   begin() {
@@ -100,6 +100,10 @@ class SearchView {
       this.results.forget({shown});
       if (shown) this.countFacets(readState());
     });
+    addEventListener('look-again', () => {
+      selection.clear();
+      if (readState().view === 'search') this.results.refresh(readState());
+    });
     this.update(readState(), {travelled: false});
     this.awaitCalibration();
   }
@@ -108,6 +112,7 @@ class SearchView {
     this.card.update(state);
     this.box.update(state);
     this.settings.update(state);
+    this.saved.update(state);
     const {parts, ids, filters, text} = state;
     const starting = parts.length === 0 && ids.length === 0 && filters.length === 0 && !text;
     this.startBox.element.hidden = !starting;
@@ -115,7 +120,7 @@ class SearchView {
     this.upload.hidden = starting || parts.length > 0;
     this.showDetails(state.details);
     this.countFacets(state);
-    if (this.results.show(state, {travelled})) this.selection.clear();
+    if (this.results.show(state, {travelled})) selection.clear();
     this.grid.mark({open: state.details});
   }
 
@@ -157,8 +162,8 @@ class SearchView {
   }
 
   select(id, event) {
-    if (event?.shiftKey && this.#lastSelected !== null) this.selection.extend(this.#lastSelected, id);
-    else this.selection.toggle(id);
+    if (event?.shiftKey && this.#lastSelected !== null) selection.extend(this.#lastSelected, id);
+    else selection.toggle(id);
     this.#lastSelected = id;
   }
 
@@ -260,7 +265,7 @@ function registerViewKeys(view) {
 function leave(view) {
   if (view.narrow.classList.contains('open')) view.showFilters(false);
   else if (view.details.isOpen()) view.close();
-  else if (view.selection.size() > 0) view.selection.clear();
+  else if (selection.clear()) return true;
   else if (depth() > 0) history.back();
   else return false;
   return true;

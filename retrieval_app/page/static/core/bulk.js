@@ -1,0 +1,126 @@
+// A label or a tag for many images at once: the dialogs, the request, the message with Undo.
+
+import {gallery, get, post} from './api.js';
+import {askName, newLabelWords} from './ask_name.js';
+import {count, make, sentence, shownText} from './dom.js';
+import {toast, toastError} from './toast.js';
+import {readState} from './url_state.js';
+
+const SAMPLES = {
+  '': 'all of them',
+  diverse: 'a sample of those that differ most',
+  typical: 'a sample of the most typical of each label',
+  random: 'a random sample',
+};
+const quoted = name => `\u201c${shownText(name)}\u201d`;
+
+/** What comes, or null with a message. @template Answer @param {Promise<Answer>} coming @returns {Promise<Answer | null>} */
+const ask = coming =>
+  coming.catch(error => {
+    toastError(error);
+    return null;
+  });
+
+/** Ask for the label of `amount` images, which `body` names; `done()` is called once they have it. */
+export async function askBulkLabel({body, amount, done}) {
+  const facts = await ask(gallery());
+  if (!facts) return;
+  askName({
+    title: `Set the label of ${count(amount, 'image')}`,
+    field: 'Label',
+    placeholder: 'A label, or a new one',
+    names: facts.labels.names,
+    words: newLabelWords,
+    run: 'Set the label',
+    others: [{text: 'As given', action: 'open', nameless: true}],
+    done(name, action) {
+      const label = action === 'open' ? null : name;
+      const words = ({images}) =>
+        label === null
+          ? `${count(images, 'label')} as given again`
+          : `${count(images, 'image')} labelled ${quoted(label)}`;
+      change({path: 'labels/set', body: {...body, label}, undo: 'labels/undo', words, done});
+    },
+  });
+}
+
+/** Leave images out of results and label files; `done()` is called once they are. */
+export function dropImages({body, done}) {
+  const words = ({images}) => `${count(images, 'image')} dropped: no search finds them, their files stay`;
+  return change({path: 'labels/drop', body, undo: 'labels/undo', words, done});
+}
+
+/** Ask for a tag of `amount` images, given or taken away. */
+export async function askTag({body, amount, done = () => {}}) {
+  const known = await ask(get('tags'));
+  if (!known) return;
+  const how = make('select', {class: 'select', 'aria-label': 'Which of them', onchange: () => showNumber()}, [
+    Object.entries(SAMPLES).map(([value, text]) => make('option', {value}, text)),
+  ]);
+  const number = make('input', {
+    class: 'input sample-size',
+    type: 'number',
+    min: 1,
+    max: amount,
+    value: Math.min(100, amount),
+    'aria-label': 'Images of the sample',
+    hidden: true,
+  });
+  const showNumber = () => {
+    number.hidden = how.value === '';
+  };
+  askName({
+    title: `Tag ${count(amount, 'image')}`,
+    field: 'Tag',
+    placeholder: 'A tag, or a new one',
+    names: known.tags.map(({tag}) => tag),
+    more: amount > 1 && make('div.row.nowrap', how, number),
+    run: 'Tag',
+    others: known.tags.length > 0 ? [{text: 'Remove this tag', action: 'remove'}] : [],
+    done(tag, action) {
+      const sample =
+        how.value && action === null ? {how: /** @type {'random'} */ (how.value), count: Number(number.value)} : null;
+      changeTag({...body, tag, action: action === 'remove' ? 'remove' : 'add', sample}, done);
+    },
+  });
+}
+
+/** Give images a tag or take it away. @param {BodyOf<'tags'>} body @param {() => void} done */
+export function changeTag(body, done = () => {}) {
+  const words = ({images}) =>
+    body.action === 'remove'
+      ? `Tag ${quoted(body.tag)} taken away`
+      : `${count(images, 'image')} tagged ${quoted(body.tag)}`;
+  return change({path: 'tags', body, undo: 'tags/undo', words, done});
+}
+
+/** @param {{path: 'labels/set' | 'labels/drop' | 'tags', body: any, undo: 'labels/undo' | 'tags/undo', words: any, done: () => void}} given */
+async function change({path, body, undo, words, done}) {
+  try {
+    const answer = await post(path, body);
+    toast(words(answer), {kind: 'good', action: {text: 'Undo', run: () => takeBack(undo, answer.step, done)}});
+    done();
+    lookAgain(path);
+  } catch (error) {
+    if (error.field !== 'count') toastError(error);
+    else toast(sentence(error.message), {kind: 'bad', action: {text: 'Look again', run: () => lookAgain()}});
+  }
+}
+
+/** @param {'labels/undo' | 'tags/undo'} path @param {number} step @param {() => void} done */
+async function takeBack(path, step, done) {
+  try {
+    const {undone} = await post(path, {step});
+    toast(undone.length ? `Undone for ${count(undone.length, 'image')}` : 'It was taken back before');
+    done();
+    lookAgain(path);
+  } catch (error) {
+    toastError(error);
+  }
+}
+
+/** Let the search view load its results anew, where a change of labels or tags may have changed them. */
+function lookAgain(path = '') {
+  const isShown = readState().filters.some(filter => /\btag\b/.test(filter));
+  if (isShown || !path.startsWith('tags')) dispatchEvent(new Event('look-again'));
+}
