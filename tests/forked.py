@@ -42,6 +42,8 @@ _SERVERS = (
     "scipy.optimize",
 )
 """Loaded as well before the first command that serves, with Gradio, which takes seconds."""
+_TRAININGS = ("timm", "training.commands", "training.run.finetuning.stage", "training.run.train")
+"""Loaded as well before the first training, with torch, which takes seconds."""
 _COMMAND = ("retrieval_app.commands.cli", "run")
 _LARGEST_REQUEST = 1 << 17
 _LEFT_TO_THE_PARENT = {"OMP_NUM_THREADS", "OMP_WAIT_POLICY"}  # read when a library is loaded
@@ -184,6 +186,8 @@ def _answer_requests(requests: socket.socket) -> dict[str, Any] | None:
             wanted = json.loads(request)
             if wanted["call"] == [*_COMMAND] and wanted["words"][0] in ("serve", "mcp"):
                 _load(_SERVERS)
+            if wanted["call"][0].startswith(("training.", "tests.training.")):
+                _load(_TRAININGS)
             pid = os.fork()
             if pid == 0:
                 requests.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from tests.training.pretended_gpu import GPU, DeviceError, PretendedGpu
 from tests.training.run.finetuning.test_stage import network_config
 from training.options.config import TrainConfig
 
-RUNS: dict[str, tuple[TrainConfig, str]] = {
-    "a head on fixed views": (make_config(features="cached:2"), "embedding"),
-    "a head on live views": (make_config(features="live"), "confidence"),
-    "a whole network": (network_config(finetune="all", micro_batch_size=7), "finetuning"),
-    "some blocks on kept views": (network_config(cached_views=1), "finetuning"),
+RUNS: dict[str, tuple[Callable[..., TrainConfig], dict[str, Any], str]] = {
+    "a head on fixed views": (make_config, {"features": "cached:2"}, "embedding"),
+    "a head on live views": (make_config, {"features": "live"}, "confidence"),
+    "a whole network": (network_config, {"finetune": "all", "micro_batch_size": 7}, "finetuning"),
+    "some blocks on kept views": (network_config, {"cached_views": 1}, "finetuning"),
 }
 
 
@@ -26,7 +27,8 @@ RUNS: dict[str, tuple[TrainConfig, str]] = {
     "name", ["a head on fixed views", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])]
 )
 def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, other_pictures, name) -> None:
-    config, phase = RUNS[name]
+    make, changes, phase = RUNS[name]
+    config = make(**changes)
     trainer("cpu", config=config)
     with PretendedGpu():
         options = {"config": config, "machine": make_machine(trainer.cache, device=GPU, workers=2)}

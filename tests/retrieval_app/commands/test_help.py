@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from index.commands.console import GroupedCommand
 from retrieval_app.commands.cli import COMMANDS, GROUPS, root
 
-LINES, WIDTH, UNGROUPED = 40, 80, 10
+LINES, WIDTH = 40, 80
 
 
 def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -66,17 +65,3 @@ def _read_examples(text: str) -> list[list[str]]:
         for call in re.split(r"&&| > | -- (?=retrieval )", line)
         if call.strip().startswith("retrieval ")
     ]
-
-
-@pytest.mark.parametrize(("command", "context"), EVERY)
-def test_many_options_stand_in_groups_and_those_left_out_are_in_help_all(
-    command: click.Command, context: click.Context
-) -> None:
-    text = command.get_help(context)
-    options = [one for one in command.get_params(context) if isinstance(one, click.Option)]
-    shown = [one for one in options if re.search(rf"(?m)^  (-\w, )?{max(one.opts, key=len)}\b(?!-)", text)]
-    headings = re.findall(r"(?m)^\S.*:$", text)
-    assert len(shown) <= UNGROUPED or len(headings) > 1
-    if len(shown) < len(options):
-        assert isinstance(command, GroupedCommand)
-        assert f"{len(options) - len(shown)} more options are shown by {context.command_path} --help-all." in text

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import pytest
 import torch
 
 from index.errors import InputError
+from tests.forked import run
+from tests.proxies import find_port
 from tests.training.conftest import make_machine
 from tests.training.run.shared_work import CASES
 from tests.training.runs import epochs, read_metrics
+from training.__main__ import run as run_training
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.distributed import ALONE, Place, Team, current_team, require_shares
@@ -118,12 +122,16 @@ def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
 ) -> None:
     out = tmp_path / "run"
     arguments = (pictures, "--val", other_pictures, "--out", out, "--cache", tmp_path)
-    ended = _torchrun("training", *arguments, *FLAGS, "--json")
-    assert ended.returncode == 0, ended.stderr
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port())}  # as torchrun sets them
+    places = [{**os.environ, **place, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    with ThreadPoolExecutor(2) as pool:
+        ranks = list(pool.map(lambda env: run((*arguments, *FLAGS, "--json"), env=env, function=run_training), places))
+    written = "".join(ended.stderr for ended in ranks)
+    assert [ended.returncode for ended in ranks] == [0, 0], written
     _compare_runs(one_process_run, out)
     assert epochs(out) == epochs(one_process_run)
-    assert json.loads(ended.stdout) == json.loads((out / "report.json").read_text())
-    assert ended.stderr.count("finetuning: begins") == ended.stderr.count("finetuning 3/3: ") == 1
+    assert json.loads("".join(ended.stdout for ended in ranks)) == json.loads((out / "report.json").read_text())
+    assert written.count("finetuning: begins") == written.count("finetuning 3/3: ") == 1
 
 
 @pytest.mark.cluster

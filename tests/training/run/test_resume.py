@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,14 @@ import torch
 from safetensors import safe_open
 
 from index.errors import RunError
-from tests.training.conftest import FinishedRun, Trainer, make_machine
+from tests.forked import run
+from tests.training.conftest import FinishedRun, Trainer, make_config, make_machine
 from tests.training.runs import InterruptionError, figures, read_csv, weights
 from training.backbone.backbones import load_backbone
 from training.run.checkpoint import load_checkpoint, pack_optimizer, save_checkpoint, unpack_optimizer
 from training.run.phases import EpochReport, Watcher
 from training.run.run_folder import RunFolder
+from training.run.train import train
 
 NOISY = {"label_noise": "uniform:0.25"}
 """What the finished run was given."""
@@ -46,29 +47,24 @@ def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(finis
         assert report[name] == finished_run.report[name]
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.training.conftest import make_config, make_machine
-from training.run.phases import Watcher
-from training.run.train import train
-def on_epoch(report):
-    if (report.phase, report.epoch) == ("embedding", 3):
-        os.kill(os.getpid(), signal.SIGKILL)
-data, out, cache, val = map(Path, sys.argv[1:])
-train(data, out, config=make_config(label_noise="uniform:0.25"), machine=make_machine(cache), val=val,
-      watcher=Watcher(on_epoch=on_epoch))
-"""
+def train_until_killed() -> None:
+    """In a process of its own, which is killed after the third epoch of the head."""
+    threads, *paths = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    data, out, cache, val = map(Path, paths)
+
+    def kill(report: EpochReport) -> None:
+        if (report.phase, report.epoch) == ("embedding", 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(data, out, config=make_config(**NOISY), machine=make_machine(cache), val=val, watcher=Watcher(on_epoch=kill))
 
 
 @pytest.mark.slow
 def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_bits(finished_run, trainer) -> None:
     out = trainer.folder / "run"
-    arguments = [str(path) for path in (finished_run.data, out, trainer.cache, finished_run.val)]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-    )  # fmt: skip
+    arguments = (torch.get_num_threads(), finished_run.data, out, trainer.cache, finished_run.val)
+    killed = run(arguments, function=train_until_killed)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (out / "head.safetensors").exists()
     with (out / "metrics.jsonl").open("a") as file:

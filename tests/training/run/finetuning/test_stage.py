@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -16,23 +16,27 @@ import torch
 
 from export.exports import export_run
 from export.to_onnx import MIN_COSINE
+from index.commands.exit_codes import run_command
 from index.errors import InputError
 from index.model.embedder import Embedder
+from tests.forked import run
 from tests.training.conftest import Trainer, make_machine
 from tests.training.runs import figures, read_csv, read_metrics, weights
 from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
+from training.commands import train as train_command
 from training.data.datasets import list_dataset
 from training.network.model import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.finetuning import data as network_data
+from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
 from training.run.finetuning.stage import _finds_more
-from training.run.phases import Watcher
+from training.run.phases import EpochReport, Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
@@ -216,31 +220,25 @@ def test_a_loss_with_a_state_trains_the_network_and_goes_on_to_the_same_bits(tra
     assert any(not torch.equal(tensor, _backbone(whole)[f"backbone.{name}"]) for name, tensor in start.items())
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import training.run.finetuning.stage as choice
-from tests.training.conftest import make_machine
-from tests.training.run.finetuning.test_stage import network_config
-from training.run.phases import Watcher
-from training.run.train import train
-choice._finds_more = lambda _: True
-def on_epoch(report):
-    if (report.phase, report.epoch) == ("finetuning", 2):
-        os.kill(os.getpid(), signal.SIGKILL)
-data, out, cache, val = map(Path, sys.argv[1:])
-train(data, out, config=network_config(), machine=make_machine(cache), val=val, watcher=Watcher(on_epoch=on_epoch))
-"""
+def train_until_killed() -> None:
+    """In a process of its own, which is killed after the second epoch."""
+    threads, *paths = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    data, out, cache, val = map(Path, paths)
+    network_stage._finds_more = lambda _: True
+
+    def kill(report: EpochReport) -> None:
+        if (report.phase, report.epoch) == ("finetuning", 2):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(data, out, config=network_config(), machine=make_machine(cache), val=val, watcher=Watcher(on_epoch=kill))
 
 
 @pytest.mark.slow
 def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, other_pictures, trainer) -> None:
     out = trainer.folder / "run"
-    arguments = [str(path) for path in (trainer.pictures, out, trainer.cache, other_pictures)]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-    )  # fmt: skip
+    arguments = (torch.get_num_threads(), trainer.pictures, out, trainer.cache, other_pictures)
+    killed = run(arguments, function=train_until_killed)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (out / "head.safetensors").exists()
     trainer(config=network_config(), val=other_pictures, resume=True)
@@ -248,41 +246,32 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, 
     assert weights(out, "finetuned") == weights(network_run, "finetuned")
 
 
-INTERRUPTED = """
-import os, signal, sys
-from pathlib import Path
-from index.commands.exit_codes import run_command
-from training.commands import train
-from training.run.finetuning import fit
-sent = []
-step = fit.FinetuneLoop.step
-def interrupt(loop, rows, views, number, **others):
-    if number == 4 and not sent:
-        sent.append(os.kill(os.getpid(), signal.SIGINT))
-        if "twice" in sys.argv:
-            os.kill(os.getpid(), signal.SIGINT)
-    return step(loop, rows, views, number, **others)
-fit.FinetuneLoop.step = interrupt
-arguments = [word for word in sys.argv[1:] if word != "twice"]
-sys.exit(run_command(train, arguments, prog_name="train", how_to_go_on=lambda _: "again"))
-"""
+def train_until_interrupted() -> None:
+    """`retrieval train` in a process of its own, which gets Ctrl-C in the second epoch, `0` to `2` times."""
+    times, *arguments = sys.argv[1:]
+    left, step = [signal.SIGINT] * int(times), fit.FinetuneLoop.step
+
+    def interrupt(loop: fit.FinetuneLoop, rows: Any, views: Any, number: int, **others: Any) -> Any:
+        while number == 4 and left:
+            os.kill(os.getpid(), left.pop())
+        return step(loop, rows, views, number, **others)
+
+    fit.FinetuneLoop.step = interrupt  # type: ignore[method-assign]
+    sys.exit(run_command(train_command, arguments, prog_name="train", how_to_go_on=lambda _: "again"))
 
 
-def _interrupt(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """`retrieval train`, which gets Ctrl-C in the second of three epochs of three steps."""
+def _interrupt(*arguments: object) -> CompletedProcess[str]:
+    """`retrieval train`, which gets Ctrl-C in the second of three epochs of three steps, as often as is said first."""
     small = ("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32", "--embedding-dim", "8",
              "--no-holdout", "--head-steps", "5", "--epochs", "3", "--batch-size", "16", "--workers", "1",
              "--precision", "float32", "--eval-every", "3")  # fmt: skip
-    return subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *map(str, arguments), *small], capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-    )  # fmt: skip
+    return run((*arguments, *small), function=train_until_interrupted)
 
 
 def test_the_first_interrupt_ends_fine_tuning_and_keeps_the_best_so_far(pictures, cache, tmp_path) -> None:
     run = tmp_path / "run"
     arguments = (pictures, "--out", run, "--cache", cache)
-    ended = _interrupt(*arguments)
+    ended = _interrupt(1, *arguments)
     assert ended.returncode == 0, ended.stderr
     assert "Ctrl-C: fine-tuning ends early" in ended.stderr
     assert "stopped early by Ctrl-C in epoch 2" in ended.stdout
@@ -294,7 +283,7 @@ def test_the_first_interrupt_ends_fine_tuning_and_keeps_the_best_so_far(pictures
     assert "frozen" in network["tried"]
     _, head, _ = RunFolder.open(run).load_trained()
     assert head.embedding_dim == 8
-    again = _interrupt(*arguments, "--resume", "--json")
+    again = _interrupt(0, *arguments, "--resume", "--json")
     assert (again.returncode, json.loads(again.stdout)) == (0, report)
 
 
@@ -303,10 +292,10 @@ def test_a_second_interrupt_ends_at_once_and_a_resume_goes_on_after_the_last_who
     pictures, cache, tmp_path
 ) -> None:
     arguments = (pictures, "--out", tmp_path / "run", "--cache", cache)
-    ended = _interrupt(*arguments, "twice")
+    ended = _interrupt(2, *arguments)
     assert ended.returncode == 130, ended.stderr
     assert not (tmp_path / "run" / "report.json").exists()
-    again = _interrupt(*arguments, "--resume")
+    again = _interrupt(1, *arguments, "--resume")
     assert again.returncode == 0, again.stderr
     network = json.loads((tmp_path / "run" / "report.json").read_text())["finetuning"]
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]

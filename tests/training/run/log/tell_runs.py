@@ -1,8 +1,6 @@
 """Trains small runs that are told to every kind of store, and writes what the stores have of them.
 
-    python -m tests.training.run.log.tell_runs DATA VAL CACHE STORE RUNS          all, and stores to RUNS/stores.json
-    python -m tests.training.run.log.tell_runs DATA VAL CACHE STORE RUNS --kill   the one that is killed in epoch 3
-
+Its arguments are DATA VAL CACHE STORE RUNS, and `--kill` for the one that is killed in epoch 3 alone.
 In a process of its own: the clients hook into interpreters, and wandb's into their environment too.
 """
 
@@ -49,7 +47,3 @@ def main() -> None:
 def _kill(report: EpochReport) -> None:
     if (report.phase, report.epoch) == ("embedding", 3):
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main()

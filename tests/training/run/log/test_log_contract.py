@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.forked import run
 from tests.training.conftest import FinishedRun
+from tests.training.run.log import tell_runs
 from tests.training.run.log.stores import Curves, Stored
 from tests.training.runs import read_metrics, weights
 from training.options.log_targets import KINDS
@@ -34,14 +34,11 @@ class ToldRuns:
 def told(finished_run: FinishedRun, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> ToldRuns:
     """Told by processes of their own, one of which was killed. Not to be written to."""
     store, runs = tmp_path_factory.mktemp("stores"), tmp_path_factory.mktemp("told")
-    words = [str(path) for path in (finished_run.data, finished_run.val, cache, store, runs)]
+    words = (finished_run.data, finished_run.val, cache, store, runs)
     homes = ("HOME", "WANDB_DIR", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR")
     environment = {**os.environ, "WANDB_MODE": "offline", **dict.fromkeys(homes, str(store))}
     for option, code in (["--kill"], -signal.SIGKILL), ([], 0):
-        ran = subprocess.run(
-            [sys.executable, "-m", "tests.training.run.log.tell_runs", *words, *option], capture_output=True, text=True,
-            check=False, env=environment,
-        )  # fmt: skip
+        ran = run([*words, *option], function=tell_runs.main, env=environment, timeout=280)
         assert ran.returncode == code, ran.stderr
     found = json.loads((runs / "stores.json").read_text())
     stores = {kind: [Stored(**one) for one in all_of_it] for kind, all_of_it in found.items()}
