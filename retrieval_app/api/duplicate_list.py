@@ -15,6 +15,7 @@ from index.text import valid_text
 from retrieval_app.api.issue_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
+from retrieval_app.review.keep_rules import find_undropped
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 
@@ -74,8 +75,12 @@ def page_groups(
 ) -> dict[str, Any]:
     """A page of /v1/duplicates."""
     groups, decisions = _name_groups(snapshot.gallery, found), review.duplicate_decisions()
+    gallery = snapshot.gallery
     listed = [
-        name for name, group in groups.items() if page.labels_differ in (None, _labels_differ(snapshot.gallery, group))
+        name
+        for name, group in groups.items()
+        if page.labels_differ in (None, _labels_differ(gallery, group))
+        and (name in decisions or len(find_undropped(gallery, group)) > 1)
     ]
     shown, counts = turn_to(page, listed, decisions.__contains__)
     issues = snapshot.insights.label_issues.value
@@ -83,7 +88,7 @@ def page_groups(
         "state": "ready",
         "version": snapshot.version,
         **counts,
-        "items": [_describe_group(snapshot.gallery, name, groups[name], decisions.get(name), issues) for name in shown],
+        "items": [_describe_group(gallery, name, groups[name], decisions.get(name), issues) for name in shown],
         "can_undo": review.can_undo("duplicates"),
     }
 

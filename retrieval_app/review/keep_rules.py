@@ -33,6 +33,12 @@ class KeptImages:
     unmatched: int
 
 
+def find_undropped(gallery: Gallery, group: DuplicateGroup) -> list[GroupedImage]:
+    """The images of a group that nobody has dropped."""
+    decided = gallery.decided.by_id
+    return [image for image in group.images if image.id not in decided or not decided[image.id].is_dropped]
+
+
 def choose_kept(
     gallery: Gallery,
     groups: Iterable[DuplicateGroup],
@@ -44,7 +50,7 @@ def choose_kept(
 ) -> KeptImages:
     """Decide which image of every open group is kept; groups whose labels differ are left to a person.
 
-    Only images that are searched are kept: a build may have left the others out.
+    Dropped images count as gone. Only images that are searched are kept: a build may have left the others out.
 
     Args:
         rule: the largest file, or the first image.
@@ -58,23 +64,27 @@ def choose_kept(
             matching = set(catalog.matching_ids(where).tolist())
     labels = gallery.decided.by_id
     chosen: list[tuple[DuplicateGroup, GroupedImage]] = []
+    dropped = 0
     differing = unmatched = 0
     for group in groups:
         name = name_group(image.sha256 for image in group.images)
         if name in decided or (only is not None and name not in only):
             continue
-        able = [image for image in group.images if image.indexed and (matching is None or image.id in matching)]
-        now = {labels[image.id].label if image.id in labels else image.label for image in group.images}
+        here = find_undropped(gallery, group)
+        if len(here) < 2:
+            continue
+        able = [image for image in here if image.indexed and (matching is None or image.id in matching)]
+        now = {labels[image.id].label if image.id in labels else image.label for image in here}
         if len(now - {None}) > 1:
             differing += 1
         elif not able:
             unmatched += 1
         else:
             chosen.append((group, able[0] if rule == "first" else max(able, key=lambda image: image.size_bytes)))
+            dropped += len(here) - 1
     subjects = find_subjects(gallery, (image.id for group, _ in chosen for image in group.images))
     decisions = tuple(
         DuplicateDecision(tuple(subjects[image.id] for image in group.images), DUPLICATES, (kept.id,))
         for group, kept in chosen
     )
-    dropped = sum(len(group.images) - 1 for group, _ in chosen)
     return KeptImages(decisions, dropped, differing, unmatched)

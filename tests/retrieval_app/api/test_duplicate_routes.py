@@ -106,6 +106,13 @@ def test_a_condition_says_which_is_kept_and_one_group_can_be_decided(client: Tes
     assert LARGE.keys() <= listed(gallery).keys()
 
 
+def test_groups_of_which_one_image_is_left_are_not_listed(client: TestClient) -> None:
+    before = client.get("/v1/duplicates").json()["open"]
+    client.post("/v1/labels/drop", json={"where": "path LIKE '%pair0.png'", "count": 1})
+    assert client.get("/v1/duplicates").json()["open"] == before - 1
+    assert client.post("/v1/duplicates/apply", json={}).json()["groups"] == 1
+
+
 def test_leaks_are_listed_moved_and_dropped(client: TestClient, gallery: Path) -> None:
     def ask(**parameters: str) -> dict[str, Any]:
         answer: dict[str, Any] = client.get("/v1/leaks", params=parameters).json()
