@@ -175,7 +175,7 @@ async def save_search(context: BareContext, body: SaveSearch) -> dict[str, Any]:
     return dict(await context.engine.run(_save, context, SavedSearch(body.name, body.query), "save-search"))
 
 
-@router.delete("/searches", **_SAVES)
+@router.delete("/searches", **{**_SAVES, **responses(SearchList, 404, 409, *BODY_ERRORS)})
 async def delete_search(context: Context, named: Annotated[SearchName, Query()]) -> dict[str, Any]:
     """Delete a saved search."""
 
