@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,7 +48,8 @@ class Annotations:
 
     Attributes:
         labels: decisions about labels without those that were taken back.
-        groups: the same about groups of near-duplicates, in the order they were made.
+        groups: the same about groups of near-duplicates, in the order they were made; None as for marks.
+        groups_step: the last step about groups.
         marks: without those that were taken away; None where the last step is that of before.
         marks_step: the last step of marks.
         connection: stays open to tell later commits by, and then never waits for a lock. To read the file's header
@@ -57,7 +58,8 @@ class Annotations:
     """
 
     labels: Mapping[LabelKey, LabelDecision]
-    groups: list[DuplicateDecision]
+    groups: list[DuplicateDecision] | None
+    groups_step: int
     marks: list[Mark] | None
     marks_step: int
     connection: sqlite3.Connection
@@ -74,7 +76,7 @@ class DecidedLabels:
     _version: int = 0  # of the data, as that connection tells it
     _marks_step: int = 0
     _marked: MarkedRows = NO_MARKS  # by marks alone
-    _groups: tuple[Sequence[DuplicateDecision], _DroppedCopies] = ((), {})
+    _groups: tuple[int, _DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
 
     def is_current(self, gallery: Path) -> bool:
@@ -95,13 +97,14 @@ class DecidedLabels:
         decisions: Mapping[LabelKey, LabelDecision] = {}
         marked, groups = NO_MARKS, self._groups
         if file is not None:
-            found = read_annotations(path, wait_s=wait_s, known_step=self._marks_step if file == self._file else None)
+            known = (self._marks_step, groups[0]) if file == self._file else (None, None)
+            found = read_annotations(path, wait_s=wait_s, known_step=known[0], known_groups=known[1])
             decisions, connection, version, step = found.labels, found.connection, found.version, found.marks_step
             marked = self._marked if found.marks is None else _find_marked(found.marks, open_given)
-            if found.groups != groups[0]:
-                groups = found.groups, _find_dropped_copies(found.groups, open_given)
+            if found.groups is not None:
+                groups = found.groups_step, _find_dropped_copies(found.groups, open_given)
         else:
-            groups = (), {}
+            groups = 0, {}
         changing = {key: one for key, one in decisions.items() if one.decision in (CHANGE, DROP)}
         ids = {key: found for key, found in self._ids.items() if key in changing}
         if missing := changing.keys() - ids.keys():
@@ -125,12 +128,14 @@ def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
         yield catalog
 
 
-def read_annotations(path: Path, *, wait_s: float, known_step: int | None = None) -> Annotations:
+def read_annotations(
+    path: Path, *, wait_s: float, known_step: int | None = None, known_groups: int | None = None
+) -> Annotations:
     """Read a file of decisions.
 
     Args:
         wait_s: seconds to wait while somebody else writes.
-        known_step: the last step of the marks that are known, which are not read again.
+        known_step, known_groups: the last step of the marks, and about groups, that are known and not read again.
     """
     connection = None
     try:
@@ -138,10 +143,14 @@ def read_annotations(path: Path, *, wait_s: float, known_step: int | None = None
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         version = data_version(connection)  # before the rest: a commit in between is seen as a later one
         labels, groups, marks, step = list[LabelDecision](), list[DuplicateDecision](), list[Mark](), 0
+        groups_step = 0
         if check_version(connection):
             connection.execute("BEGIN")
             labels, step = read_labels(connection), last_marks_step(connection)
-            groups = [one for one in read_group_decisions(connection) if one.decision != OPEN]
+            (last_step,) = connection.execute("SELECT max(number) FROM steps WHERE kind = 'duplicates'").fetchone()
+            groups_step = last_step or 0
+            if groups_step != known_groups:
+                groups = [one for one in read_group_decisions(connection) if one.decision != OPEN]
             marks = [] if step == known_step else read_marks(connection)
             connection.execute("COMMIT")
         if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in labels):
@@ -158,7 +167,8 @@ def read_annotations(path: Path, *, wait_s: float, known_step: int | None = None
             advice = FOREIGN_TABLES
         raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
     held = {one.key: one for one in labels if one.decision != OPEN}
-    return Annotations(held, groups, None if step == known_step else marks, step, connection, version)
+    groups_now = None if groups_step == known_groups else groups
+    return Annotations(held, groups_now, groups_step, None if step == known_step else marks, step, connection, version)
 
 
 def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:

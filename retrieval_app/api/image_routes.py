@@ -12,6 +12,7 @@ from fastapi import Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from index.catalog.decided_rows import DROPPED
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
@@ -94,6 +95,7 @@ class ImageDetails(Answer):
     modified: str | None = Field(description="ISO 8601, UTC")
     sha256: str | None
     indexed: bool = Field(description="false for a near-duplicate that the build left out")
+    dropped: bool = Field(description="whether a decision about its label or its near-duplicates drops it")
     duplicates: list[DuplicateEntry]
     label_issue: LabelIssueEntry | None
     decision: LabelDecisionEntry | None
@@ -147,6 +149,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
         "modified": _format_time(row.mtime_ns),
         "sha256": row.sha256,
         "indexed": given.status == "indexed",
+        "dropped": row.status == DROPPED,
         "duplicates": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
         "label_issue": None if issue is None else describe_issue(issue, row, decision),
         "decision": describe_decision(decision),

@@ -1592,6 +1592,11 @@ export interface components {
              * @description false for a near-duplicate that the build left out
              */
             indexed: boolean;
+            /**
+             * Dropped
+             * @description whether a decision about its label or its near-duplicates drops it
+             */
+            dropped: boolean;
             /** Duplicates */
             duplicates: components["schemas"]["DuplicateEntry"][];
             label_issue: components["schemas"]["LabelIssueEntry"] | null;

@@ -80,6 +80,8 @@ def test_a_rule_keeps_one_image_of_every_group_and_unites_labels_and_tags(client
     assert done["step"] is not None
     after = listed(gallery)
     assert before.keys() - after.keys() == set(LARGE.values())
+    gone = client.get(f"/v1/images/{small.id}").json()
+    assert (gone["dropped"], gone["decision"]) == (True, None)
     assert after["pair1.png"] == ("red", ("best",))  # both of the image that left
     assert before["pair1.png"] == (None, ())
     labels = client.get("/v1/labels/file").text

@@ -3,6 +3,7 @@
 import {button, find, icon, make, percent, refill, shownText} from '../core/dom.js';
 import {post} from '../core/api.js';
 import {announce, toast, toastError} from '../core/toast.js';
+import {linkTo} from '../core/url_state.js';
 
 const quoted = label => `\u201c${shownText(label)}\u201d`;
 const DROP = 'It shows no known label: leave it out of training';
@@ -63,7 +64,11 @@ export function drawLabelForm(image, {facts, decided}) {
 }
 
 /** @param {ImageDetails} image */
-function drawDecision({decision, given_label: given}) {
+function drawDecision({decision, given_label: given, dropped}) {
+  if (dropped && decision?.decision !== 'drop') {
+    const href = linkTo({view: 'duplicates', extra: {state: 'decided'}});
+    return make('a', {href, title: 'Open its group again to bring it back'}, 'dropped as a near-duplicate');
+  }
   if (!decision) return null;
   if (given !== undefined) return make('span.soft', `was: ${shownText(given ?? 'no label')}`);
   return make('span.chip.on', icon('check', 13), make('span', DONE[decision.decision]));
