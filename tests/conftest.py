@@ -30,7 +30,7 @@ __all__ = ["milvus_rights", "milvus_server", "shared"]
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
 _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
-LONGEST = ("test_commands", "test_features_of_exports", "test_gallery_model", "test_log_contract", "test_story")
+LONGEST = ("test_commands", "test_features_of_exports", "test_log_contract", "test_stage", "test_story")
 SLOW_OR_DEEP = re.compile(r"slow|deep|browser|shared_data|hypothesis")
 OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
 

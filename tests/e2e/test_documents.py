@@ -44,7 +44,7 @@ def short_trainings() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resnet, "_resnet", make)
-        patch.setattr(options, "DEFAULT", {**options.DEFAULT, "head_steps": 30})
+        patch.setattr(options, "DEFAULT", {**options.DEFAULT, "head_steps": 10})
         for name in (DEFAULT_LIBRARY, BUILTIN):
             small = dataclasses.replace(LIBRARIES[name].describe_input("resnet18"), resize=112, crop=96)
             patch.setitem(LIBRARIES, name, dataclasses.replace(LIBRARIES[name], preprocess=lambda _, own=small: own))
@@ -57,7 +57,7 @@ def short_trainings() -> Iterator[None]:
 def folder(tmp_path_factory: pytest.TempPathFactory, short_trainings: None) -> Path:
     """Photos in class folders, other photos to test on, a query, and ImageNet weights as torchvision caches them."""
     folder = tmp_path_factory.mktemp("documents")
-    write_photos(folder / "photos", kinds=KINDS[:3], pictures_per_kind=12, seed=0)
+    write_photos(folder / "photos", kinds=KINDS[:3], pictures_per_kind=9, seed=0)
     write_photos(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
     write_photos(folder / "queries", kinds=KINDS[:3], pictures_per_kind=2, seed=1)
     for kind, name in zip(KINDS, ("shoes", "hat", "dress"), strict=False):  # the labels that the pages ask for

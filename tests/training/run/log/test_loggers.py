@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,11 +11,12 @@ import pytest
 
 import retrieval_app
 from index.errors import InputError
+from tests.forked import run
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
 from tests.training.run.log.stores import read_store
 from tests.training.runs import weights
-from training.options.log_targets import LogTarget
-from training.run.loggers import TRACKERS, WatchedRun, open_loggers
+from training.options.log_targets import LogTarget, parse_log_targets
+from training.run.loggers import TRACKERS, WatchedRun, open_loggers, open_target
 from training.run.phases import EpochReport, Watcher
 from training.run.train import train
 
@@ -85,19 +85,15 @@ def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(finishe
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-OPENED = """
-import sys
-from pathlib import Path
-from index.errors import InputError
-from training.options.log_targets import parse_log_targets
-from training.run.loggers import WatchedRun, open_target
-for text in sys.argv[1:]:
-    (target,) = parse_log_targets(text)
-    try:
-        open_target(target, WatchedRun("1a", Path("run"), Path("data"), {}))
-    except InputError as error:
-        print(" ".join(str(error).split()))
-"""
+def print_errors() -> None:
+    """In a process of its own, in a folder: what opening each of the given stores says."""
+    folder, *texts = sys.argv[1:]
+    os.chdir(folder)
+    for text in texts:
+        (target,) = parse_log_targets(text)
+        with pytest.raises(InputError) as caught:
+            open_target(target, WatchedRun("1a", Path("run"), Path("data"), {}))
+        sys.stdout.write(" ".join(str(caught.value).split()) + "\n")
 
 
 @pytest.mark.slow
@@ -108,10 +104,7 @@ def test_a_store_that_cannot_be_opened_is_named_with_what_to_do(tmp_path: Path) 
         "wandb:mine": "--log wandb:mine: it cannot be opened: PermissionError: nobody has logged in to wandb",
     }
     unset = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "MLFLOW_"))}
-    ran = subprocess.run(
-        [sys.executable, "-c", OPENED, *expected], capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**unset, "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[4])},
-    )  # fmt: skip
+    ran = run([tmp_path, *expected], function=print_errors, env={**unset, "HOME": str(tmp_path)})
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert [line[: len(said)] for line, said in zip(lines, expected.values(), strict=True)] == [*expected.values()]
