@@ -31,14 +31,14 @@ def find_barriers(visit: Visit) -> list[str]:
 
 
 def show_start(visit: Visit, gallery: PageGallery) -> None:
-    visit.open()
+    visit.open("?k=12")
     visit.ids()
 
 
 def show_results(visit: Visit, gallery: PageGallery) -> None:
     one, other, copied = (gallery.ids[path] for path in (*gallery.of("dress")[:2], gallery.copies[2][0]))
     visit.open(
-        f"?image={copied}&more={one}&less={other}&f=label+%3D+%27dress%27&collapse=1&crop=i{copied}:0.1,0.1,0.5,0.6"
+        f"?k=12&image={copied}&more={one}&less={other}&f=label+%3D+%27dress%27&collapse=1&crop=i{copied}:0.1,0.1,0.5,0.6"
     )
     visit.ids()
     visit.cards.first.get_by_role("button", name="Select").dispatch_event("click")
@@ -47,7 +47,7 @@ def show_results(visit: Visit, gallery: PageGallery) -> None:
 
 def show_details(visit: Visit, gallery: PageGallery) -> None:
     wrong = gallery.ids[next(iter(gallery.wrong))]
-    visit.open(f"?image={gallery.ids[gallery.copies[0][0]]}&details={wrong}")
+    visit.open(f"?k=12&image={gallery.ids[gallery.copies[0][0]]}&details={wrong}")
     panel = visit.page.get_by_role("complementary", name="Details")
     expect(panel.get_by_role("button", name=re.compile("^Details of photos"))).to_have_count(12)
     panel.get_by_role("button", name="Fix label").click()
@@ -60,7 +60,7 @@ def show_nothing(visit: Visit, gallery: PageGallery) -> None:
 
 
 def show_help(visit: Visit, gallery: PageGallery) -> None:
-    visit.open()
+    visit.open("?k=12")
     visit.ids()
     visit.page.keyboard.press("?")
     expect(visit.page.get_by_role("dialog", name="Keyboard")).to_be_visible()
