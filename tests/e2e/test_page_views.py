@@ -12,6 +12,8 @@ from index.writing.build import build_gallery
 from retrieval_app.page.shell import VIEWS
 from tests.conftest import CLASSES, draw_folder, draw_image
 from tests.page_browser import READY_MS, OpenVisit, Visit, skip_without_browser
+from tests.page_gallery import PageGallery
+from tests.page_parts import CHOOSE
 from tests.serving_server import Server, serve
 
 pytestmark = pytest.mark.browser
@@ -154,3 +156,32 @@ def test_what_is_still_computed_says_how_far_it_is_and_opens_by_itself(open_visi
     expect(panel.get_by_text("It opens here by itself")).to_have_count(0)
     expect(panel.get_by_role("alert")).to_have_count(0)
     visit.leave()
+
+
+@pytest.mark.shared_data
+def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    photo = page_gallery.photos.parent / page_gallery.of("hat")[2]
+    with serve(page_gallery.path, log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        page = visit.open()
+        page.get_by_label(CHOOSE).set_input_files(photo)
+        expect(visit.cards.first).to_contain_text("1.000")
+        assert server.stop() == 0
+        visit.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
+        page.get_by_role("searchbox", name="Filter").fill("hat")
+        # Not any alert: a message at the foot of the page goes by itself.
+        results = page.get_by_role("region", name="Search", exact=True)
+        alert = results.get_by_role("alert").filter(has_text="The server gave no answer")
+        expect(alert).to_be_visible()
+        expect(visit.cards).to_have_count(0)
+    with serve(page_gallery.path, log=tmp_path / "log", port=server.port):
+        visit.forgive("status of 404")
+        alert.get_by_role("button", name="Retry").click()
+        lost = page.get_by_role("alert").filter(has_text="This photo is no longer kept")
+        expect(lost).to_be_visible()
+        lost.get_by_label("Choose the photo again").set_input_files(photo)
+        expect(visit.cards.first).to_contain_text("1.000")
+        assert visit.address["text"] == ["hat"]
+        visit.leave()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.page_browser import OpenVisit, Visit, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
 from tests.page_parts import CHOOSE, details, open_card, query_card
-from tests.serving_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
@@ -139,34 +137,6 @@ def test_back_and_forward_walk_through_searches(visit: Visit, page_gallery: Page
     assert visit.ids() == first
     page.get_by_role("link", name="clothes").click()
     expect(page.get_by_role("heading", name="Or start from one of these")).to_be_visible()
-
-
-def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
-    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
-) -> None:
-    photo = page_gallery.photos.parent / page_gallery.of("hat")[2]
-    with serve(page_gallery.path, log=tmp_path / "log") as server:
-        visit = open_visit(server=server)
-        page = visit.open()
-        page.get_by_label(CHOOSE).set_input_files(photo)
-        expect(visit.cards.first).to_contain_text("1.000")
-        assert server.stop() == 0
-        visit.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
-        page.get_by_role("searchbox", name="Filter").fill("hat")
-        # Not any alert: a message at the foot of the page goes by itself.
-        results = page.get_by_role("region", name="Search", exact=True)
-        alert = results.get_by_role("alert").filter(has_text="The server gave no answer")
-        expect(alert).to_be_visible()
-        expect(visit.cards).to_have_count(0)
-    with serve(page_gallery.path, log=tmp_path / "log", port=server.port):
-        visit.forgive("status of 404")
-        alert.get_by_role("button", name="Retry").click()
-        lost = page.get_by_role("alert").filter(has_text="This photo is no longer kept")
-        expect(lost).to_be_visible()
-        lost.get_by_label("Choose the photo again").set_input_files(photo)
-        expect(visit.cards.first).to_contain_text("1.000")
-        assert visit.address["text"] == ["hat"]
-        visit.leave()
 
 
 def test_everything_can_be_done_on_a_phone(open_visit: OpenVisit, page_gallery: PageGallery) -> None:
