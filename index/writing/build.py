@@ -16,7 +16,7 @@ from index.catalog.rows import SKIP_SETTING
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
 from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
-from index.filters.condition import Condition
+from index.filters.condition import TAG, Condition, list_columns
 from index.filters.parser import write_condition
 from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
@@ -74,12 +74,13 @@ def build_gallery(
         skip_if: images that match are skipped, also in later updates; None takes them in again.
 
     Raises:
-        InputError: the sources or labels cannot be used, or no image is usable.
+        InputError: the sources, labels or `skip_if` cannot be used, or no image is usable.
         ModelFileError: the model cannot be used, or fails on a batch; what is done is kept.
         GalleryMismatchError: the gallery is of another model or of other sources.
         GalleryError: `out` is no gallery, is written by another process, is damaged, or the disk is full.
     """
     start = time.perf_counter()
+    skip_text = None if skip_if is None else _write_skip_condition(skip_if)
     given = [find_source(os.fspath(source)) for source in sources]
     gallery = check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
@@ -88,7 +89,7 @@ def build_gallery(
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
-        SKIP_SETTING: None if skip_if is None else write_condition(skip_if),
+        SKIP_SETTING: skip_text,
         **{
             name: json.dumps(value) if dedup == "near" else None
             for name, value in asdict(duplicates or DuplicateConfig()).items()
@@ -176,11 +177,12 @@ def update_gallery(
         thorough: compare the bytes of every item, also with unchanged size and time.
         skip_if: another condition of images to skip than the gallery has.
     """
+    skip_text = None if skip_if is None else _write_skip_condition(skip_if)
 
     def change(catalog: CatalogWriter) -> None:
         move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
-        if skip_if is not None:
-            catalog.set({SKIP_SETTING: write_condition(skip_if)})
+        if skip_text is not None:
+            catalog.set({SKIP_SETTING: skip_text})
         numbers = list(catalog.sources())
         for source in catalog.sources().values():
             if not source.is_there() and not source.is_one_item:
@@ -202,6 +204,15 @@ def update_gallery(
                 raise InputError(f"{shown}: nothing is left in it; {_advise(source, gallery)}")
 
     return change_gallery(gallery, change, **run)
+
+
+def _write_skip_condition(where: Condition) -> str:
+    if TAG in list_columns(where):
+        raise InputError(
+            f"{printable_path(write_condition(where))}: tags are given to images that are indexed, so they cannot say "
+            "which to skip; use another column, or drop the images that have the tag"
+        )
+    return write_condition(where)
 
 
 def remove_from_gallery(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,9 @@ def test_indexed_images_are_skipped_too_and_come_back_under_other_ids(
     assert update_gallery(gallery, skip_if=TINY).skipped_by_reason == {"skip-if": 2}
     with pytest.raises(InputError, match="no item of the gallery has the metadata prize"):
         update_gallery(gallery, skip_if=parse_filter("prize < 3"))
+    for refused in (partial(update_gallery, gallery), partial(build, image_folder, gallery, tiny_model)):
+        with pytest.raises(InputError, match="tag IS NULL: tags are given to images that are indexed"):
+            refused(skip_if=parse_filter("tag IS NULL"))
     again = build(image_folder, gallery, tiny_model, dedup="exact")
     assert (again.indexed, again.duplicate) == (before.indexed, before.duplicate)
     now = {row.path: row.id for row in rows(gallery)}
