@@ -14,6 +14,8 @@ from index.gallery.gallery import Gallery, number_labels
 
 How: TypeAlias = Literal["diverse", "typical", "random"]
 HOW: tuple[How, ...] = get_args(How)
+_MOST_DIVERSE = 5_000
+_MOST_COMPARED = 50_000_000  # pairs of a chosen image and another: about a minute for 512 dimensions on one core
 
 
 def read_sample(text: str) -> tuple[How, int | None]:
@@ -36,10 +38,12 @@ def sample_images(
 
     `diverse` begins with the image nearest to the mean, and adds the one that is farthest from all before
     (farthest-first traversal, Gonzalez 1985). `typical` takes those nearest to the mean of their label, in turn from
-    each label. Images without a label count as one label. Without `count`, all that `per_label` allows.
+    each label. Images without a label count as one label. Without `count`, all that `per_label` allows. Where images
+    times `count` are more than `_MOST_COMPARED`, `diverse` chooses from so many random images that they are not.
 
     Raises:
-        InputError: neither number is given, or there are fewer images.
+        InputError: neither number is given, there are fewer images, or more than `_MOST_DIVERSE` diverse ones are asked
+            for.
         UnknownImageError: an id is not that of a member with a vector.
     """
     if count is None and per_label is None:
@@ -55,10 +59,17 @@ def sample_images(
         at_most = "" if per_label is None else f" with at most {per_label} of each label"
         raise InputError(f"{count:,} images are asked for, there are {there:,}{at_most}; ask for fewer")
     wanted = there if count is None else count
+    order = np.random.default_rng(seed).permutation(len(ids))
     if how == "diverse":
-        chosen = _choose_far(gallery.vectors(ids), labels, count=wanted, per_label=most)
+        if wanted > _MOST_DIVERSE:
+            raise InputError(
+                f"{wanted:,} diverse images are asked for, at most {_MOST_DIVERSE:,} can be chosen at once; ask for "
+                "fewer, or for random or typical ones"
+            )
+        order = order[np.argsort(_rank_within(labels[order]) >= most, kind="stable")]  # so that `wanted` can be chosen
+        among = np.sort(order[: _MOST_COMPARED // wanted])
+        chosen = among[_choose_far(gallery.vectors(ids[among]), labels[among], count=wanted, per_label=most)]
     else:
-        order = np.random.default_rng(seed).permutation(len(ids))
         if how == "typical":
             order = _order_typical(gallery.vectors(ids), labels)
         chosen = order[_rank_within(labels[order]) < most][:wanted]

@@ -92,9 +92,10 @@ async def _change(
         await context.engine.look_up(gallery.keep, where)
 
     def run() -> dict[str, Any]:
-        ids = select_images(gallery, ids=body.ids, where=where, count=body.count)
+        sample = None
         if isinstance(body, Tagging) and body.sample is not None:
-            ids = sample_images(gallery, ids, **body.sample.model_dump())
+            sample = partial(sample_images, gallery, **body.sample.model_dump())
+        ids = select_images(gallery, ids=body.ids, where=where, count=body.count, sample=sample)
         step = change(ids)
         context.log(what, step=step.number, images=ids[:_MOST_LOGGED].tolist(), count=len(ids), **details)
         return {"images": len(ids), "step": step.number, "can_undo": True}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,9 +89,13 @@ def add(
     if sample is None and per_label is not None:
         raise click.UsageError("--per-label is of a --sample; add --sample typical, diverse or random")
     how = None if sample is None else read_sample(sample)
-    with _chosen(gallery, ids, where) as (opened, store, found):
-        if how is not None:
-            found = sample_images(opened, found, how=how[0], count=how[1], per_label=per_label, seed=seed)
+
+    def draw(opened: Gallery, found: Ids) -> Ids:
+        if how is None:
+            return found
+        return sample_images(opened, found, how=how[0], count=how[1], per_label=per_label, seed=seed)
+
+    with _chosen(gallery, ids, where, draw) as (opened, store, found):
         tag_images(opened, store, found, tag)
     emit(
         {"tag": tag, "images": len(found)}, as_json=as_json, text=f"{len(found):,} images tagged {printable_path(tag)}"
@@ -122,8 +127,10 @@ def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...
 
 
 @contextmanager
-def _chosen(gallery: Path, ids: tuple[int, ...], where: Condition | None) -> Iterator[tuple[Gallery, ReviewStore, Ids]]:
-    """The gallery, its decisions, and the ids that the options mean."""
+def _chosen(
+    gallery: Path, ids: tuple[int, ...], where: Condition | None, draw: Callable[[Gallery, Ids], Ids] | None = None
+) -> Iterator[tuple[Gallery, ReviewStore, Ids]]:
+    """The gallery, its decisions, and the ids that the options mean, or those drawn from them."""
     from index.gallery.gallery import Gallery
     from retrieval_app.review.bulk import select_images
     from retrieval_app.review.review_store import ReviewStore
@@ -131,6 +138,7 @@ def _chosen(gallery: Path, ids: tuple[int, ...], where: Condition | None) -> Ite
     opened = Gallery.open(gallery)
     store = ReviewStore.of_gallery(opened.path)
     try:
-        yield opened, store, select_images(opened, ids=ids or None, where=where)
+        sample = None if draw is None else partial(draw, opened)
+        yield opened, store, select_images(opened, ids=ids or None, where=where, sample=sample)
     finally:
         store.close()

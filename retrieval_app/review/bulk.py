@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,19 +28,26 @@ class SelectionChangedError(RetrievalError):
 
 
 def select_images(
-    gallery: Gallery, *, ids: Sequence[int] | None = None, where: Condition | None = None, count: int | None = None
+    gallery: Gallery,
+    *,
+    ids: Sequence[int] | None = None,
+    where: Condition | None = None,
+    count: int | None = None,
+    sample: Callable[[Ids], Ids] | None = None,
 ) -> Ids:
-    """(N,) int64 rising ids of named images, or of the members that a filter keeps.
+    """(N,) int64 rising ids of named images, or of the members that a filter keeps, or of a `sample` of these.
 
     Raises:
-        SelectionChangedError: there are others than `count` of them.
-        InputError: there are none, or more than a step takes.
+        SelectionChangedError: there are others than `count` of them, before the sample is taken.
+        InputError: there are none, or more are chosen than a step takes.
     """
     if (ids is None) == (where is None):
         raise InputError("name the images either by ids or by a condition")
     found = np.unique(np.array(ids, dtype=np.int64)) if where is None else gallery.matching_ids(where)
     if count is not None and len(found) != count:
         raise SelectionChangedError(count, len(found))
+    if sample is not None and len(found):
+        found = sample(found)
     if not 1 <= len(found) <= MAX_STEP_DECISIONS:
         raise InputError(f"1 to {MAX_STEP_DECISIONS:,} images can be changed at once, these are {len(found):,}")
     return found

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from index.errors import InputError, UnknownImageError
+from index.gallery import sampling
 from index.gallery.gallery import Gallery
 from index.gallery.sampling import _choose_far, read_sample, sample_images
 from tests.conftest import draw_folder
@@ -74,3 +75,12 @@ def test_samples_that_cannot_be_are_one_clear_error(gallery: Gallery) -> None:
         sample_images(gallery, gallery.ids, how="typical")
     with pytest.raises(UnknownImageError):
         sample_images(gallery, np.array([1, 99]), how="typical", count=1)
+
+
+def test_diverse_images_of_many_are_chosen_among_random_ones(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "_MOST_DIVERSE", 6)
+    monkeypatch.setattr(sampling, "_MOST_COMPARED", 36)
+    found = sample_images(gallery, gallery.ids, how="diverse", count=6, per_label=2).tolist()
+    assert set(labels_of(gallery, found).values()) == {2}
+    with pytest.raises(InputError, match="7 diverse images are asked for, at most 6"):
+        sample_images(gallery, gallery.ids, how="diverse", count=7)

@@ -151,6 +151,16 @@ def test_searches_are_saved_replaced_and_deleted(bulk: TestClient, served: Path)
     assert len(bulk.delete("/v1/searches", params={"name": "reds"}).json()["searches"]) == 1
 
 
+def test_a_sample_may_be_of_more_images_than_one_step_changes(
+    bulk: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval_app.review.bulk.MAX_STEP_DECISIONS", 5)
+    body: dict[str, Any] = {"where": "id >= 0", "count": 16, "tag": "few"}
+    assert bulk.post("/v1/tags", json=body).status_code == 422
+    sample = {"how": "random", "count": 5}
+    assert bulk.post("/v1/tags", json={**body, "sample": sample}).json()["images"] == 5
+
+
 def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient, served: Path) -> None:
     def run(*words: str) -> str:
         result = CliRunner().invoke(root, words, catch_exceptions=False)
