@@ -44,6 +44,7 @@ export function start(panel) {
     },
   });
   reloadAfterDecisions('problems', load);
+  addEventListener('look-again', () => readState().view === 'problems' && load());
   registerKeys('problems', 'Image problems', [
     {keys: ['j'], does: 'The next kind of problem', run: () => view?.step(1)},
     {keys: ['k'], does: 'The kind before', run: () => view?.step(-1)},
@@ -72,11 +73,9 @@ class ProblemsView {
     this.place = make('div.column');
     refill(body, this.kinds, make('div.problem-images', this.head, this.found, this.place));
     this.readSoon = debounce(() => this.read(), WAIT_MS);
-    const listening = new AbortController();
-    addEventListener('look-again', () => readState().view === 'problems' && this.read(), {signal: listening.signal});
     const followed = onState(state => state.view === 'problems' && this.update());
     this.end = () => {
-      for (const stop of [followed, marked, () => listening.abort()]) stop();
+      for (const stop of [followed, marked]) stop();
     };
     this.update();
   }
@@ -213,9 +212,11 @@ class ProblemsView {
     const all = linkTo({view: 'search', filters: [this.where]});
     const total = results.total ?? 0;
     this.total = total;
+    const whole = this.selectAll();
     refill(
       this.found,
       make('strong', count(total, 'image')),
+      whole && button(whole.text, {class: 'small', title: 'Ctrl + A'}, whole.run),
       total > 0 && make('a', {href: all}, 'All of them in Search'),
     );
     refill(this.place, total ? [this.grid.element, more] : notice({icon: 'check', title: 'No such images'}));

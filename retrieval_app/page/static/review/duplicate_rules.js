@@ -57,7 +57,7 @@ export function makeRule(list) {
       if (now === turn) words.textContent = error.message;
     }
   }, 300);
-  return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, words, apply), update};
+  return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, apply, words), update};
 }
 
 /** "decides 12 groups, drops 15 images; 3 groups have different labels and stay open". */

@@ -1,11 +1,14 @@
-// The first sight: a place for photos, and some images of the gallery to start from.
+// The first sight: a place for photos, some images of the gallery to start from, and what in it looks wrong.
 
-import {button, make, refill, shownText} from '../core/dom.js';
-import {get} from '../core/api.js';
+import {button, count, make, refill, shownText} from '../core/dom.js';
+import {get, getReady, withGallery} from '../core/api.js';
+import {reloadAfterDecisions} from '../core/decided.js';
 import {thumb} from '../core/thumbs.js';
+import {linkTo} from '../core/url_state.js';
 import {makeAddressLine, makeDrop} from './upload.js';
 
 const SAMPLES = 12;
+const MOST_COUNTED = 20_000; // images whose duplicates and label issues are looked for before somebody opens their view
 const randomSeed = () => Math.floor(Math.random() * 1e6);
 
 /** The start. `sent(tokens)` hears of photos, `search(id)` of a chosen image. Has `element` and `load()`. */
@@ -23,6 +26,7 @@ export function makeStart({sent, search}) {
       ]),
       strip,
     ]),
+    makeFindings(),
   ]);
   let loaded = false;
 
@@ -42,4 +46,45 @@ export function makeStart({sent, search}) {
   }
 
   return {element, load: () => loaded || load(0)};
+}
+
+/** What looks wrong in the gallery, as links to the views that mend it, in the order to go; for those who may decide. */
+function makeFindings() {
+  const list = make('ul.chips');
+  const element = make('section', {class: 'start-findings row', 'aria-labelledby': 'findings-title', hidden: true}, [
+    make('h2', {id: 'findings-title'}, 'Clean this gallery'),
+    list,
+  ]);
+  const entry = (view, text, extra = {}) =>
+    make('li', make('a', {class: 'button small', href: linkTo({view, extra})}, text));
+  const load = () =>
+    withGallery(async ({permissions, images, labels}) => {
+      if (!permissions.review) return;
+      const few = images <= MOST_COUNTED;
+      const [problems, duplicates, issues] = await Promise.all([
+        get('problems').catch(() => null),
+        few && getReady('duplicates', {state: 'open', limit: 1}).catch(() => null),
+        few && labels.labelled > 0 && getReady('labels/issues', {state: 'open', limit: 1}).catch(() => null),
+      ]);
+      const most = problems && [...problems.problems].sort((one, other) => other.count - one.count)[0];
+      const wrong = issues && Math.round(issues.left.errors);
+      const unlabelled = issues ? issues.kinds.unlabelled : 0;
+      refill(list, [
+        most?.count
+          && entry('problems', `Image problems: ${most.count.toLocaleString('en')} ${most.kind.replaceAll('_', ' ')}`),
+        (!duplicates || duplicates.open > 0)
+          && entry(
+            'duplicates',
+            duplicates ? count(duplicates.open, 'group') + ' of near-duplicates' : 'Near-duplicates',
+          ),
+        labels.labelled > 0
+          && wrong !== 0
+          && entry('labels', wrong ? `About ${count(wrong, 'wrong label')}` : 'Wrong labels'),
+        unlabelled > 0 && entry('labels', `${count(unlabelled, 'image')} without a label`, {kind: 'unlabelled'}),
+      ]);
+      element.hidden = !list.firstChild;
+    });
+  load();
+  reloadAfterDecisions('search', load);
+  return element;
 }
