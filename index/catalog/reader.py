@@ -35,7 +35,7 @@ _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'fals
 _IS_PLAIN = "j.type IN ('text', 'integer', 'real', 'true', 'false')"
 _INDEXED = "status = 'indexed'"
 
-VERSION = 2
+VERSION = 1
 TABLES = f"""
 CREATE TABLE sources (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -444,12 +444,14 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def check_version(connection: sqlite3.Connection) -> None:
-    """Refuse the tables of another version."""
+    """Refuse tables of another version, and images without all columns."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != VERSION:
+    columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('images')")]
+    lacking = [name for name in COLUMNS.split(", ") if columns and name not in columns]  # no table at all: damaged
+    if version != VERSION or lacking:
+        seen = f"lack {', '.join(lacking)}" if version == VERSION else f"are of version {version}, expected {VERSION}"
         raise sqlite3.DatabaseError(
-            f"its tables are of version {version}, expected {VERSION}: a pre-release or a newer program made it; "
-            "build the gallery again into another folder"
+            f"its tables {seen}: a pre-release or a newer program made it; build the gallery again into another folder"
         )
 
 

@@ -38,7 +38,7 @@ from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 from index.versions.manifest import MODEL_NAME
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 ENDING = ".npz"
 _KEY_BYTES, _KEY, _SHA256 = 16, "S32", "S64"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, IndexError, EOFError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -117,7 +118,8 @@ class Database:
             )
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
-            check_version(connection)
+            for name in re.findall(r"CREATE TABLE (\w+)", self._schema) if check_version(connection) else ():
+                connection.execute(f"SELECT 1 FROM {name} LIMIT 0")  # a pre-release made fewer tables
             self.opened = _identify(self.path)
         except sqlite3.Error as error:
             if connection is not None:

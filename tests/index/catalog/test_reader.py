@@ -254,6 +254,17 @@ def test_a_catalogue_of_another_version_is_refused(tmp_path: Path, version: int)
             pass
 
 
+def test_a_catalogue_without_the_columns_of_measures_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    with write_catalog(path):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE images DROP COLUMN sharpness")
+    for opened in (read_catalog(path), write_catalog(path)):
+        with pytest.raises(GalleryError, match=r"lack sharpness: a pre-release .* build the gallery again"), opened:
+            pass
+
+
 def test_a_damaged_catalogue_is_a_gallery_error(tmp_path: Path) -> None:
     (tmp_path / "junk.sqlite").write_bytes(b"no database at all" * 100)
     with (

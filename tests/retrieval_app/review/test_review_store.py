@@ -207,6 +207,16 @@ def test_a_file_of_a_pre_release_is_named_and_nobody_is_told_to_discard_it(store
     assert "move" not in str(refused.value)
 
 
+def test_a_file_of_a_pre_release_that_lacks_a_table_is_refused_also_where_that_is_not_read(store: ReviewStore) -> None:
+    store.decide([LabelDecision(A, "x", "keep")])
+    store.close()
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("DROP TABLE marks")
+    for ask in (store.label_decisions, lambda: store.save_searches([SavedSearch("mine", "q=1")])):
+        with pytest.raises(ReviewError, match="made by a pre-release; keep the file"):
+            ask()
+
+
 def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewStore) -> None:
     store.path.touch()
     assert (store.label_decisions(), store.can_undo()) == ({}, False)
