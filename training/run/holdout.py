@@ -228,9 +228,10 @@ def evaluate_holdout(
 
 
 def fit_heads(
-    images: LabelledFeatures, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
-) -> dict[str, Head]:
-    """Trained heads, one for each L2-SP weight, and all rivals; empty where the images span no direction."""
+    images: LabelledFeatures, *, config: TrainConfig, device: torch.device, rivals: bool = True,
+    progress: Progress = lambda *_: None,
+) -> dict[str, Head]:  # fmt: skip
+    """Trained heads, one for each L2-SP weight, and `rivals`; empty where the images span no direction."""
     source = CachedSource(torch.from_numpy(images.features)[:, None].to(device))
     given = torch.from_numpy(images.labels).to(device)
     copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)
@@ -254,6 +255,8 @@ def fit_heads(
         )
         heads[name] = trained.cpu()
         progress(len(heads), len(l2_sps))
+    if not rivals:
+        return heads
     weights = known_weights(confidences, config=config)
     return {**heads, **fit_rivals(replace(images, weights=weights), embedding_dim=width)}
 

@@ -66,14 +66,17 @@ def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> Projecti
     return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
 
 
-def fit_head(images: LabelledFeatures, *, method: str, config: TrainConfig, device: torch.device) -> Head:
-    """Head of a method on features of a frozen or fine-tuned backbone: trained, or in closed form for a rival."""
+def fit_head(images: LabelledFeatures, *, method: str, config: TrainConfig, device: torch.device) -> Head | None:
+    """Head of a method on features of a frozen or fine-tuned backbone: trained, or in closed form for a rival.
+
+    None where a trained head has too few images to span a direction.
+    """
     if method not in RIVALS:
-        return fit_heads(images, config=config, device=device)[TRAINED]
+        return fit_heads(images, config=config, device=device, rivals=False).get(TRAINED)
     return fit_rival(method, images, embedding_dim=min(config.embedding.width, count_directions(images.features)))
 
 
-FitHead = Callable[[LabelledFeatures], Head]
+FitHead = Callable[[LabelledFeatures], Head | None]
 
 
 def interpolate_and_score(
@@ -87,24 +90,23 @@ def interpolate_and_score(
 
     Args:
         fit: fits a head of the frozen embedding's kind; None on other ranks.
-        frozen: the run's embedding without fine-tuning, fitted without the held-out images.
+        frozen: the run's embedding without fine-tuning, fitted without the held-out images; None: too few to fit.
         alpha: of the interpolation. It is not selected here, as the held-out images resemble those that train.
 
     Returns:
-        Scores by part of `frozen` and `fine-tuned`; empty without training or held-out images.
+        Scores by part of `frozen` and `fine-tuned`; empty without training, held-out images or one of these heads.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
         return {}, model.head.freeze(), frozen_features
     load_weights(model, interpolate_weights(fitted.start, fitted.average, alpha))
     features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
-    if fit is None or frozen is None:
+    if fit is None:
         return {}, model.head.freeze(), features
     scores = {}
-    if fitted.epochs[0].found:
-        head = fit(data.labelled(features).take(data.split.train))
+    if fitted.epochs[0].found and frozen and (head := fit(data.labelled(features).take(data.split.train))):
         scores["frozen"] = data.score(lambda rows: embed_features(frozen, frozen_features[rows]))
         scores["fine-tuned"] = data.score(lambda rows: embed_features(head, features[rows]))
-    return scores, fit(data.labelled(features)), features
+    return scores, fit(data.labelled(features)) or model.head.freeze(), features
 
 
 def _finds_more(scores: dict[str, dict[str, float]]) -> bool:

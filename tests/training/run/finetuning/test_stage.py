@@ -27,6 +27,7 @@ from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.commands import train as train_command
 from training.data.datasets import list_dataset
+from training.head.untrained import LabelledFeatures
 from training.network.model import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
@@ -35,7 +36,7 @@ from training.run.finetuning import data as network_data
 from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
-from training.run.finetuning.stage import _finds_more
+from training.run.finetuning.stage import _finds_more, fit_head
 from training.run.phases import EpochReport, Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -107,6 +108,11 @@ def test_exported_weights_lie_between_the_initial_and_the_trained_ones(
     for name, tensor in start.items():
         between = torch.lerp(tensor.double(), trained[f"backbone.{name}"].double(), 0.75)
         torch.testing.assert_close(shipped[f"backbone.{name}"], between.to(tensor.dtype))
+
+
+def test_no_head_is_trained_on_images_that_span_no_direction() -> None:
+    config, image = network_config(), LabelledFeatures(np.ones((1, 16), np.float32), np.zeros(1, np.int64))
+    assert fit_head(image, method=config.loss.method, config=config, device=torch.device("cpu")) is None
 
 
 def test_fine_tuned_features_get_the_head_that_frozen_ones_get(trainer: Trainer, always_ships: None) -> None:
