@@ -39,7 +39,7 @@ OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 
 
 _DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[Subject, ...]]]
-"""Given label, and the kept images of the group, of each dropped near-duplicate by id."""
+"""Given label, and the kept images that get its label and tags, of each dropped near-duplicate by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def _find_dropped_copies(decisions: Iterable[DuplicateDecision], open_given: Ope
             and len(kept_ids) == len(decision.keep)
             and any(rows[number].status == "indexed" for number in kept_ids)
         ):
-            kept = tuple(image for image in here if image.image_id in kept_ids)
+            kept = tuple(image for image in here if image.image_id in kept_ids) if decision.inherits else ()
             dropped |= {image.image_id: (image.label, kept) for image in here if image.image_id not in kept_ids}
     return dropped
 

@@ -42,6 +42,7 @@ class DuplicateDecision:
     Attributes:
         decision: `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back.
         keep: ids of the kept images of `DUPLICATES`.
+        inherits: whether kept images get the tags of dropped ones, and their label where they have none.
         decided_at: UTC, ISO 8601; set by the store.
     """
 
@@ -49,6 +50,7 @@ class DuplicateDecision:
     decision: str
     keep: tuple[int, ...] = ()
     decided_at: str = ""
+    inherits: bool = True
 
     @property
     def group(self) -> str:
@@ -117,4 +119,5 @@ def read_group_decisions(connection: sqlite3.Connection) -> list[DuplicateDecisi
 def make_group_decision(values: Mapping[str, Any], *, decided_at: str = "") -> DuplicateDecision:
     """A decision from its JSON."""
     images = tuple(Subject(**image) for image in values["images"])
-    return DuplicateDecision(images, values["decision"], tuple(values["keep"]), decided_at)
+    inherits = bool(values.get("inherits", True))
+    return DuplicateDecision(images, values["decision"], tuple(values["keep"]), decided_at, inherits)

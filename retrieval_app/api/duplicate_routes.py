@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from weakref import WeakKeyDictionary
 
 from fastapi import Query
 from pydantic import Field
 
 from index.catalog.rows import SPLIT
 from index.errors import InputError
+from index.gallery.gallery import Gallery
 from index.text import valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.request_context import (
@@ -23,10 +25,13 @@ from retrieval_app.api.review_routes import MAY_DECIDE
 from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Parameters, Versioned
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.keep_rules import KeepRule, choose_kept
-from retrieval_app.review.leaks import Leaks, drop_leaks, find_leaks, move_leaks
+from retrieval_app.review.leaks import Leaks, drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
+from retrieval_app.review.places import hide_folders
 
 router = make_router("review")
 _LISTED = 1000  # leaks of an answer
+_MOST_MEASURED = 100_000  # images of a gallery whose recall is measured: seconds
+_leaks_of: WeakKeyDictionary[Gallery, tuple[tuple[str, frozenset[str]], Leaks]] = WeakKeyDictionary()
 
 
 class KeepImages(Body):
@@ -79,9 +84,9 @@ class LeakList(Versioned):
     splits: dict[str, int]
     leaks: int
     images: int
-    recall_at_1: float | None
+    recall_at_1: float | None = Field(description="null in galleries of more than 100,000 images")
     recall_at_1_without: float | None = Field(description="where no image finds another one of its leak")
-    problem: str | None = Field(description="why there cannot be leaks: the column has fewer than two values")
+    problem: str | None = Field(description="why there cannot be leaks: the column has not 2 to 100 values")
     items: list[LeakEntry]
 
 
@@ -106,6 +111,23 @@ def _duplicates(context: RequestContext) -> DuplicateReport:
     if found.value is None:
         raise ApiError("the near-duplicates are still being looked for; ask /v1/duplicates first", status=409)
     return found.value
+
+
+def _find_leaks(context: RequestContext, by: str, *, measures: bool) -> Leaks:
+    """The leaks of now; the last ones are cached with their recall, per opened gallery, which has its decisions."""
+    if by == "path" and not context.folders:
+        message = "metadata of the name path may name folders of the machine: only those with its token can ask for it"
+        raise ApiError(message, status=422, field="by")
+    gallery, different = context.snapshot.gallery, find_different(context.review)
+    held = _leaks_of.get(gallery)
+    if held is not None and held[0] == (by, different):
+        return held[1]
+    found = find_leaks(gallery, _duplicates(context), by=by, different=different)
+    if measures:
+        if gallery.count <= _MOST_MEASURED:
+            found = measure_leaks(gallery, found)
+        _leaks_of[gallery] = (by, different), found
+    return found
 
 
 def _refuse_others(seen: int, now: int, *, what: str) -> None:
@@ -150,15 +172,16 @@ async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -
     """
 
     def run() -> dict[str, Any]:
-        duplicates, problem = _duplicates(context), None
+        problem = None
         try:
-            found = find_leaks(context.snapshot.gallery, duplicates, by=parameters.by)
+            found = _find_leaks(context, parameters.by, measures=True)
         except InputError as error:
-            found, problem = Leaks(parameters.by, {}, (), None, None), str(error)
+            found, problem = Leaks(parameters.by, {}, ()), str(error)
         items = _describe(found)
         return {"version": context.snapshot.version, **found.to_json(), "problem": problem, "items": items}
 
-    return await context.read(run)
+    document = await context.engine.look_up(run)  # no thumbnail waits for it
+    return document if context.folders else hide_folders(document)
 
 
 def _describe(found: Leaks) -> list[dict[str, Any]]:
@@ -183,7 +206,7 @@ async def mend_leaks(context: BareContext, body: MendLeaks) -> Any:
 
     def run() -> dict[str, Any]:
         gallery, name = context.snapshot.gallery, context.visitor.name
-        found = find_leaks(gallery, _duplicates(context), by=body.by)
+        found = _find_leaks(context, body.by, measures=False)
         _refuse_others(body.count, len(found.items), what="leaks")
         if body.action == "move":
             step = move_leaks(gallery, context.review, found, to=body.value, by=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -36,14 +37,15 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     """
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import find_duplicate_groups
-    from retrieval_app.review.leaks import drop_leaks, find_leaks, move_leaks
+    from retrieval_app.review.leaks import drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
     from retrieval_app.review.review_store import ReviewStore
 
     if move is not None and drop is not None:
         raise click.UsageError("--move and --drop exclude each other; give one")
     opened = Gallery.open(gallery)
-    with progress_bars() as begin:
-        found = find_leaks(opened, find_duplicate_groups(opened, begin("comparing", unit="images")), by=by)
+    with progress_bars() as begin, closing(ReviewStore.of_gallery(opened.path)) as store:
+        groups = find_duplicate_groups(opened, begin("comparing", unit="images"))
+        found = measure_leaks(opened, find_leaks(opened, groups, by=by, different=find_different(store)))
     listed = [
         [(split, row.label, row.path) for row, split in zip(leak.rows, leak.values, strict=True)]
         for leak in found.items[:limit]
@@ -54,16 +56,13 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
         lines.append(f"Recall@1 {found.recall:.1%}, without the leaks {found.recall_without:.1%}")
     changed = 0
     if found.items and (move is not None or drop is not None):
-        store = ReviewStore.of_gallery(opened.path)
-        try:
+        with closing(ReviewStore.of_gallery(opened.path)) as store:
             if move is not None:
                 changed = len(move_leaks(opened, store, found, to=move).marks)
                 lines.append(f"{changed:,} images moved to {printable_path(move)}")
             elif drop is not None:
                 changed = len(drop_leaks(opened, store, found, value=drop).duplicates)
                 lines.append(f"images of {printable_path(drop)} dropped from {changed:,} leaks")
-        finally:
-            store.close()
     else:
         cells = [(str(number), split, label or "-", printable_path(path)) for number, leak in enumerate(listed, start=1)
                  for split, label, path in leak]  # fmt: skip

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from index.catalog.rows import SPLIT, CatalogRow
 from index.errors import InputError
 from index.evaluation.groups import name_group
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import DUPLICATES, DuplicateDecision
+from index.labels.group_decisions import DIFFERENT, DUPLICATES, DuplicateDecision
+from index.labels.group_decisions import name_group as name_duplicates
 from index.labels.marks import Mark
 from index.text import printable_path
 from index.vectors.exact import search_labels
@@ -24,6 +25,7 @@ from retrieval_app.review.subjects import find_subjects
 
 FOLDER = "folder"
 """The column that is no metadata: the first folder of the path."""
+MAX_SPLITS = 100
 _QUERIES = 5000
 
 
@@ -44,15 +46,15 @@ class Leaks:
         by: the column with the splits.
         splits: number of images of each split.
         items: the leaks with the most images first.
-        recall: Recall@1 of all labelled images.
+        recall: Recall@1 of all labelled images; None before `measure_leaks`.
         recall_without: the same where no image finds another one of its leak; both None where no label is shared.
     """
 
     by: str
     splits: Mapping[str, int]
     items: tuple[Leak, ...]
-    recall: float | None
-    recall_without: float | None
+    recall: float | None = None
+    recall_without: float | None = None
 
     @property
     def images(self) -> int:
@@ -67,15 +69,18 @@ class Leaks:
         }  # fmt: skip
 
 
-def find_leaks(gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT) -> Leaks:
-    """Near-duplicates, and images with one value of the column `group`, in different splits.
+def find_leaks(
+    gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT, different: Container[str] = ()
+) -> Leaks:
+    """Near-duplicates, and images with one value of the column `group`, in different splits; without the recall.
 
     Args:
         duplicates: of the gallery.
         by: a metadata column, or `folder`, the first folder of the path.
+        different: names of the near-duplicate groups that are no leaks (`find_different`).
 
     Raises:
-        InputError: the column has fewer than two values.
+        InputError: the column has fewer than two values, or more than `MAX_SPLITS`.
     """
     with gallery.catalog() as catalog:
         rows = {row.id: row for row in catalog.rows(status="indexed")}
@@ -87,7 +92,16 @@ def find_leaks(gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT
             f"{printable_path(gallery.name)}: leaks need two splits, but the column {printable_path(by)} has {found}; "
             "choose another column (--by), or give images a split"
         )
-    near = [tuple(image.id for image in group.images) for group in duplicates.groups]
+    if len(splits) > MAX_SPLITS:
+        raise InputError(
+            f"{printable_path(gallery.name)}: leaks need 2 to {MAX_SPLITS} splits, but the column {printable_path(by)} "
+            f"has {len(splits):,} values; choose another column (--by)"
+        )
+    near = [
+        tuple(image.id for image in group.images)
+        for group in duplicates.groups
+        if not different or name_duplicates(image.sha256 for image in group.images) not in different
+    ]
     named: dict[str, list[int]] = {}
     for number, row in rows.items():
         if (name := name_group(row.metadata)) is not None:
@@ -100,7 +114,18 @@ def find_leaks(gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT
             leaking = tuple(rows[number] for number in there)
             items.append(Leak(leaking, tuple(values[number] for number in there), is_near))
     items.sort(key=lambda leak: -len(leak.rows))
-    return Leaks(by, dict(sorted(splits.items())), tuple(items), *_measure(gallery, items))
+    return Leaks(by, dict(sorted(splits.items())), tuple(items))
+
+
+def find_different(store: ReviewStore) -> frozenset[str]:
+    """Names of the near-duplicate groups that somebody decided to be different images."""
+    return frozenset(name for name, one in store.duplicate_decisions().items() if one.decision == DIFFERENT)
+
+
+def measure_leaks(gallery: Gallery, leaks: Leaks) -> Leaks:
+    """The leaks with Recall@1, of a random sample of the queries where there are many."""
+    recall, recall_without = _measure(gallery, leaks.items)
+    return replace(leaks, recall=recall, recall_without=recall_without)
 
 
 def _value_of(row: CatalogRow, by: str) -> str | None:
@@ -108,7 +133,7 @@ def _value_of(row: CatalogRow, by: str) -> str | None:
         folder, separator, _ = row.path.partition("/")
         return folder if separator else None
     value = row.metadata.get(by)
-    return None if value is None or value == "" else str(value)
+    return None if value in (None, "") or isinstance(value, dict | list) else str(value)
 
 
 def _measure(gallery: Gallery, items: Sequence[Leak]) -> tuple[float | None, float | None]:
@@ -145,14 +170,18 @@ def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, b
 
 
 def drop_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, value: str, by: str | None = None) -> Step:
-    """Drop the images of one split from the leaks that have others, as one step of decisions about duplicates."""
+    """Drop the images of one split from the leaks that have others, as one step of decisions about duplicates.
+
+    Near-duplicates leave tags and label to the kept images; images of one group do not, as they may show other things.
+    """
     _require(leaks, value)
     decisions = []
+    subjects = find_subjects(gallery, (row.id for leak in leaks.items for row in leak.rows))
     for leak in leaks.items:
         kept = tuple(row.id for row, split in zip(leak.rows, leak.values, strict=True) if split != value)
         if len(kept) < len(leak.rows):
-            subjects = find_subjects(gallery, (row.id for row in leak.rows))
-            decisions.append(DuplicateDecision(tuple(subjects[row.id] for row in leak.rows), DUPLICATES, kept))
+            images = tuple(subjects[row.id] for row in leak.rows)
+            decisions.append(DuplicateDecision(images, DUPLICATES, kept, inherits=leak.near_duplicates))
     if not decisions:
         raise InputError(f"no leak has an image of {printable_path(value)}; nothing to drop")
     return store.decide_duplicates(decisions, by=by)

@@ -2046,7 +2046,10 @@ export interface components {
             leaks: number;
             /** Images */
             images: number;
-            /** Recall At 1 */
+            /**
+             * Recall At 1
+             * @description null in galleries of more than 100,000 images
+             */
             recall_at_1: number | null;
             /**
              * Recall At 1 Without
@@ -2055,7 +2058,7 @@ export interface components {
             recall_at_1_without: number | null;
             /**
              * Problem
-             * @description why there cannot be leaks: the column has fewer than two values
+             * @description why there cannot be leaks: the column has not 2 to 100 values
              */
             problem: string | null;
             /** Items */

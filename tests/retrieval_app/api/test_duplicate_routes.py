@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from index.gallery.gallery import Gallery
 from index.labels.marks import PRESENT, Mark, tag_field
 from index.writing.build import build_gallery
+from retrieval_app.api.security.access import Access
 from retrieval_app.commands.cli import main
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import CLASSES, draw_folder, draw_image
@@ -153,3 +154,38 @@ def test_the_commands_do_the_same(gallery: Path, capsys: pytest.CaptureFixture[s
     assert (done["groups"], done["dropped"], done["differing"]) == (2, 2, 1)
     assert not listed(gallery).keys() & set(LARGE.values())
     assert main(["duplicates", str(gallery)]) == 2
+
+
+@pytest.fixture
+def grouped(tmp_path: Path, tiny_model: Path) -> Path:
+    """Near-duplicates of two splits, and two other images of one group, of which one has a label."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    picture = draw_image((200, 40, 40), seed=1)
+    picture.save(folder / "a.png")
+    picture.save(folder / "b.jpg", quality=95)
+    draw_image((40, 200, 40), seed=2).save(folder / "c.png")
+    draw_image((40, 40, 200), seed=3).save(folder / "d.png")
+    rows = ["a.png,red,train,", "b.jpg,red,test,", "c.png,cat,train,one", "d.png,,test,one"]
+    (folder / "images.csv").write_text("\n".join(["path,label,split,group", *rows]))
+    build_gallery(model_path=tiny_model, sources=[folder / "images.csv"], out=tmp_path / "small")
+    return tmp_path / "small"
+
+
+def test_images_of_a_group_inherit_nothing_and_different_ones_are_no_leak(grouped: Path) -> None:
+    with serve(grouped) as client:
+        wait_for(client, "/v1/duplicates")
+        assert client.get("/v1/leaks").json()["leaks"] == 2
+        group = client.get("/v1/duplicates").json()["items"][0]["group"]
+        client.post("/v1/duplicates/decisions", json={"group": group, "decision": "different"})
+        leaks = client.get("/v1/leaks").json()
+        assert [leak["near_duplicates"] for leak in leaks["items"]] == [False]
+        client.post("/v1/leaks", json={"action": "drop", "value": "train", "count": 1})
+        assert listed(grouped) == {"a.png": ("red", ()), "b.jpg": ("red", ()), "d.png": (None, ())}
+
+
+def test_strangers_cannot_split_by_the_metadata_column_path(gallery: Path) -> None:
+    with serve(gallery, access=Access(loopback=False)) as stranger:
+        wait_for(stranger, "/v1/duplicates")
+        assert stranger.get("/v1/leaks", params={"by": "path"}).status_code == 422
+        assert stranger.get("/v1/leaks").is_success
