@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ _SHARD = re.compile(r"(\w[\w.]*)-\d{5}-of-\d{5}\.\w+", re.ASCII)  # train-00000-
 _SPLITS_FILE = "dataset_dict.json"  # of a saved `DatasetDict`
 _LABEL = "label"
 _ARROW_FILE = b"ARROW1"
+_COMPRESSED = "it is compressed; save it again without compression, or as Parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +185,43 @@ def _open(file: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, int | None]]]]:
 
     with pyarrow.memory_map(str(file)) as mapped:
         start = mapped.read_buffer(len(_ARROW_FILE))
-        mapped.seek(0)
-        is_file = start.to_pybytes() == _ARROW_FILE
-        reader = (ipc.open_file if is_file else ipc.open_stream)(mapped)
-        read = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
-        yield reader.schema, ((_validated(batch), start.address) for batch in read)
+        begin = 8 if start.to_pybytes() == _ARROW_FILE else 0  # after the magic and its padding a file is a stream
+        mapped.seek(begin)
+        reader = ipc.open_stream(mapped)
+
+        def read() -> Iterator[tuple[Any, int | None]]:
+            after_schema = mapped.tell()
+            mapped.seek(begin)
+            if any(map(_is_compressed, ipc.MessageReader.open_stream(mapped))):
+                raise ValueError(_COMPRESSED)
+            mapped.seek(after_schema)
+            for batch in reader:
+                batch.validate(full=True)  # a damaged file's offsets stay in its buffers
+                yield batch, start.address
+
+        yield reader.schema, read()
 
 
-def _validated(batch: Any) -> Any:
-    """A batch of a file that may be damaged, whose offsets stay in its buffers."""
-    batch.validate(full=True)
-    return batch
+def _is_compressed(message: Any) -> bool:
+    """Whether a batch of the Arrow IPC format is compressed, by its FlatBuffers head alone: pyarrow would unpack it."""
+    if message.type not in ("dictionary", "record batch"):
+        return False
+    head = message.metadata.to_pybytes()  # pyarrow has verified its offsets
+
+    def find(table: int, field: int) -> int:
+        """Where the value of a table's field is; 0 without one."""
+        fields = table - struct.unpack_from("<i", head, table)[0]
+        inside = 4 + 2 * field < struct.unpack_from("<H", head, fields)[0]
+        at = struct.unpack_from("<H", head, fields + 4 + 2 * field)[0] if inside else 0
+        return table + at if at else 0
+
+    def follow(at: int) -> int:
+        return at + int(struct.unpack_from("<I", head, at)[0])
+
+    batch = follow(find(follow(0), 2))
+    if message.type == "dictionary":
+        batch = follow(find(batch, 1))
+    return find(batch, 3) != 0
 
 
 def _check_label(columns: CellColumns, schema: Any, label: str | None, file: Path) -> str:
@@ -244,7 +272,7 @@ def _mapped_places(cells: Any, starts: Ids, *, file: Path, base: int) -> Ids:
     places = np.frombuffer(offsets, dtype=width)[cells.offset : cells.offset + len(cells)].astype(np.int64)
     places += data.address - base
     if data.address < base or data.address + data.size > base + file.stat().st_size:
-        raise ValueError("it is compressed; save it again without compression, or as Parquet")
+        raise ValueError(_COMPRESSED)
     return places
 
 

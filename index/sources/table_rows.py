@@ -19,9 +19,11 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from index.errors import InputError, MissingDependencyError
+from index.limits import MAX_FILE_BYTES
 from index.text import printable_path, valid_text
 
 _BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 26  # of Parquet, held at once
+_MAX_EXPANSION = 1000  # of a row group of more bytes; no photos or texts are packed that well
 _MAX_ROW_CHARACTERS = 1 << 20  # of label and metadata, as for a sidecar
 _MAX_CSV_CHARACTERS = 1 << 24  # of a cell
 _MAX_PATH_CHARACTERS = 1 << 16
@@ -425,10 +427,22 @@ def _long_columns(path: Path) -> list[str]:
 
 
 def read_batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
-    """Batches of the table, of fewer rows where rows are long."""
+    """Batches of the table, of fewer rows where rows are long.
+
+    Raises:
+        pyarrow.ArrowInvalid: a few bytes would unpack to so many that memory may not hold them.
+    """
+    from pyarrow import ArrowInvalid
+
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
         row_bytes = max(1, group.total_byte_size // max(1, group.num_rows))
+        packed = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+        if row_bytes > MAX_FILE_BYTES or group.total_byte_size > max(_BATCH_BYTES, _MAX_EXPANSION * packed):
+            raise ArrowInvalid(
+                f"row group {number + 1} unpacks {packed} bytes to {group.total_byte_size}, at most "
+                f"{_MAX_EXPANSION} times as many and {MAX_FILE_BYTES} a row are read; write it with smaller row groups"
+            )
         rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES // row_bytes))
         yield from file.iter_batches(rows, row_groups=[number], columns=columns)
 

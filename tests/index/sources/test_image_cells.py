@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -128,10 +129,28 @@ def test_wrong_bytes_anywhere_are_found_or_harmless(tmp_path: Path, write: Calla
                 assert item.problem or file.suffix == ".parquet" or item.starts_at + item.size_bytes <= len(whole)
 
 
-def test_compressed_arrow_says_what_to_do(tmp_path: Path) -> None:
-    file = write_arrow(tmp_path / "x.arrow", {"image": [cell(bytes(9000))]}, compression="zstd")
+@pytest.mark.parametrize("make", [pyarrow.ipc.new_stream, pyarrow.ipc.new_file])
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_compressed_arrow_says_what_to_do_and_is_not_unpacked(
+    tmp_path: Path, make: Callable[..., Any], is_dictionary: bool
+) -> None:
+    file, texts = tmp_path / "x.arrow", pyarrow.array(["a" * 9000])
+    table = pyarrow.table({"image": [cell(PNG)], "text": texts.dictionary_encode() if is_dictionary else texts})
+    with make(str(file), table.schema) as writer:
+        writer.write_table(table)
+    assert [data for _, data in read_all(file)] == [PNG]
+    with make(str(file), table.schema, options=pyarrow.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    file.write_bytes(file.read_bytes().replace(b"\x28\xb5\x2f\xfd", b"none"))  # unpacking would fail
     ((item, _),) = read_all(file)
     assert "save it again without compression" in str(item.problem)
+
+
+def test_few_bytes_that_unpack_to_very_many_are_refused_unread(tmp_path: Path) -> None:
+    data = [cell(bytes(80_000_000)), *[cell(PNG)] * 9]
+    file = write_parquet(tmp_path / "x.parquet", {"image": data}, compression="zstd")
+    ((item, _),) = read_all(file)
+    assert re.search(r"after 0 rows: row group 1 unpacks \d+ bytes to 80", str(item.problem))
 
 
 def test_a_changed_parquet_file_is_not_read_by_old_places(tmp_path: Path) -> None:
@@ -145,7 +164,7 @@ def test_a_changed_parquet_file_is_not_read_by_old_places(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_cell_of_150_megabytes_beside_small_ones(tmp_path: Path) -> None:
-    data = [PNG, bytes(150_000_000), PNG]
+    data = [PNG, os.urandom(150_000_000), PNG]
     file = write_parquet(tmp_path / "x.parquet", {"image": [cell(one) for one in data]}, row_group_size=3)
     assert [read for _, read in read_all(file)] == data
 
