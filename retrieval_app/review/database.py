@@ -118,6 +118,7 @@ class Database:
             )
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
+            connection.execute("PRAGMA cache_spill = OFF")  # a spilled page locks readers out before the commit
             for name in re.findall(r"CREATE TABLE (\w+)", self._schema) if check_version(connection) else ():
                 connection.execute(f"SELECT 1 FROM {name} LIMIT 0")  # a pre-release made fewer tables
             self.opened = _identify(self.path)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -362,7 +362,7 @@ def _describe(decision: Decision) -> dict[str, Any]:
     """The fields of a decision but its time, which is that of the step."""
     if isinstance(decision, DuplicateDecision):
         return {name: value for name, value in asdict(decision).items() if name != "decided_at"}
-    return {field.name: getattr(decision, field.name) for field in fields(decision) if field.name != "decided_at"}
+    return {name: getattr(decision, name) for name in decision.__slots__ if name != "decided_at"}
 
 
 def _read_searches(connection: sqlite3.Connection) -> list[SavedSearch]:
