@@ -7,7 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -47,8 +47,10 @@ class Annotations:
     """What a file of decisions holds at one moment.
 
     Attributes:
-        labels: decisions about labels without those that were taken back.
-        groups: the same about groups of near-duplicates, in the order they were made; None as for marks.
+        labels: decisions that change a label or drop its image; the known ones where no step about labels came since.
+        labels_step: the last step about labels.
+        groups: those about groups of near-duplicates, without those that were taken back, in the order they were made;
+            None as for marks.
         groups_step: the last step about groups.
         marks: without those that were taken away; None where the last step is that of before.
         marks_step: the last step of marks.
@@ -58,6 +60,7 @@ class Annotations:
     """
 
     labels: Mapping[LabelKey, LabelDecision]
+    labels_step: int
     groups: list[DuplicateDecision] | None
     groups_step: int
     marks: list[Mark] | None
@@ -77,6 +80,7 @@ class DecidedLabels:
     _marks_step: int = 0
     _marked: MarkedRows = NO_MARKS  # by marks alone
     _groups: tuple[int, _DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
+    _labels: tuple[int, Mapping[LabelKey, LabelDecision]] = (0, {})  # the last step about labels, and what all change
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
 
     def is_current(self, gallery: Path) -> bool:
@@ -94,18 +98,22 @@ class DecidedLabels:
             return self
         path = decisions_file(gallery)
         file, connection, version, step = _identify(path), None, 0, 0
-        decisions: Mapping[LabelKey, LabelDecision] = {}
-        marked, groups = NO_MARKS, self._groups
+        changing: Mapping[LabelKey, LabelDecision] = {}
+        marked, groups, labels_step = NO_MARKS, self._groups, 0
         if file is not None:
-            known = (self._marks_step, groups[0]) if file == self._file else (None, None)
-            found = read_annotations(path, wait_s=wait_s, known_step=known[0], known_groups=known[1])
-            decisions, connection, version, step = found.labels, found.connection, found.version, found.marks_step
+            known = (self._marks_step, groups[0], self._labels) if file == self._file else (None, None, (0, {}))
+            found = read_annotations(
+                path, wait_s=wait_s, known_step=known[0], known_groups=known[1], known_labels=known[2]
+            )
+            changing, connection, version, step = found.labels, found.connection, found.version, found.marks_step
+            labels_step = found.labels_step
+            if changing is self._labels[1] and found.marks is None and found.groups is None:
+                return replace(self, _connection=connection, _version=version)
             marked = self._marked if found.marks is None else _find_marked(found.marks, open_given)
             if found.groups is not None:
                 groups = found.groups_step, _find_dropped_copies(found.groups, open_given)
         else:
             groups = 0, {}
-        changing = {key: one for key, one in decisions.items() if one.decision in (CHANGE, DROP)}
         ids = {key: found for key, found in self._ids.items() if key in changing}
         if missing := changing.keys() - ids.keys():
             with open_given() as catalog:
@@ -114,10 +122,22 @@ class DecidedLabels:
         for key, numbers in ids.items():
             one = changing[key]
             label = one.new_label if one.decision == CHANGE else one.label
-            by_id |= dict.fromkeys(numbers, DecidedLabel(one.label, label, one.decision == DROP))
+            decided = DecidedLabel(one.label, label, one.decision == DROP)
+            for number in numbers:
+                by_id[number] = decided
         rows = _drop_copies(groups[1], by_id, marked)
         is_same = rows.digest == self.rows.digest and rows.marked == self.rows.marked
-        return DecidedLabels(self.rows if is_same else rows, file, connection, version, step, marked, groups, ids)
+        return DecidedLabels(
+            self.rows if is_same else rows,
+            file,
+            connection,
+            version,
+            step,
+            marked,
+            groups,
+            (labels_step, changing),
+            ids,
+        )
 
 
 @contextmanager
@@ -129,32 +149,36 @@ def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
 
 
 def read_annotations(
-    path: Path, *, wait_s: float, known_step: int | None = None, known_groups: int | None = None
+    path: Path,
+    *,
+    wait_s: float,
+    known_step: int | None = None,
+    known_groups: int | None = None,
+    known_labels: tuple[int, Mapping[LabelKey, LabelDecision]] = (0, {}),
 ) -> Annotations:
     """Read a file of decisions.
 
     Args:
         wait_s: seconds to wait while somebody else writes.
         known_step, known_groups: the last step of the marks, and about groups, that are known and not read again.
+        known_labels: the last known step about labels, and `Annotations.labels` after it; only later steps are read.
     """
     connection = None
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         version = data_version(connection)  # before the rest: a commit in between is seen as a later one
-        labels, groups, marks, step = list[LabelDecision](), list[DuplicateDecision](), list[Mark](), 0
-        groups_step = 0
+        groups, marks, step, groups_step, labels_step = list[DuplicateDecision](), list[Mark](), 0, 0, 0
+        labels: Mapping[LabelKey, LabelDecision] = {}
         if check_version(connection):
             connection.execute("BEGIN")
-            labels, step = read_labels(connection), last_marks_step(connection)
-            (last_step,) = connection.execute("SELECT max(number) FROM steps WHERE kind = 'duplicates'").fetchone()
-            groups_step = last_step or 0
+            step, groups_step = last_marks_step(connection), _last_step(connection, "duplicates")
+            labels_step = _last_step(connection, "labels")
+            labels = known_labels[1] if labels_step == known_labels[0] else _read_changes(connection, known_labels)
             if groups_step != known_groups:
                 groups = [one for one in read_group_decisions(connection) if one.decision != OPEN]
             marks = [] if step == known_step else read_marks(connection)
             connection.execute("COMMIT")
-        if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in labels):
-            raise TypeError("a changed label has no new one")
         connection.execute("PRAGMA busy_timeout = 0")
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         if connection is not None:
@@ -166,9 +190,30 @@ def read_annotations(
         elif getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
             advice = FOREIGN_TABLES
         raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
-    held = {one.key: one for one in labels if one.decision != OPEN}
     groups_now = None if groups_step == known_groups else groups
-    return Annotations(held, groups_now, groups_step, None if step == known_step else marks, step, connection, version)
+    marks_now = None if step == known_step else marks
+    return Annotations(labels, labels_step, groups_now, groups_step, marks_now, step, connection, version)
+
+
+def _last_step(connection: sqlite3.Connection, kind: str) -> int:
+    (number,) = connection.execute("SELECT max(number) FROM steps WHERE kind = ?", (kind,)).fetchone()
+    return number or 0
+
+
+def _read_changes(
+    connection: sqlite3.Connection, known: tuple[int, Mapping[LabelKey, LabelDecision]]
+) -> dict[LabelKey, LabelDecision]:
+    """The decisions that change a label or drop its image, after those of a known step if it was not taken back."""
+    step, before = known
+    is_there = connection.execute("SELECT 1 FROM steps WHERE number = ?", (step,)).fetchone() is not None
+    changing = dict(before) if is_there else {}
+    for one in read_labels(connection, since=step) if is_there else read_labels(connection):
+        if one.decision == CHANGE and not isinstance(one.new_label, str):
+            raise TypeError("a changed label has no new one")
+        changing.pop(one.key, None)
+        if one.decision in (CHANGE, DROP):
+            changing[one.key] = one
+    return changing
 
 
 def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:

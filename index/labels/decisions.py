@@ -11,6 +11,7 @@ import sqlite3
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -29,6 +30,10 @@ HELD_DECISIONS = (
     "WHERE kind = ? AND d.step = (SELECT max(step) FROM decisions WHERE subject = d.subject) ORDER BY d.number"
 )
 """Of a file of decisions: JSON and time of each that holds, about `labels` or `duplicates`, in order."""
+_LATER_DECISIONS = (
+    "SELECT details, decided_at FROM steps AS s JOIN decisions AS d ON s.number = d.step "
+    "WHERE kind = ? AND s.number > ? ORDER BY d.number"
+)
 KEEP, CHANGE, DROP = DECISIONS = ("keep", "change", "drop")
 OPEN = "open"  # takes back what was decided
 MAX_LABEL_CHARACTERS = 200
@@ -164,9 +169,13 @@ def check_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def read_labels(connection: sqlite3.Connection) -> list[LabelDecision]:
-    """The decisions about labels that hold, in order, with their time; those that took one back are `open`."""
-    rows = connection.execute(HELD_DECISIONS, ("labels",))
+def read_labels(connection: sqlite3.Connection, *, since: int | None = None) -> list[LabelDecision]:
+    """The decisions about labels that hold, in order, with their time; those that took one back are `open`.
+
+    With `since`, all that were made after that step.
+    """
+    query, values = (HELD_DECISIONS, ()) if since is None else (_LATER_DECISIONS, (since,))
+    rows = connection.execute(query, ("labels", *values))
     return [LabelDecision(**json.loads(details), decided_at=when) for details, when in rows]
 
 
@@ -186,9 +195,10 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
     new_label = check_label(given.new_label or "")
     if new_label == given.label:
         return replace(given, decision=KEEP, new_label=None)
-    return replace(given, new_label=new_label)
+    return given if new_label == given.new_label else replace(given, new_label=new_label)
 
 
+@lru_cache(maxsize=64)  # a step has thousands of one label
 def check_label(text: str) -> str:
     """A label that a person typed, without white space around it."""
     if not text.strip():

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from index.filters.parser import parse_filter
 from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.labels.decisions import LabelDecision
+from index.labels.decisions import LabelDecision, read_labels
 from index.labels.marks import PRESENT, Mark
 from index.progress import no_progress
 from index.public import evaluate
@@ -164,6 +165,45 @@ def test_every_decision_is_read_once_whatever_the_time_of_its_file(built: Path, 
         gallery = gallery.read_decisions()
         assert gallery.image(1).label == label
         assert gallery.has_newest_decisions()
+
+
+def test_annotations_read_step_by_step_are_those_that_are_read_at_once(built: Path, store: ReviewStore) -> None:
+    gallery = Gallery.open(built)
+    rows = gallery.rows([1, 2, 3])
+    label = partial(decide, store, gallery)
+    steps: list[Callable[[], object]] = [
+        partial(label, 1, "change", "heron"), partial(label, 2, "drop"),
+        partial(store.mark, [Mark(rows[2].sha256 or "", "split", "test")]), partial(label, 1, "keep"), store.undo,
+        partial(label, 2, "open"), partial(label, 1, "drop"), store.undo, store.undo,
+        partial(label, 3, "change", "stork"),
+        partial(store.undo, about="marks"),
+    ]  # fmt: skip
+    for step in steps:
+        step()
+        gallery, anew = gallery.read_decisions(), Gallery.open(built)
+        assert (gallery.decided.by_id, gallery.decided.marked) == (anew.decided.by_id, anew.decided.marked)
+        assert gallery.has_newest_decisions()
+    assert {number: one.is_dropped for number, one in gallery.decided.by_id.items()} == {1: False, 2: True, 3: False}
+
+
+def test_one_more_decision_reads_no_earlier_ones(
+    built: Path, store: ReviewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gallery = Gallery.open(built)
+    decide(store, gallery, 1, "drop")
+    gallery, read = gallery.read_decisions(), list[int]()
+
+    def count(connection: sqlite3.Connection, **since: int) -> list[LabelDecision]:
+        found = read_labels(connection, **since)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr("index.gallery.decided_labels.read_labels", count)
+    decide(store, gallery, 2, "drop")
+    gallery = gallery.read_decisions()
+    store.mark([Mark(gallery.image(3).sha256 or "", "split", "test")])
+    gallery = gallery.read_decisions()
+    assert (read, gallery.decided.dropped.tolist()) == ([1], [1, 2])
 
 
 @pytest.mark.parametrize("damage", ["noise", "foreign", "newer"])
