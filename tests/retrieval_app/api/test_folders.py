@@ -49,7 +49,7 @@ def private(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         assert client.post("/v1/labels/decisions", json={"decisions": decisions}).status_code == 200
         groups = _ask_ready(client, "/v1/duplicates").json()["items"]
         assert groups, "the two folders hold the same images"
-        body = {"group": groups[0]["group"], "decision": "duplicates", "keep": [groups[0]["images"][0]["id"]]}
+        body = {"group": groups[0]["group"], "decision": "different"}
         assert client.post("/v1/duplicates/decisions", json=body).status_code == 200
     gone.unlink()
     return folder / "gallery"
