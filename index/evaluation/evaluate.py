@@ -131,42 +131,42 @@ def evaluate_images(
     with_rerank: bool = False,
     scoring: Progress = no_progress,
 ) -> Evaluation:
-    """Scores of the queries among the members.
+    """Scores of the queries among the labelled members; nobody can tell whether an unlabelled result is right.
 
     Args:
-        queries: images from elsewhere, which find every member. None: the members, or those `kept`; each is removed
-            from its own results.
+        queries: images from elsewhere, which find every labelled member. None: the members, or those `kept`; each is
+            removed from its own results.
         ks: the K of Recall@K; 1 is added if it is missing.
         with_nmi: also cluster the queries.
         with_rerank: also rank a sample of the queries again by shared neighbours.
         scoring: called with (done, total) queries.
     """
-    found, names = number_labels(members.labels)
+    every_label, names = number_labels(members.labels)
+    labelled = np.flatnonzero(every_label != UNLABELLED)
+    gallery, found, ids = members.vectors[labelled], every_label[labelled], members.ids[labelled]
     rows = None
     if queries is not None:
         vectors, labels = queries.vectors, _number(queries.labels, names)
     else:
-        rows = np.arange(len(members.ids)) if kept is None else np.flatnonzero(kept)
-        vectors, labels = members.vectors[rows], found[rows]
+        rows = np.arange(len(labelled)) if kept is None else np.flatnonzero(kept[labelled])
+        vectors, labels = gallery[rows], found[rows]
     score = partial(
         score_retrieval,
         vectors,
         labels,
-        gallery=members.vectors,
+        gallery=gallery,
         gallery_labels=found,
-        gallery_ids=members.ids,
-        query_ids=None if rows is None else members.ids[rows],
+        gallery_ids=ids,
+        query_ids=None if rows is None else ids[rows],
         ks=sorted({1, *ks}),
     )
     scores = score(progress=scoring)
     reranked = None
     if with_rerank:
-        reranked = score_reranked(
-            vectors, labels, gallery=members.vectors, gallery_labels=found, own=rows, progress=scoring
-        )
+        reranked = score_reranked(vectors, labels, gallery=gallery, gallery_labels=found, own=rows, progress=scoring)
     grouped = None
-    if queries is None and (groups := find_groups(members.vectors, found, members.group_sources)) is not None:
-        grouped = _score_grouped(groups, groups.numbers if kept is None else groups.numbers[kept], score)
+    if rows is not None and (groups := find_groups(members.vectors, every_label, members.group_sources)) is not None:
+        grouped = _score_grouped(groups, groups.numbers[labelled], rows, score)
     counts, recall = Counter(scores.labels.tolist()), scores.per_class_recall(1)
     return Evaluation(
         scores=scores,
@@ -178,10 +178,10 @@ def evaluate_images(
     )
 
 
-def _score_grouped(groups: Groups, query_groups: Ids, score: Callable[..., RetrievalScores]) -> GroupedScores:
-    """Scores of queries of these groups, each without its own group."""
+def _score_grouped(groups: Groups, numbers: Ids, rows: Ids, score: Callable[..., RetrievalScores]) -> GroupedScores:
+    """Scores of the queries `rows` of the gallery with these group numbers, each without its own group."""
     try:
-        return GroupedScores(groups, score(query_groups=query_groups, gallery_groups=groups.numbers))
+        return GroupedScores(groups, score(query_groups=numbers[rows], gallery_groups=numbers))
     except InputError:  # every image has those of its label in its own group
         return GroupedScores(groups, None)
 

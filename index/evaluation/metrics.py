@@ -187,7 +187,7 @@ def score_retrieval(
         raise InputError(
             f"no query has another image of its label to find{where}: all {lone} labelled queries stand alone"
             if lone
-            else f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
+            else "no query has a label; Recall@K needs class folders or a label file"
         )
     if expected is not None:
         r = np.where(r > 0, np.maximum(expected.counts.round().astype(np.int64), 1), 0)

@@ -138,7 +138,7 @@ class Confusion(Answer):
 
 
 class Quality(Answer):
-    """Quality of searches with every labelled member that has another of its label as a query.
+    """Quality of searches among the labelled members, with each that has another of its label as a query.
 
     Attributes:
         queries: count of these members.
@@ -169,23 +169,24 @@ def assess_quality(
 ) -> Quality:
     """Quality of a gallery by an exact search with every labelled member; of more than 20,000 with a random sample.
 
-    Every query is compared with all members twice: of 200,000 that takes about a minute on one core, and up to 1.5 GB
-    beside the vectors. `duplicates` are those of the gallery; None finds them first.
+    Every query is compared with all labelled members twice: of 200,000 that takes about a minute on one core, and up to
+    1.5 GB beside the vectors. `duplicates` are those of the gallery; None finds them first.
     """
     index = _describe_index(gallery)
-    vectors, labels, ids, names = gallery.labelled_vectors()
-    chosen = np.arange(len(ids))
-    if (labels != UNLABELLED).sum() > MOST_QUERIES:
-        labelled = np.flatnonzero(labels != UNLABELLED)
-        chosen = np.sort(np.random.default_rng(_SEED).choice(labelled, MOST_QUERIES, replace=False))
+    every_vector, every_label, every_id, names = gallery.labelled_vectors()
+    rows = np.flatnonzero(every_label != UNLABELLED)
+    vectors, labels, ids = every_vector[rows], every_label[rows], every_id[rows]
+    queries = np.arange(len(ids))
+    if len(ids) > MOST_QUERIES:
+        queries = np.sort(np.random.default_rng(_SEED).choice(len(ids), MOST_QUERIES, replace=False))
     try:
         scores = score_retrieval(
-            vectors[chosen],
-            labels[chosen],
+            vectors[queries],
+            labels[queries],
             gallery=vectors,
             gallery_labels=labels,
             gallery_ids=ids,
-            query_ids=ids[chosen],
+            query_ids=ids[queries],
             ks=KS,
             progress=lambda done, total: progress(done, 2 * total),
         )
@@ -194,11 +195,8 @@ def assess_quality(
             queries=0, lone=0, sampled=False, recall_at=[], grouped=None, map_at_r=None, classes=[],
             worst=[], histogram=None, confusion=[], problem=str(error), index=index,
         )  # fmt: skip
-    copies = (duplicates or find_duplicate_groups(gallery)).groups_of(ids)
-    groups = find_groups(vectors, labels, read_group_sources(gallery, copies=copies))
-    rows = np.flatnonzero(labels != UNLABELLED)
-    queries = np.searchsorted(rows, chosen[labels[chosen] != UNLABELLED])
-    vectors, labels, ids = vectors[rows], labels[rows], ids[rows]
+    copies = (duplicates or find_duplicate_groups(gallery)).groups_of(every_id)
+    groups = find_groups(every_vector, every_label, read_group_sources(gallery, copies=copies))
     nearest = find_nearest_by_label(
         vectors,
         labels,

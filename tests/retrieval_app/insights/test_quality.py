@@ -32,6 +32,22 @@ def test_quality_says_what_the_evaluation_does(labelled: Gallery) -> None:
     assert [one.recall_at_1 for one in found.classes] == sorted(one.recall_at_1 for one in found.classes)
 
 
+def test_unlabelled_images_are_neither_queries_nor_found(build: Callable[[dict[str, str]], Gallery]) -> None:
+    labelled = {f"{label}/{number}.png": label for label in ("red", "blue") for number in range(3)}
+    gallery = build(labelled)
+    plain, quality = evaluate(gallery, k=KS, rerank=True), assess_quality(gallery)
+    source = Path(gallery.sources[1].root)
+    for path in labelled:  # without the folder of a label; nearer than any other image
+        shutil.copyfile(source / path, source / path.replace("/", "-"))
+    update_gallery(gallery.path)
+    gallery = Gallery.open(gallery.path)
+    assert gallery.count == 12
+    found, again = evaluate(gallery, k=KS, rerank=True), assess_quality(gallery)
+    assert found.scores.to_json() == plain.scores.to_json()
+    assert found.reranked == plain.reranked
+    assert (again.recall_at, again.map_at_r, again.worst) == (quality.recall_at, quality.map_at_r, quality.worst)
+
+
 def test_the_worst_queries_meet_another_label_first(labelled: Gallery, ids: dict[str, int]) -> None:
     found = assess_quality(labelled)
     assert {query.id for query in found.worst} >= {ids[path] for path in MISLABELLED}
