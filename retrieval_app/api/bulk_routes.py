@@ -33,7 +33,7 @@ from retrieval_app.api.schemas import (
     Versioned,
 )
 from retrieval_app.insights.facet_filters import count_tags
-from retrieval_app.review.bulk import drop_images, select_images, set_label, tag_images, untag_images
+from retrieval_app.review.bulk import count_changed, drop_images, select_images, set_label, tag_images, untag_images
 from retrieval_app.review.review_store import SavedSearch, Step
 
 router = make_router("review")
@@ -42,7 +42,7 @@ _LAST_STEP = Undo()
 
 
 class Changed(Answer):
-    """The number of images, and the step that undoes the change."""
+    """The number of images that change, those with the same bytes included, and the step that undoes the change."""
 
     images: int
     step: int
@@ -97,8 +97,9 @@ async def _change(
             sample = partial(sample_images, gallery, **body.sample.model_dump())
         ids = select_images(gallery, ids=body.ids, where=where, count=body.count, sample=sample)
         step = change(ids)
-        context.log(what, step=step.number, images=ids[:_MOST_LOGGED].tolist(), count=len(ids), **details)
-        return {"images": len(ids), "step": step.number, "can_undo": True}
+        count = count_changed(gallery, step)
+        context.log(what, step=step.number, images=ids[:_MOST_LOGGED].tolist(), count=count, **details)
+        return {"images": count, "step": step.number, "can_undo": True}
 
     return dict(await context.read(run))
 

@@ -41,7 +41,10 @@ class KeepImages(Body):
     keep_where: FilterText | None = Field(default=None, description="keep only images that meet this condition")
     groups: list[GroupName] | None = Field(default=None, description="only these groups")
     count: int | None = Field(
-        default=None, ge=1, description="the number of groups that an answer without it has counted: then it decides"
+        default=None,
+        ge=1,
+        description="the number of groups that an answer without it has counted: then it decides; "
+        "409 if there are more or fewer now",
     )
 
 
@@ -95,7 +98,7 @@ class MendLeaks(Body):
 
     action: Literal["move", "drop"]
     value: LabelText
-    count: int = Field(ge=1, description="the number of leaks that somebody saw; refused if there are others now")
+    count: int = Field(ge=1, description="the number of leaks that somebody saw; 409 if there are more or fewer now")
     by: LabelText = SPLIT
 
 
@@ -201,7 +204,7 @@ def _describe(found: Leaks) -> list[dict[str, Any]]:
 async def mend_leaks(context: BareContext, body: MendLeaks) -> Any:
     """Move or drop the images of all leaks.
 
-    One step. 409 where there are others than `count` leaks now.
+    One step. 409 where there are more or fewer than `count` leaks now.
     """
 
     def run() -> dict[str, Any]:

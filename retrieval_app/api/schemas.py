@@ -351,7 +351,7 @@ class ImageChoice(_Condition, Body):
 
     ids: list[ImageId] | None = Field(default=None, min_length=1, max_length=MAX_STEP_DECISIONS)
     count: int | None = Field(
-        default=None, ge=1, le=MAX_ID, description="how many somebody saw; refused with 409 if there are others now"
+        default=None, ge=1, le=MAX_ID, description="how many somebody saw; 409 if there are more or fewer now"
     )
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from training.options.machine import Machine
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
+    from index.gallery.gallery import Gallery
     from retrieval_app.review.keep_rules import KeepRule
 
 
@@ -200,35 +202,39 @@ def duplicates(
     if kind == "exact":
         limits = (field.name for field in fields(DuplicateConfig))
         refuse_unused(click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything")
+    if not applies:
+        refuse_unused(click.get_current_context(), "keep", "keep_where", needs="--apply")
+        if out is None:
+            raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 
     config = build_config(DuplicateConfig, options) if kind == "near" else None
+    check = partial(check_duplicates_folder, out) if out is not None else lambda: None
+    opened = Gallery.open(settle_gallery(gallery, check=check))
+    document: dict[str, Any] = {}
+    texts: list[str] = []
+    if out is not None:
+        with progress_bars() as begin:
+            units = {"comparing": "images", "page": "groups"}
+            document, text = write_duplicates(
+                opened, out, config=config, limit=limit, begin=lambda step: begin(step, unit=units[step])
+            )
+        document, texts = {**document, "kind": kind}, [text]
     if applies:
-        _apply_rule(gallery, config=config, rule=keep, where=keep_where, as_json=as_json)
-    if out is None:
-        if not applies:
-            raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
-        return
-    opened = Gallery.open(settle_gallery(gallery, check=lambda: check_duplicates_folder(out)))
-    with progress_bars() as begin:
-        units = {"comparing": "images", "page": "groups"}
-        document, text = write_duplicates(
-            opened, out, config=config, limit=limit, begin=lambda step: begin(step, unit=units[step])
-        )
-    emit({**document, "kind": kind}, as_json=as_json, text=text)
+        applied, text = _apply_rule(opened, config=config, rule=keep, where=keep_where)
+        document, texts = {**document, "applied": applied} if document else applied, [*texts, text]
+    emit(document, as_json=as_json, text="\n".join(texts))
 
 
 def _apply_rule(
-    gallery: Path, *, config: DuplicateConfig | None, rule: KeepRule, where: Condition | None, as_json: bool
-) -> None:
-    """Decide which image of every group is kept, as one step, and say so."""
-    from index.gallery.gallery import Gallery
+    opened: Gallery, *, config: DuplicateConfig | None, rule: KeepRule, where: Condition | None
+) -> tuple[dict[str, int], str]:
+    """Decide which image of every group is kept, as one step; counts of groups as JSON and text."""
     from retrieval_app.reports.duplicates_report import find_duplicate_groups
     from retrieval_app.review.keep_rules import choose_kept
     from retrieval_app.review.review_store import ReviewStore
 
-    opened = Gallery.open(gallery)
     with progress_bars() as begin:
         found = find_duplicate_groups(opened, begin("comparing", unit="images"), config=config)
     store = ReviewStore.of_gallery(opened.path)
@@ -245,4 +251,4 @@ def _apply_rule(
     lines = [f"{len(chosen.decisions):,} groups decided: {chosen.dropped:,} near-duplicates left the results"]
     lines += [f"{chosen.differing:,} groups stay open, because their labels differ"] if chosen.differing else []
     lines += [f"{chosen.unmatched:,} groups stay open: no image matches --keep-where"] if chosen.unmatched else []
-    emit(document, as_json=as_json, text="\n".join(lines))
+    return document, "\n".join(lines)

@@ -84,7 +84,7 @@ def add(
       retrieval tags add gallery gold --where "id >= 0" --sample typical --per-label 5
     """
     from index.gallery.sampling import read_sample, sample_images
-    from retrieval_app.review.bulk import tag_images
+    from retrieval_app.review.bulk import count_changed, tag_images
 
     if sample is None and per_label is not None:
         raise click.UsageError("--per-label is of a --sample; add --sample typical, diverse or random")
@@ -96,10 +96,8 @@ def add(
         return sample_images(opened, found, how=how[0], count=how[1], per_label=per_label, seed=seed)
 
     with _chosen(gallery, ids, where, draw) as (opened, store, found):
-        tag_images(opened, store, found, tag)
-    emit(
-        {"tag": tag, "images": len(found)}, as_json=as_json, text=f"{len(found):,} images tagged {printable_path(tag)}"
-    )
+        images = count_changed(opened, tag_images(opened, store, found, tag))
+    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{images:,} images tagged {printable_path(tag)}")
 
 
 @tags.command(short_help="Take a tag away.")
@@ -118,11 +116,10 @@ def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...
       retrieval tags remove gallery best --id 7 --id 12
     """
     from index.filters.condition import TAG, equals
-    from retrieval_app.review.bulk import untag_images
+    from retrieval_app.review.bulk import count_changed, untag_images
 
     with _chosen(gallery, ids, where if where is not None or ids else equals(TAG, tag)) as (opened, store, found):
-        step = untag_images(opened, store, found, tag)
-    images = len(step.decisions)
+        images = count_changed(opened, untag_images(opened, store, found, tag))
     emit({"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {images:,} images")
 
 

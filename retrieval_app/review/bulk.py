@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,12 +72,44 @@ def tag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: 
 
 
 def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: str | None = None) -> Step:
-    """Take a tag away from those of the images that have it."""
-    tags = gallery.decided.marked.tags
-    tagged = [one for one in ids.tolist() if tag.strip() in tags.get(one, ())]
+    """Take a tag away from those of the images that have it, and from the dropped near-duplicates they have it of."""
+    tagged = _find_tagged(gallery, ids.tolist(), tag)
     if not tagged:
         raise InputError(f"none of these {len(ids):,} images has the tag {printable_path(tag)}")
-    return store.mark(_mark_all(gallery, tagged, tag, None), by=by)
+    marks = _mark_all(gallery, tagged, tag, None)
+    copies = _find_dropped_copies(gallery, store, {mark.sha256 for mark in marks})
+    return store.mark([*marks, *_mark_all(gallery, _find_tagged(gallery, copies, tag), tag, None)], by=by)
+
+
+def _find_tagged(gallery: Gallery, ids: Iterable[int], tag: str) -> list[int]:
+    tags = gallery.decided.marked.tags
+    return [one for one in ids if tag.strip() in tags.get(one, ())]
+
+
+def _find_dropped_copies(gallery: Gallery, store: ReviewStore, kept: Container[str]) -> list[int]:
+    """Ids of the dropped near-duplicates whose tags go to kept images, by their SHA-256."""
+    contents = {
+        image.sha256
+        for decision in store.duplicate_decisions().values()
+        if decision.inherits and any(one.sha256 in kept for one in decision.images if one.image_id in decision.keep)
+        for image in decision.images
+        if image.image_id not in decision.keep
+    }
+    if not contents:
+        return []
+    with gallery.as_given.catalog() as catalog:
+        found = [number for number, _, _ in catalog.find_contents(contents)]
+    decided = gallery.decided.by_id
+    return [number for number in found if number in decided and decided[number].is_dropped]
+
+
+def count_changed(gallery: Gallery, step: Step) -> int:
+    """Number of members that a step about labels or marks is about: all with the same bytes, and given label."""
+    keys = {one.key for one in step.labels}
+    contents = {sha256 for sha256, _ in keys} | {mark.sha256 for mark in step.marks}
+    with gallery.as_given.catalog() as catalog:
+        found = [number for number, *key in catalog.find_contents(contents) if not keys or tuple(key) in keys]
+    return int(np.isin(found, gallery.as_given.ids).sum())
 
 
 def _mark_all(gallery: Gallery, ids: Iterable[int], tag: str, value: str | None) -> list[Mark]:
@@ -98,7 +130,7 @@ def set_labels(
     gallery: str | Path, label: str | None, *, where: Condition | str | None = None, ids: Sequence[int] | None = None,
     drop: bool = False,
 ) -> int:  # fmt: skip
-    """Set the label of many images of a gallery at once, or drop them; the number of images.
+    """Set the label of many images of a gallery at once, or drop them; the number of images that change.
 
     It is a decision like those of the Labels view: an open page undoes it, and servers show it at once.
 
@@ -119,10 +151,7 @@ def set_labels(
     chosen = select_images(opened, ids=ids, where=parse_filter(where) if isinstance(where, str) else where)
     store = ReviewStore.of_gallery(opened.path)
     try:
-        if drop:
-            drop_images(opened, store, chosen)
-        else:
-            set_label(opened, store, chosen, label)
+        step = drop_images(opened, store, chosen) if drop else set_label(opened, store, chosen, label)
     finally:
         store.close()
-    return len(chosen)
+    return count_changed(opened, step)

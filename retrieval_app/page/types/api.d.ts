@@ -758,7 +758,7 @@ export interface paths {
         put?: never;
         /**
          * Move or drop the images of all leaks
-         * @description One step. 409 where there are others than `count` leaks now.
+         * @description One step. 409 where there are more or fewer than `count` leaks now.
          */
         post: operations["mend_leaks"];
         delete?: never;
@@ -1002,7 +1002,7 @@ export interface components {
         };
         /**
          * Changed
-         * @description The number of images, and the step that undoes the change.
+         * @description The number of images that change, those with the same bytes included, and the step that undoes the change.
          */
         Changed: {
             /** Images */
@@ -1549,7 +1549,7 @@ export interface components {
             ids?: number[] | null;
             /**
              * Count
-             * @description how many somebody saw; refused with 409 if there are others now
+             * @description how many somebody saw; 409 if there are more or fewer now
              */
             count?: number | null;
         };
@@ -1705,7 +1705,7 @@ export interface components {
             groups?: string[] | null;
             /**
              * Count
-             * @description the number of groups that an answer without it has counted: then it decides
+             * @description the number of groups that an answer without it has counted: then it decides; 409 if there are more or fewer now
              */
             count?: number | null;
         };
@@ -1962,7 +1962,7 @@ export interface components {
             ids?: number[] | null;
             /**
              * Count
-             * @description how many somebody saw; refused with 409 if there are others now
+             * @description how many somebody saw; 409 if there are more or fewer now
              */
             count?: number | null;
             /** Label */
@@ -2184,7 +2184,7 @@ export interface components {
             value: string;
             /**
              * Count
-             * @description the number of leaks that somebody saw; refused if there are others now
+             * @description the number of leaks that somebody saw; 409 if there are more or fewer now
              */
             count: number;
             /**
@@ -2698,7 +2698,7 @@ export interface components {
             ids?: number[] | null;
             /**
              * Count
-             * @description how many somebody saw; refused with 409 if there are others now
+             * @description how many somebody saw; 409 if there are more or fewer now
              */
             count?: number | null;
             /** Tag */

@@ -85,6 +85,11 @@ def test_a_rule_keeps_one_image_of_every_group_and_unites_labels_and_tags(client
     assert (gone["dropped"], gone["decision"]) == (True, None)
     assert after["pair1.png"] == ("red", ("best",))  # both of the image that left
     assert before["pair1.png"] == (None, ())
+    untag = {"where": "path LIKE '%pair1.png'", "tag": "best", "action": "remove"}
+    assert client.post("/v1/tags", json=untag).json()["images"] == 2  # the image that left gave it
+    assert listed(gallery)["pair1.png"] == ("red", ())
+    assert client.post("/v1/tags", json=untag).status_code == 422
+    client.post("/v1/tags/undo")
     labels = client.get("/v1/labels/file").text
     assert "pair1.png,red" in labels
     assert "pair1.jpg" not in labels
@@ -149,8 +154,9 @@ def test_the_commands_do_the_same(gallery: Path, capsys: pytest.CaptureFixture[s
     assert main(["index", "leaks", str(gallery), "--move", "train"]) == 0
     assert main(["index", "leaks", str(gallery), "--json"]) == 0
     assert json.loads("{" + capsys.readouterr().out.partition("{")[2])["leaks"] == 0
-    assert main(["duplicates", str(gallery), "--apply", "--json"]) == 0
-    done = json.loads(capsys.readouterr().out)
+    assert main(["duplicates", str(gallery), "--keep", "first", "--out", str(gallery.with_name("report"))]) == 2
+    assert main(["duplicates", str(gallery), "--apply", "--out", str(gallery.with_name("report")), "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)["applied"]
     assert (done["groups"], done["dropped"], done["differing"]) == (2, 2, 1)
     assert not listed(gallery).keys() & set(LARGE.values())
     assert main(["duplicates", str(gallery)]) == 2

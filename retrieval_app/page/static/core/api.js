@@ -8,7 +8,20 @@ const LONGEST_WAIT_SECONDS = 8;
 const SIGNED_OUT = 'You are no longer signed in. Reload the page, and type the token.';
 const CALIBRATION_MILLISECONDS = 2000;
 const POLL_MILLISECONDS = [400, 700, 1000, 1500];
-const CHANGES = ['labels/decisions', 'labels/set', 'labels/drop', 'labels/undo', 'tags', 'tags/undo']; // what filters find
+/** Routes that change what filters find. */
+const CHANGES = [
+  'labels/decisions',
+  'labels/set',
+  'labels/drop',
+  'labels/undo',
+  'tags',
+  'tags/undo',
+  'duplicates/decisions',
+  'duplicates/undo',
+  'leaks',
+];
+/** What only counts without a field of the body. @type {Record<string, string>} */
+const CHANGES_WITH = {'labels/accept': 'digest', 'duplicates/apply': 'count'};
 
 /** What went wrong: `message` is for people, `code` and `status` for the page, `field` names the input at fault. */
 export class ApiError extends Error {
@@ -53,8 +66,7 @@ export const get = async (path, params, {signal} = {}) => readJson(await ask(add
  */
 export async function post(path, body, {signal, params} = {}) {
   const answer = await readJson(await ask(address(path, params), {method: 'POST', signal, ...packed(body)}));
-  const accepts = path === 'labels/accept' && /** @type {any} */ (body).digest;
-  if (CHANGES.includes(path) || accepts) {
+  if (CHANGES.includes(path) || /** @type {any} */ (body)?.[CHANGES_WITH[path]]) {
     described = null; // it counts the labels
     dispatchEvent(new Event('labels-decided'));
   }
