@@ -7,6 +7,7 @@ The images lie below the file's folder, or beside it in `images`, `data` or the 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from index.sources.source import NOTHING_KNOWN, Known, Reach
 from index.sources.table_rows import TableRow, as_json, as_text, label_conflict, valid_unicode
 from index.text import printable_path
 
+logger = logging.getLogger(__name__)
 _IMAGES = "#images="
 _OWN_KEYS = {"id", "file_name", "width", "height", "license", "flickr_url", "coco_url", "date_captured"}
 _HEAVY_KEYS = {"segmentation", "keypoints", "counts", "segments_info"}  # dropped while the file is parsed
@@ -58,6 +60,7 @@ class CocoSource(LocalSource):
         coco = _read(Path(file))
         names, labels = _index(coco["categories"], "category", Path(file)), _Labels()
         images = _index(coco["images"], "image", Path(file))
+        _check_ids(coco["annotations"], images, names, file=Path(file))
         for annotation in coco["annotations"]:
             labels.add(annotation, names)
         root = _find_images(Path(file), coco["images"]) if folder is None else os.path.join(self.root, folder)
@@ -152,6 +155,25 @@ def _index(values: list[dict[str, Any]], name: str, file: Path) -> dict[Any, dic
             raise InputError(f"{shown}: two entries of a {name} have the id {key!r}; give each its own")
         found[key] = value
     return found
+
+
+def _check_ids(
+    annotations: list[dict[str, Any]], images: Mapping[Any, Any], categories: Mapping[Any, Any], *, file: Path
+) -> None:
+    """Warn of annotations with a category or image that the file does not have; an InputError if all are such."""
+    named = [one for one in annotations if one.get("category_id") is not None]
+    lost = [
+        one for one in named
+        if _hashable(one["category_id"]) not in categories or _hashable(one.get("image_id")) not in images
+    ]  # fmt: skip
+    if not lost:
+        return
+    first = " and ".join(f"{name} {ascii(_hashable(lost[0].get(name)))[:60]}" for name in ("image_id", "category_id"))
+    shown = printable_path(str(file))
+    problem = f"{shown}: {len(lost)} of {len(named)} annotations have no image or category in the file, one has {first}"
+    if images and len(lost) == len(named):
+        raise InputError(f'{problem}; expected the "id" of each, as a number or as a text as it is there')
+    logger.warning("%s; they are left out", problem)
 
 
 def _is_path(value: Any) -> bool:

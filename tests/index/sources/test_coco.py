@@ -26,7 +26,7 @@ def box(image_id: int, category_id: int, width: float) -> dict[str, Any]:
     return {"image_id": image_id, "category_id": category_id, "bbox": [0, 0, width, 2], "segmentation": [[1.0] * 9]}
 
 
-def test_the_largest_box_labels_an_image(tmp_path: Path) -> None:
+def test_the_largest_box_labels_an_image(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     images = [{"id": n, "file_name": f"{n}.jpg", "width": 4, "license": 2, "shop": "A"} for n in range(3)]
     for image in images:
         (tmp_path / image["file_name"]).touch()
@@ -37,6 +37,14 @@ def test_the_largest_box_labels_an_image(tmp_path: Path) -> None:
         ("1.jpg", "cat", {"shop": "A"}),
         ("2.jpg", None, {"shop": "A"}),
     ]
+    assert "2 of 6 annotations have no image or category in the file, one has image_id 77" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [{"image_id": "1"}, {"category_id": "1"}])
+def test_annotations_of_no_image_or_category_at_all_are_refused(tmp_path: Path, wrong: dict[str, str]) -> None:
+    boxes, images = [{**box(1, 1, 2), **wrong}], [{"id": 1, "file_name": "1.jpg"}]
+    with pytest.raises(InputError, match="1 of 1 annotations have no image or category in the file"):
+        scan(tmp_path / "x.json", {"images": images, "annotations": boxes, "categories": CATEGORIES})
 
 
 @pytest.mark.parametrize("folder", ["annotations", "images", "annotations/data", "val2017"])
