@@ -113,10 +113,13 @@ def allow_open_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
 
 
+LOCK_NAME = ".retrieval-lock"
+
+
 def open_for_lock(folder: Path) -> int:
     """A descriptor to lock a folder by; on Windows, where folders cannot be opened, of a file in it."""
     if sys.platform == "win32":
-        return os.open(folder / ".retrieval-lock", os.O_RDWR | os.O_CREAT, 0o600)
+        return os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     return os.open(folder, os.O_RDONLY | O_CLOEXEC)
 
 

@@ -23,6 +23,11 @@ def valid_text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def hide_folder(path: str) -> str:
+    """The path of an image, without its folder where it is absolute."""
+    return os.path.basename(path) if os.path.isabs(path) else path
+
+
 def align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:
     """Rows as lines of aligned columns; those in `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

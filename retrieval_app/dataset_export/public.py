@@ -97,7 +97,7 @@ def export_dataset(
     _check_out(folder, opened)
     plan = plan_rows(opened, condition, split=split, by_group=by == GROUP, seed=seed)
     labels, splits, left_out, linked = Counter[str | None](), Counter[str | None](), [], 0
-    with _new_folder(folder) as unfinished:
+    with _new_folder(folder.resolve()) as unfinished:
         with closing(DatasetWriter(kind, unfinished, plan)) as writer:
             read = partial(_read, opened, links=writer.links)
             for done, (row, values, content) in enumerate(_read_all(opened, condition, plan, read), start=1):
@@ -131,7 +131,7 @@ def _check_out(out: Path, gallery: Gallery) -> None:
     shown, real = printable_path(str(out)), out.resolve()
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{shown}: exists already, and is no empty folder; remove it, or give another --out")
-    if not out.parent.is_dir():
+    if not real.parent.is_dir():
         raise InputError(f"{shown}: there is no folder {printable_path(str(out.parent))}; make it first")
     if real.is_relative_to(gallery.path):
         raise InputError(f"{shown}: a gallery holds nothing but its own files; give an --out outside it")
@@ -145,44 +145,45 @@ def _check_out(out: Path, gallery: Gallery) -> None:
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out`, which takes its place when it is complete; removed after an error.
+    """A folder in a hidden one beside `out`, which takes the place of `out` once complete; removed after an error.
 
     What a killed export left is removed by the next one to the same place.
     """
-    from index.system import open_for_lock, sync_path, try_lock
+    from index.system import LOCK_NAME, open_for_lock, sync_path, try_lock
 
     shown = printable_path(str(out))
     unfinished = out.with_name(f".{out.name}.unfinished")
+    data = unfinished / "retrieval-dataset"
     try:
         unfinished.mkdir(exist_ok=True)
+        if foreign := sorted(set(os.listdir(unfinished)) - {data.name, LOCK_NAME}):
+            raise InputError(
+                f"{printable_path(str(unfinished))}: expected nothing or what a killed export left there, found "
+                f"{printable_path(foreign[0])}; move it elsewhere, or give another --out"
+            )
         lock = open_for_lock(unfinished)
         try:
             if not try_lock(lock):
                 raise InputError(f"{shown}: another export is writing it; wait until it is done")
             try:
-                _clear(unfinished)
-                yield unfinished
+                if data.exists():
+                    shutil.rmtree(data)
+                data.mkdir()
+                yield data
                 if hasattr(os, "sync"):
                     os.sync()  # once, in place of every file by itself
                 if out.exists():
                     out.rmdir()
-                unfinished.rename(out)
+                data.rename(out)
                 sync_path(out.parent)
-            except BaseException:
+            finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
-                raise
         finally:
             os.close(lock)
+            if os.name == "nt":  # which removes no open file
+                shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
-
-
-def _clear(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
 
 
 _Content = bytes | Path | ImageError

@@ -15,7 +15,7 @@ from index.evaluation.groups import find_groups
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
 from index.sources.table_rows import as_text
-from index.text import printable_path, valid_text
+from index.text import hide_folder, printable_path, valid_text
 from retrieval_app.dataset_export.splits import assign_splits, parse_shares
 
 LABEL, TAGS, ORIGINAL = "label", "tags", "original_path"
@@ -57,7 +57,7 @@ class RowPlan:
         if SPLIT in self.columns:
             values[SPLIT] = _given_split(row) or REST if self.assigned is None else self.assigned[row.id]
         # Below its source; of a file elsewhere the name alone, as a data set may be published.
-        values[ORIGINAL] = valid_text(row.path.rpartition("/")[2] if row.path.startswith("/") else row.path)
+        values[ORIGINAL] = valid_text(hide_folder(row.path))
         metadata = row.metadata
         for name, column in self.names.items():
             values[column] = _convert(metadata.get(name), self.columns[column])

@@ -9,7 +9,8 @@ import unicodedata
 _MAX_BYTES = 80
 _UNSAFE = re.compile(r"[^\w .()+,=@&'!-]")
 _UNSAFE_SPLIT = re.compile(r"\W")  # Hugging Face takes nothing else in the name of a split
-_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+_PORTS = "0123456789\u00b9\u00b2\u00b3"  # Windows takes superscripts for digits
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{kind}{port}" for kind in ("com", "lpt") for port in _PORTS)}
 
 
 class SafeNames:
@@ -53,7 +54,8 @@ def make_safe(text: str, unsafe: re.Pattern[str] = _UNSAFE) -> str:
     kept = unsafe.sub("_", unicodedata.normalize("NFC", text))
     cut = kept.encode("utf-8", "ignore")[:_MAX_BYTES].decode("utf-8", "ignore").strip(" .")
     cut = cut.lstrip("._ ") or "unnamed"
-    return f"{cut}_" if cut.partition(".")[0].strip().casefold() in _DEVICES else cut
+    stem, dot, rest = cut.partition(".")
+    return f"{stem}_{dot}{rest}" if stem.strip().casefold() in _DEVICES else cut
 
 
 def _fold(name: str) -> str:

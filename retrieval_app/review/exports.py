@@ -16,16 +16,9 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, can_be_named, encode_labels
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
-from index.text import printable_path, valid_text
+from index.text import hide_folder, printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
-from retrieval_app.review.places import (
-    hide_folder,
-    hide_folders,
-    locate_image,
-    name_source,
-    shorten_path,
-    strip_folders,
-)
+from retrieval_app.review.places import hide_folders, locate_image, name_source, shorten_path, strip_folders
 from retrieval_app.review.subjects import find_by_contents, list_usable
 
 OUTCOMES = ("kept", "changed", "dropped", "unlabelled", "in-archives", "unnamable")

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
-from index.text import valid_text
+from index.text import hide_folder, valid_text
 
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?!v1/)[^:'\"\n]*/")
 _BUCKETS = re.compile(r"\b(?!https?:)[a-z][a-z0-9+.-]*://[^:'\"\n]*/")
@@ -37,11 +37,6 @@ def shorten_path(gallery: Gallery, path: str) -> str:
         if path.startswith(root):
             return path.removeprefix(root)
     return os.path.basename(path)
-
-
-def hide_folder(path: str) -> str:
-    """The path of an image, without its folder where it is absolute."""
-    return os.path.basename(path) if os.path.isabs(path) else path
 
 
 def hide_folders(values: Any) -> Any:

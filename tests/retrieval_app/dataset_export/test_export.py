@@ -217,12 +217,32 @@ def test_an_interrupted_export_or_a_full_disk_leaves_nothing(gallery: Gallery, t
 
 
 def test_what_a_killed_export_left_is_cleared_by_the_next(gallery: Gallery, tmp_path: Path) -> None:
-    (tmp_path / ".out.unfinished" / "cat").mkdir(parents=True)
-    (tmp_path / ".out.unfinished" / "cat" / "half.png").write_bytes(b"half")
+    left = tmp_path / ".out.unfinished" / "retrieval-dataset" / "cat"
+    left.mkdir(parents=True)
+    (left / "half.png").write_bytes(b"half")
     (tmp_path / "out").mkdir()
     export_dataset(gallery, tmp_path / "out")
     assert os.listdir(tmp_path) == ["out"]
     assert not list(tmp_path.rglob("half.png"))
+
+
+def test_a_folder_of_somebody_else_is_no_unfinished_export(gallery: Gallery, tmp_path: Path) -> None:
+    (tmp_path / ".out.unfinished" / "mine").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"\.out\.unfinished: expected nothing or .*, found mine; move it"):
+        export_dataset(gallery, tmp_path / "out")
+    assert os.listdir(tmp_path / ".out.unfinished") == ["mine"]
+
+
+@pytest.mark.parametrize("out", [".", "../link"])
+def test_the_current_folder_and_a_link_to_an_empty_one_can_be_written(
+    gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    export_dataset(gallery, out)
+    assert (tmp_path / "link" / "manifest.json").is_file()
+    assert sorted(os.listdir(tmp_path)) == ["empty", "link"]
 
 
 def test_places_and_options_that_cannot_be_used_are_refused(gallery: Gallery, tmp_path: Path) -> None:

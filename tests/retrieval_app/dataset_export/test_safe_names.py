@@ -49,3 +49,8 @@ def test_files_of_one_name_are_told_apart() -> None:
     found = [names.take("1", suffix=".jpg", key=str(number)) for number in range(3)]
     assert found[0] == "1.jpg"
     assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize("device", ["CON", "nul.txt", "COM1", "LPT\u00b2", "com\u00b9.png"])
+def test_names_of_windows_devices_are_not_given(device: str) -> None:
+    assert SafeNames().name(device).partition(".")[0].casefold() != device.partition(".")[0].casefold()
