@@ -145,6 +145,8 @@ def problems(*, gallery: Path, as_json: bool) -> None:
     rows = [("images", "problem", "condition")]
     rows += [(f"{one.count:,}", one.kind.replace("_", " "), one.where) for one in found if one.count]
     lines = align(rows, right={0}) if rows[1:] else [f"{printable_path(str(gallery))}: no image problems"]
+    more = sum(one.left_out for one in found)
+    lines += [f"{more:,} more images are placeholders; drop these and list again"] if more else []
     emit({**document, "problems": [asdict(problem) for problem in found]}, as_json=as_json, text="\n".join(lines))
 
 

@@ -30,6 +30,7 @@ ProblemKind: TypeAlias = Literal[
 ]
 _MANY_LABELS, _MANY_IMAGES = 3, 10  # of one picture: a placeholder
 _MOST_HASHES = 400  # in a filter
+_TILE_ROWS, _TILE_PLACES = 64, 8192  # hashes compared at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class ImageProblem:
         above: whether images above the threshold have the problem, or below.
         edges: (n + 1,) of the histogram, rising; evenly spaced, or their logarithms are.
         counts: (n,) images between two edges.
+        left_out: images of further placeholders, which a filter of at most `_MOST_HASHES` hashes has no room for.
     """
 
     kind: ProblemKind
@@ -74,6 +76,7 @@ class ImageProblem:
     threshold: float | None = None
     edges: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
+    left_out: int = 0
 
 
 def find_problems(gallery: Gallery) -> list[ImageProblem]:
@@ -140,13 +143,15 @@ def _find_placeholders(catalog: Catalog, gallery: Gallery) -> ImageProblem | Non
     names = {name: number for number, name in enumerate(dict.fromkeys(row[2] for row in rows if row[2] is not None))}
     labels = np.array([names.get(row[2], -1) for row in rows], dtype=np.int64)
     chosen: list[int] = []
-    count = 0
+    count = left_out = 0
     for picture, images in _find_pictures(ids, hashes, labels, gallery):
         if len(chosen) + len(picture) <= _MOST_HASHES:
             chosen += picture
             count += images
+        else:
+            left_out += images
     where = f"phash IN ({', '.join(map(str, chosen))})" if chosen else "phash IS NULL"
-    return ImageProblem("placeholder", count, where)
+    return ImageProblem("placeholder", count, where, left_out=left_out)
 
 
 def _find_pictures(ids: Ids, hashes: Ids, labels: Ids, gallery: Gallery) -> Iterator[tuple[list[int], int]]:
@@ -155,17 +160,36 @@ def _find_pictures(ids: Ids, hashes: Ids, labels: Ids, gallery: Gallery) -> Iter
     Hashes near one that several images have are of the same picture where the vectors are alike too.
     """
     unique, first, inverse, counts = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
-    pairs = np.unique(np.stack([inverse, labels])[:, labels >= 0], axis=1)
+    pairs = np.unique(np.stack([inverse, labels])[:, labels >= 0], axis=1)  # sorted by hash
     label_counts = np.bincount(pairs[0], minlength=len(unique))
+    ends = np.cumsum(label_counts)
     is_open: npt.NDArray[np.bool_] = np.ones(len(unique), dtype=bool)
     repeated = np.flatnonzero((counts >= _MANY_LABELS) & ((label_counts > 1) | (counts >= _MANY_IMAGES // 2)))
-    for core in repeated[np.argsort(-counts[repeated], kind="stable")].tolist():
-        if not is_open[core]:
-            continue
-        near = np.flatnonzero((hamming_distances(unique, unique[core]) <= MAX_HASH_DISTANCE) & is_open)
-        vectors = gallery.vectors(ids[first[near]])
-        near = near[vectors @ vectors[near == core][0] >= MIN_SIMILARITY]
-        is_open[near] = False
-        count, in_labels = int(counts[near].sum()), len(np.unique(pairs[1][np.isin(pairs[0], near)]))
-        if count >= _MANY_IMAGES or in_labels >= _MANY_LABELS:
-            yield unique[near].tolist(), count
+    repeated = repeated[np.argsort(-counts[repeated], kind="stable")]
+    for start in range(0, len(repeated), _TILE_ROWS):
+        block = repeated[start : start + _TILE_ROWS]
+        for core, around in zip(block.tolist(), _find_near(unique[block], unique), strict=True):
+            if not is_open[core]:
+                continue
+            near = around[is_open[around]]
+            if len(near) > 1:
+                vectors = gallery.vectors(ids[first[near]])
+                near = near[vectors @ vectors[near == core][0] >= MIN_SIMILARITY]
+            is_open[near] = False
+            in_labels = {
+                label for one in near for label in pairs[1][ends[one] - label_counts[one] : ends[one]].tolist()
+            }
+            count = int(counts[near].sum())
+            if count >= _MANY_IMAGES or len(in_labels) >= _MANY_LABELS:
+                yield unique[near].tolist(), count
+
+
+def _find_near(hashes: Ids, others: Ids) -> list[Ids]:
+    """For each of a few hashes, the rising places of `others` that differ in at most `MAX_HASH_DISTANCE` bits."""
+    found: list[list[Ids]] = [[] for _ in hashes]
+    for start in range(0, len(others), _TILE_PLACES):  # small arrays stay in the processor's cache
+        near = hamming_distances(hashes[:, None], others[start : start + _TILE_PLACES]) <= MAX_HASH_DISTANCE
+        rows, places = np.divmod(np.flatnonzero(near), near.shape[1])
+        for row, some in zip(*np.unique(rows, return_index=True), strict=True):
+            found[row].append(start + places[some : np.searchsorted(rows, row, side="right")])
+    return [np.concatenate(places) for places in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -48,7 +49,8 @@ _FAILED = "it could not be computed; the server's log says why"
 MAX_LABELS = 2000
 _MAX_COLUMNS = 100
 _facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
-_problems_of: WeakKeyDictionary[Gallery, list[dict[str, Any]]] = WeakKeyDictionary()
+_problems_of: WeakKeyDictionary[Gallery, tuple[str, list[dict[str, Any]]]] = WeakKeyDictionary()
+_finding_problems = threading.Lock()  # which takes seconds where there are many placeholders
 _given_of: WeakKeyDictionary[Gallery, tuple[Counter[str], list[str]]] = WeakKeyDictionary()
 
 
@@ -151,6 +153,7 @@ class ProblemEntry(Answer):
     threshold: float | None
     edges: list[float]
     counts: list[int]
+    left_out: int = Field(description="images of further placeholders, which `where` has no room for")
 
 
 class ProblemList(Versioned):
@@ -281,9 +284,12 @@ async def list_problems(context: BareContext) -> dict[str, Any]:
 
 
 def _read_problems(gallery: Gallery) -> list[dict[str, Any]]:
-    found = _problems_of.get(gallery)
-    if found is None:
-        found = _problems_of[gallery] = [asdict(problem) for problem in find_problems(gallery)]
+    decided = gallery.decided.digest
+    with _finding_problems:
+        of, found = _problems_of.get(gallery.as_given, ("", []))
+        if not found or of != decided:
+            found = [asdict(problem) for problem in find_problems(gallery)]
+            _problems_of[gallery.as_given] = decided, found
     return found
 
 

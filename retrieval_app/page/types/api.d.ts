@@ -2342,6 +2342,11 @@ export interface components {
             edges: number[];
             /** Counts */
             counts: number[];
+            /**
+             * Left Out
+             * @description images of further placeholders, which `where` has no room for
+             */
+            left_out: number;
         };
         /**
          * ProblemList

@@ -138,7 +138,7 @@ class ProblemsView {
   }
 
   drawHead() {
-    const {kind, column} = this.shown;
+    const {kind, column, left_out: more} = this.shown;
     this.head.dataset.kind = kind;
     const [title, about] = WORDS[kind];
     const slider =
@@ -154,6 +154,7 @@ class ProblemsView {
       this.head,
       make('h3', title),
       make('p.soft', about),
+      more > 0 && make('p.soft', `${count(more, 'more image')} of further placeholders: after these are dropped.`),
       make('div.problem-chart'),
       slider && make('label.problem-threshold', slider, make('span.threshold')),
     );
