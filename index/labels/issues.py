@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,10 @@ from index.labels.split_classes import find_split_classes
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
+logger = logging.getLogger(__name__)
 MIN_P_ERROR = 0.1  # least probability of a label error for the list
 NEIGHBOURS = 3  # listed with the same label, and with others
+_MOST_PROPOSALS = 100_000  # the most probable ones, as many as one step decides
 _MOST_COMPARED = 10_000  # proposals with nearest images, the most probable ones
 LOWER_BOUND = (
     "This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. "
@@ -81,7 +84,7 @@ class LabelIssues:
 
     Attributes:
         items: those with a `p_error` of `MIN_P_ERROR` or more and those with conflicting duplicates, the most probable
-            errors first, and those of labels that should be split; then the proposals, the most probable first.
+            errors first, and those of labels that should be split; then the 100,000 best proposals, likewise.
         checked: number of labels that were checked.
         noise_rate: estimated share (0..1) of these that is wrong.
         pairs: (label, suggested, count) of the items with a `p_error` of a half or more, the most frequent first.
@@ -203,8 +206,13 @@ def _list_proposals(
     proposals: Proposals, rows: Vectors, unlabelled: Ids, *, vectors: Vectors, labels: Labels, ids: Ids,
     names: Sequence[str],
 ) -> list[LabelIssue]:  # fmt: skip
-    """Proposals for (M, D) rows with (M,) ids, the most probable first, with the nearest of the (N, D) vectors."""
-    order = np.argsort(-proposals.probabilities[:, 0], kind="stable")
+    """Proposals for (M, D) rows with (M,) ids, the most probable first, with the nearest of the (N, D) vectors.
+
+    Those beyond `_MOST_PROPOSALS` are left out until others are decided.
+    """
+    order = np.argsort(-proposals.probabilities[:, 0], kind="stable")[:_MOST_PROPOSALS]
+    if len(order) < len(unlabelled):
+        logger.info("%d images without a label have no proposal until others are decided", len(unlabelled) - len(order))
     compared, count = order[:_MOST_COMPARED], len(labels)
     agreeing, disagreeing = search_labels(
         np.concatenate([vectors, rows[compared]]),

@@ -63,7 +63,7 @@ def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Ga
 
 
 def test_images_without_a_label_get_proposals_until_somebody_decides(
-    build: Callable[[dict[str, str]], Gallery],
+    build: Callable[[dict[str, str]], Gallery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = {"0.png": "red", "1.png": "blue", "2.png": "green"}
     labelled = {f"{name}/{i}.png": name for name in ("red", "blue", "green") for i in range(8)}
@@ -82,6 +82,9 @@ def test_images_without_a_label_get_proposals_until_somebody_decides(
     now, _ = apply_decisions(gallery, decided, base=found, decisions=2, before=None, duplicates=duplicates)
     assert {issue.id for issue in now.items if issue.kind == "unlabelled"} == {one.id for one in proposals.values()}
     assert now.noise_rate <= found.noise_rate
+    monkeypatch.setattr("index.labels.issues._MOST_PROPOSALS", 1)
+    [best] = [issue for issue in find_label_issues(gallery, duplicates=duplicates).items if issue.kind == "unlabelled"]
+    assert best.p_error == max(one.p_error for one in proposals.values())
 
 
 @pytest.mark.parametrize("is_free", [True, False])
