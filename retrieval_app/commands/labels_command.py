@@ -174,5 +174,8 @@ def set_(
     if (label is not None) + take_back + drop != 1:
         raise click.UsageError("say one of --label TEXT, --take-back and --drop")
     images = set_labels(gallery, label, where=where, ids=ids or None, drop=drop)
-    shown = f"labelled {printable_path(label)}" if label else "dropped" if drop else "as they were given"
-    emit({"label": label, "images": images}, as_json=as_json, text=f"{images:,} images {shown}")
+    some = f"{images:,} {'image' if images == 1 else 'images'}"
+    text = f"{some} labelled {printable_path(label)}" if label else f"{some} dropped"
+    if take_back:
+        text = f"{some}: label decisions taken back"
+    emit({"label": label, "images": images}, as_json=as_json, text=text)

@@ -97,7 +97,8 @@ def add(
 
     with _chosen(gallery, ids, where, draw) as (opened, store, found):
         images = count_changed(opened, tag_images(opened, store, found, tag))
-    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{images:,} images tagged {printable_path(tag)}")
+    some = f"{images:,} {'image' if images == 1 else 'images'}"
+    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{some} tagged {printable_path(tag)}")
 
 
 @tags.command(short_help="Take a tag away.")
@@ -120,7 +121,8 @@ def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...
 
     with _chosen(gallery, ids, where if where is not None or ids else equals(TAG, tag)) as (opened, store, found):
         images = count_changed(opened, untag_images(opened, store, found, tag))
-    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {images:,} images")
+    some = f"{images:,} {'image' if images == 1 else 'images'}"
+    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {some}")
 
 
 @contextmanager

@@ -48,8 +48,10 @@ def select_images(
         raise SelectionChangedError(count, len(found))
     if sample is not None and len(found):
         found = sample(found)
-    if not 1 <= len(found) <= MAX_STEP_DECISIONS:
-        raise InputError(f"1 to {MAX_STEP_DECISIONS:,} images can be changed at once, these are {len(found):,}")
+    if not len(found):
+        raise InputError("no image is named" if where is None else "no image meets the condition")
+    if len(found) > MAX_STEP_DECISIONS:
+        raise InputError(f"at most {MAX_STEP_DECISIONS:,} images can be changed at once, these are {len(found):,}")
     return found
 
 

@@ -39,6 +39,10 @@ def test_a_filter_is_labelled_and_tagged_by_keyboard_and_undone(visit: Visit) ->
     page.keyboard.press("Shift+L")
     dialog = page.get_by_role("dialog", name=f"Set the label of {hats} images")
     expect(dialog.get_by_role("combobox", name="Label")).to_be_focused()
+    page.keyboard.insert_text("x" * 300)
+    page.keyboard.press("Enter")  # nothing is cut
+    expect(dialog).to_contain_text("at most 200 characters, this one has 300")
+    page.keyboard.press("Control+a")
     page.keyboard.type("cap/baseball")
     expect(dialog).to_contain_text("it would be a new one")
     page.keyboard.press("Enter")

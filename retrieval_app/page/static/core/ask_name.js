@@ -3,6 +3,8 @@
 import {openDialog} from './dialog.js';
 import {button, make, refill, shownText} from './dom.js';
 
+const MOST_CHARACTERS = 200;
+
 /**
  * Ask for a name; `done(name, action)` hears of it once the dialog is closed and the focus back. `words(name, isNew)` says
  * what is going to happen; `others` are further buttons, whose names `action` is, else null; `more` stands below the field.
@@ -22,7 +24,6 @@ export function askName({title, field, placeholder, names, run, head, more, word
     autocomplete: 'off',
     'aria-label': field,
     placeholder,
-    maxlength: 200,
     required: true,
     'aria-describedby': 'name-words',
     oninput: () => refill(told, words(input.value.trim(), isNew(input.value.trim()))),
@@ -31,6 +32,12 @@ export function askName({title, field, placeholder, names, run, head, more, word
   function choose(action, nameless = false) {
     const text = input.value.trim();
     if (!text && !nameless) {
+      input.focus();
+      return;
+    }
+    const length = [...text].length; // a cut text would be another name
+    if (length > MOST_CHARACTERS) {
+      refill(told, `A name has at most ${MOST_CHARACTERS} characters, this one has ${length}.`);
       input.focus();
       return;
     }

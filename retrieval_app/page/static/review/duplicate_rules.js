@@ -35,7 +35,8 @@ export function makeRule(list) {
         {
           text: 'Apply',
           class: 'primary',
-          run: () => list.accept('duplicates/apply', {...body, count: found.groups}, describe(found)),
+          run: () =>
+            list.accept('duplicates/apply', {...body, count: found.groups}, describe(found, 'decided', 'dropped')),
         },
       ],
     });
@@ -61,13 +62,13 @@ export function makeRule(list) {
 }
 
 /** "decides 12 groups, drops 15 images; 3 groups have different labels and stay open". */
-function describe({groups, dropped, differing, unmatched}) {
+function describe({groups, dropped, differing, unmatched}, decides = 'decides', drops = 'drops') {
   const left = [
     differing && `${count(differing, 'group')} with different labels`,
     unmatched && `${count(unmatched, 'group')} without such an image`,
   ].filter(Boolean);
   const stay = left.length ? `; ${left.join(' and ')} stay open` : '';
-  return `decides ${count(groups, 'group')}, drops ${count(dropped, 'image')}${stay}`;
+  return `${decides} ${count(groups, 'group')}, ${drops} ${count(dropped, 'image')}${stay}`;
 }
 
 /** Leaks between splits in words, with what can be done; hidden where there is no split. @param {() => void} changed */

@@ -45,10 +45,12 @@ export function confirmAccept(preview, percentage, run, {proposals}) {
 }
 
 /** "changes 120 labels, drops 8 images". @param {Accepted} preview */
-export const describeAccepted = ({changed, dropped}, {proposals}) =>
-  proposals
-    ? `labels ${count(changed, 'image')}`
-    : `changes ${count(changed, 'label')}, drops ${count(dropped, 'image')}`;
+export function describeAccepted({changed, dropped}, {proposals, isDone = false}) {
+  const [labels, changes, drops] = isDone ? ['labelled', 'changed', 'dropped'] : ['labels', 'changes', 'drops'];
+  return proposals
+    ? `${labels} ${count(changed, 'image')}`
+    : `${changes} ${count(changed, 'label')}, ${drops} ${count(dropped, 'image')}`;
+}
 
 /** Ask before the verdicts on so many selected images are accepted. */
 export function confirmMany(decisions, run) {

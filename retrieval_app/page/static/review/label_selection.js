@@ -36,7 +36,8 @@ export function makeAccept(list, readChoice) {
   const accept = button('Accept…', {class: 'small', disabled: true}, () => {
     const {body, found} = preview; // as they are now: a newer one may come while the dialog is open
     const what = {proposals: body.kind === PROPOSAL};
-    const run = () => list.accept('labels/accept', {...body, digest: found.digest}, describeAccepted(found, what));
+    const done = describeAccepted(found, {...what, isDone: true});
+    const run = () => list.accept('labels/accept', {...body, digest: found.digest}, done);
     confirmAccept(found, Math.round(100 * body.threshold), run, what);
   });
   /** @type {{body: any, found: Accepted}} */

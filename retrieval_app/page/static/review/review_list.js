@@ -1,7 +1,7 @@
 // A working list: items come page by page, one of them is current, decisions show at once and reach the server in turn.
 
 import {get, post} from '../core/api.js';
-import {button, debounce, refill} from '../core/dom.js';
+import {button, debounce, refill, sentence} from '../core/dom.js';
 import {showFailure} from '../core/loading.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
@@ -210,7 +210,7 @@ export class ReviewList {
     try {
       const {step} = await this.#inTurn(() => post(path, body));
       if (step !== null) this.#past.push({step, before: null});
-      toast(`Done: ${words}`);
+      toast(sentence(words));
       await this.refresh();
     } catch (error) {
       this.#fail(error);
