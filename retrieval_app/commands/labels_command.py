@@ -55,7 +55,7 @@ def labels() -> None:
 )  # fmt: skip
 @output_options
 def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
-    """List the label issues of PLACE, the most probable errors first.
+    """List the label issues of PLACE, the most probable errors first, decided ones last.
 
     Each has the probability that the label is wrong, the kind, the label, the suggested label, the decision, the path.
     For an image without a label it is the probability that the suggested label is right.
@@ -76,9 +76,11 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
     issues, listed = list_issues(place)
     proposals = sum(row["kind"] == PROPOSAL for row in listed)
     found = [row for row in listed if (row["kind"] != PROPOSAL if kind is None else row["kind"] == kind)]
+    found.sort(key=lambda row: bool(row["decision"]))  # undecided ones first
+    decided = sum(bool(row["decision"]) for row in found)
     document = {
         "labels": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound,
-        "total": len(found), "proposals": proposals, "issues": found[:limit],
+        "total": len(found), "decided": decided, "proposals": proposals, "issues": found[:limit],
     }  # fmt: skip
     cells = [
         (
@@ -88,7 +90,8 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
         for row in found[:limit]
     ]
     lines = [
-        f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong; {len(found):,} label issues",
+        f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong as given; {len(found):,} label issues"
+        f"{f', {decided:,} of them decided' if decided else ''}",
         *(align([("p_error", "kind", "label", "suggested", "decision", "path"), *cells], right={0}) if cells else ()),
         *((f"{proposals:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if proposals else ()),
         *((LOWER_BOUND,) if issues.is_lower_bound else ()),
