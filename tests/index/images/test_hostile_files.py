@@ -34,7 +34,7 @@ print(int(peak_kb) // 1024, file=sys.stderr)
 MEGABYTES_MORE = 150
 OF_OTHER_TESTS = {
     *("unreadable", "too-costly", "oversized-row", "bad-embedding", "encrypted", "compressed-archive", "removed"),
-    *("needs-package", "not-found", "unreachable", "refused-address"),
+    *("needs-package", "not-found", "unreachable", "refused-address", "skip-if"),
 }
 
 
