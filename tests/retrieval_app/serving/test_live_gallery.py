@@ -83,7 +83,9 @@ def test_while_another_program_locks_the_decisions_those_before_answer_at_once(g
     assert _current(live).gallery.image(1).label == "heron"
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        other.execute("UPDATE decisions SET details = json_set(details, '$.new_label', 'egret')")
+        step = other.execute("INSERT INTO steps (kind, decided_at) SELECT kind, decided_at FROM steps").lastrowid
+        changed = "SELECT ?, subject, json_set(details, '$.new_label', 'egret') FROM decisions"
+        other.execute(f"INSERT INTO decisions (step, subject, details) {changed}", (step,))
         begun = time.monotonic()
         for _ in range(20):
             if not live.has_newest_decisions():
