@@ -288,7 +288,7 @@ def mend_duplicates(person: Person) -> None:
     if apply.is_enabled():
         person.click(apply)
         person.confirm("Apply")
-        person.see("^Done")
+        person.see("^Decided")
 
 
 def accept_bulk(person: Person, panel: Locator, *, proposals: bool = False) -> None:
@@ -299,7 +299,7 @@ def accept_bulk(person: Person, panel: Locator, *, proposals: bool = False) -> N
     if accept.is_enabled():
         person.click(accept)
         person.confirm("Accept")
-        person.see("^Done")
+        person.see("^(Labelled|Changed|Dropped) ")
 
 
 def decide_one_by_one(person: Person, truth: Mapping[str, Photo], *, is_probe: bool = False) -> None:

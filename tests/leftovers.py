@@ -127,8 +127,8 @@ def _stock_of_logging() -> State:
     root = logging.root
     state: State = {"logging": (root.manager.disable, _own_handlers(root), root.level)}
     for name, logger in list(root.manager.loggerDict.items()):
-        # torch sets its own when it likes
-        if isinstance(logger, logging.Logger) and not name.startswith("torch."):
+        # torch and the Hub set their own when they like
+        if isinstance(logger, logging.Logger) and not name.startswith(("torch.", "huggingface_hub")):
             state[f"logger {name}"] = (logger.level, logger.disabled, logger.propagate, _own_handlers(logger))
     return state
 

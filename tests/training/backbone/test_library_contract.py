@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import huggingface_hub.utils  # noqa: F401 - sets up its logger, in no single test
 import numpy as np
 import pytest
 import torch

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-import huggingface_hub.utils  # noqa: F401 - sets up its logger, in no single test
 import numpy as np
 import onnx
 import pytest
