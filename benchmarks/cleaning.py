@@ -296,10 +296,16 @@ def accept_bulk(person: Person, panel: Locator, *, proposals: bool = False) -> N
     accept = panel.get_by_role("button", name="Accept…")
     words = r"% probability: ?labels [\d,]+ image" if proposals else r"changes [\d,]+ label"
     panel.locator(".accept-line", has_text=re.compile(words)).wait_for()
-    if accept.is_enabled():
+    done = person.page.get_by_text(re.compile("^Labelled " if proposals else "^(Changed|Dropped) ")).first
+    for _ in range(3):  # refused where the list was ranked again meanwhile: a person looks again
+        if not accept.is_enabled():
+            return
         person.click(accept)
         person.confirm("Accept")
-        person.see("^(Labelled|Changed|Dropped) ")
+        for _ in range(20):
+            person.page.wait_for_timeout(_COUNT_MS / 10)
+            if done.is_visible():
+                return
 
 
 def decide_one_by_one(person: Person, truth: Mapping[str, Photo], *, is_probe: bool = False) -> None:
