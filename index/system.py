@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +31,6 @@ O_BINARY: int = getattr(os, "O_BINARY", 0)
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 """Error numbers of a file system without locks."""
 _HELD = 33  # Windows' ERROR_LOCK_VIOLATION
-_told = threading.Event()
 
 
 def try_lock(file: int | IO[Any]) -> bool:
@@ -94,13 +94,12 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+@cache  # so that it warns once
 def can_limit_processes() -> bool:
     """Whether a process can be started that is ended beyond its memory or processor time; a warning where not."""
-    found = resource is not None
-    if not found and not _told.is_set():
-        _told.set()
+    if resource is None:
         logger.warning("this system limits no process: a hostile image may take all memory, or hang the program")
-    return found
+    return resource is not None
 
 
 def allow_open_files(wanted: int) -> None:
