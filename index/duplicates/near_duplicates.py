@@ -123,7 +123,7 @@ class KeptImages:
     def _near(self, ids: Ids, hashes: Ids, other_ids: Ids, other_hashes: Ids) -> Iterator[tuple[Rows, Rows]]:
         """Candidate pairs (row of `ids`, row of `other_ids`)."""
         if self._max_distance < HASH_BITS:
-            return self._near_hashes(hashes, other_hashes)
+            return find_near_hashes(hashes, other_hashes, max_distance=self._max_distance)
         return self._near_vectors(ids, other_ids)
 
     def _near_vectors(self, ids: Ids, others: Ids) -> Iterator[tuple[Rows, Rows]]:
@@ -143,16 +143,6 @@ class KeptImages:
         """The vectors of ids in any order."""
         rising, places = np.unique(ids, return_inverse=True)
         return self._read(rising)[places]
-
-    def _near_hashes(self, hashes: Ids, others: Ids) -> Iterator[tuple[Rows, Rows]]:
-        """Candidate pairs by (n,) and (m,) hashes."""
-        limit = self._max_distance
-        for start in range(0, len(others), _TILE_PLACES):
-            tile = others[start : start + _TILE_PLACES]
-            for first in range(0, len(hashes), _TILE_ROWS):
-                near = hamming_distances(hashes[first : first + _TILE_ROWS, None], tile) <= limit
-                rows, places = np.divmod(np.flatnonzero(near), len(tile))  # `nonzero` takes five times as long
-                yield rows + first, places + start
 
 
 class _Nearest:
@@ -181,6 +171,16 @@ def _cut_evenly(pairs: Iterable[tuple[Rows, Rows]]) -> Iterator[tuple[Rows, Rows
             rows, places = rows[PAIRS_AT_ONCE:], places[PAIRS_AT_ONCE:]
     if len(rows):
         yield rows, places
+
+
+def find_near_hashes(hashes: Ids, others: Ids, *, max_distance: int) -> Iterator[tuple[Rows, Rows]]:
+    """Pairs of (n,) and (m,) perceptual hashes that differ in few bits: blocks of (P,) rows and rising (P,) places."""
+    for start in range(0, len(others), _TILE_PLACES):
+        tile = others[start : start + _TILE_PLACES]
+        for first in range(0, len(hashes), _TILE_ROWS):
+            near = hamming_distances(hashes[first : first + _TILE_ROWS, None], tile) <= max_distance
+            rows, places = np.divmod(np.flatnonzero(near), len(tile))  # `nonzero` takes five times as long
+            yield rows + first, places + start
 
 
 def measure_pairs(ids: Ids, others: Ids, read: ReadVectors) -> Floats:

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from index.arrays import Ids
 from index.catalog.reader import Catalog
 from index.duplicates.duplicate_config import MAX_HASH_DISTANCE, MIN_SIMILARITY
+from index.duplicates.near_duplicates import find_near_hashes
 from index.filters.condition import DERIVED, OWN_COLUMNS, Compare, Constant
 from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
-from index.images.preprocess import hamming_distances
 
 Values = npt.NDArray[np.float64]
 _SPREADS = 3.5  # of a normal distribution, 2 in 10,000 lie beyond
@@ -30,7 +30,7 @@ ProblemKind: TypeAlias = Literal[
 ]
 _MANY_LABELS, _MANY_IMAGES = 3, 10  # of one picture: a placeholder
 _MOST_HASHES = 400  # in a filter
-_TILE_ROWS, _TILE_PLACES = 64, 8192  # hashes compared at once
+_HASHES_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,13 @@ def _find_pictures(ids: Ids, hashes: Ids, labels: Ids, gallery: Gallery) -> Iter
     is_open: npt.NDArray[np.bool_] = np.ones(len(unique), dtype=bool)
     repeated = np.flatnonzero((counts >= _MANY_LABELS) & ((label_counts > 1) | (counts >= _MANY_IMAGES // 2)))
     repeated = repeated[np.argsort(-counts[repeated], kind="stable")]
-    for start in range(0, len(repeated), _TILE_ROWS):
-        block = repeated[start : start + _TILE_ROWS]
-        for core, around in zip(block.tolist(), _find_near(unique[block], unique), strict=True):
+    for start in range(0, len(repeated), _HASHES_AT_ONCE):
+        block = repeated[start : start + _HASHES_AT_ONCE]
+        pairs_near = find_near_hashes(unique[block], unique, max_distance=MAX_HASH_DISTANCE)
+        rows, places = (np.concatenate(side) for side in zip(*pairs_near, strict=True))
+        order = np.argsort(rows, kind="stable")  # places go on rising
+        groups = np.split(places[order], np.searchsorted(rows[order], np.arange(1, len(block))))
+        for core, around in zip(block.tolist(), groups, strict=True):
             if not is_open[core]:
                 continue
             near = around[is_open[around]]
@@ -182,14 +186,3 @@ def _find_pictures(ids: Ids, hashes: Ids, labels: Ids, gallery: Gallery) -> Iter
             count = int(counts[near].sum())
             if count >= _MANY_IMAGES or len(in_labels) >= _MANY_LABELS:
                 yield unique[near].tolist(), count
-
-
-def _find_near(hashes: Ids, others: Ids) -> list[Ids]:
-    """For each of a few hashes, the rising places of `others` that differ in at most `MAX_HASH_DISTANCE` bits."""
-    found: list[list[Ids]] = [[] for _ in hashes]
-    for start in range(0, len(others), _TILE_PLACES):  # small arrays stay in the processor's cache
-        near = hamming_distances(hashes[:, None], others[start : start + _TILE_PLACES]) <= MAX_HASH_DISTANCE
-        rows, places = np.divmod(np.flatnonzero(near), near.shape[1])
-        for row, some in zip(*np.unique(rows, return_index=True), strict=True):
-            found[row].append(start + places[some : np.searchsorted(rows, row, side="right")])
-    return [np.concatenate(places) for places in found]

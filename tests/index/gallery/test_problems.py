@@ -66,7 +66,7 @@ def test_placeholders_follow_a_plain_comparison_of_all_hashes(monkeypatch: pytes
         def vectors(self, ids: Ids) -> Vectors:
             return np.ones((len(ids), 1), dtype=np.float32)
 
-    monkeypatch.setattr("index.gallery.problems._TILE_PLACES", 5)
+    monkeypatch.setattr("index.duplicates.near_duplicates._TILE_PLACES", 5)
     generator = np.random.default_rng(0)
     cores = generator.integers(-(1 << 62), 1 << 62, 20)
     hashes = np.concatenate([np.repeat(cores, 4), cores ^ 5, cores[:10] ^ 0b1111111])
