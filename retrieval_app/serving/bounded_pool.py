@@ -25,6 +25,7 @@ class BoundedPool:
         self._abandoned = threading.Event()
         self._threads = ThreadPoolExecutor(threads, name, heed_abandonment, (self._abandoned,))
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
+        self._last = ""
         self._capacity, self._count, self._lock = capacity, 0, threading.Lock()
 
     @property
@@ -58,9 +59,10 @@ class BoundedPool:
             future.cancel()
 
     def _call_next(self) -> None:
-        """Make the oldest call of the address whose turn it is."""
+        """Make the oldest call of the address whose turn it is: never one address twice while another waits."""
         with self._lock:
-            address, waiting = self._waiting.popitem(last=False)
+            address = self._last = next((one for one in self._waiting if one != self._last), self._last)
+            waiting = self._waiting.pop(address)
             future, function = waiting.popleft()
             if waiting:
                 self._waiting[address] = waiting
