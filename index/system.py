@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import sys
 import threading
 from functools import cache
@@ -94,6 +95,12 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_all() -> None:
+    """Flush all written files to the disk; Windows does so only file by file, and here not at all."""
+    if hasattr(os, "sync"):
+        os.sync()
+
+
 @cache  # so that it warns once
 def can_limit_processes() -> bool:
     """Whether a process can be started that is ended beyond its memory or processor time; a warning where not."""
@@ -120,6 +127,15 @@ def open_for_lock(folder: Path) -> int:
     if sys.platform == "win32":
         return os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     return os.open(folder, os.O_RDONLY | O_CLOEXEC)
+
+
+def remove_locked(folder: Path, lock: int) -> None:
+    """Remove a folder, and close the lock of it that is held; on Windows, which removes no open file, before."""
+    if sys.platform == "win32":
+        os.close(lock)
+    shutil.rmtree(folder, ignore_errors=True)
+    if sys.platform != "win32":
+        os.close(lock)
 
 
 _seeking = threading.Lock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -82,6 +82,10 @@ class DecidedLabels:
     _groups: tuple[int, _DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
     _labels: tuple[int, Mapping[LabelKey, LabelDecision]] = (0, {})  # the last step about labels, and what all change
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
+
+    def copies_of(self, ids: Container[int]) -> list[int]:
+        """Ids of the dropped near-duplicates whose tags go to these kept images."""
+        return [number for number, (_, kept) in self._groups[1].items() if any(one.image_id in ids for one in kept)]
 
     def is_current(self, gallery: Path) -> bool:
         """Whether no annotation came since, without waiting; False where that is unknown."""

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -95,6 +95,10 @@ class Gallery:
     def decided(self) -> DecidedRows:
         """The label decisions when the version was opened: rows with a changed label, or dropped."""
         return self._decisions.rows
+
+    def dropped_copies(self, ids: Container[int]) -> list[int]:
+        """Ids of the dropped near-duplicates whose tags these kept images have."""
+        return self._decisions.copies_of(ids)
 
     @property
     def as_given(self) -> Gallery:

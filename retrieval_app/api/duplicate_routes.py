@@ -24,6 +24,7 @@ from retrieval_app.api.request_context import (
 from retrieval_app.api.review_routes import MAY_DECIDE
 from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Parameters, Versioned
 from retrieval_app.reports.duplicates_report import DuplicateReport
+from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.keep_rules import KeepRule, choose_kept
 from retrieval_app.review.leaks import Leaks, drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
 from retrieval_app.review.places import hide_folders
@@ -133,12 +134,6 @@ def _find_leaks(context: RequestContext, by: str, *, measures: bool) -> Leaks:
     return found
 
 
-def _refuse_others(seen: int, now: int, *, what: str) -> None:
-    if seen != now:
-        message = f"there are {now:,} {what} now, not the {seen:,} that were seen; look again"
-        raise ApiError(message, status=409, field="count")
-
-
 @router.post("/duplicates/apply", **{**MAY_DECIDE, **responses(KeptAnswer, 409, *BODY_ERRORS)})
 async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
     """Decide which image of every group is kept.
@@ -155,7 +150,8 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
         )  # fmt: skip
         step, groups = None, len(chosen.decisions)
         if body.count is not None:
-            _refuse_others(body.count, groups, what="groups")
+            if body.count != groups:
+                raise SelectionChangedError(body.count, groups, what="groups")
             step = context.review.decide_duplicates(chosen.decisions, by=context.visitor.name).number
             context.log("decide-duplicates", step=step, keep=body.keep, count=groups)
         return {
@@ -210,7 +206,8 @@ async def mend_leaks(context: BareContext, body: MendLeaks) -> Any:
     def run() -> dict[str, Any]:
         gallery, name = context.snapshot.gallery, context.visitor.name
         found = _find_leaks(context, body.by, measures=False)
-        _refuse_others(body.count, len(found.items), what="leaks")
+        if body.count != len(found.items):
+            raise SelectionChangedError(body.count, len(found.items), what="leaks")
         if body.action == "move":
             step = move_leaks(gallery, context.review, found, to=body.value, by=name)
         else:

@@ -149,7 +149,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
 
     What a killed export left is removed by the next one to the same place.
     """
-    from index.system import LOCK_NAME, open_for_lock, sync_path, try_lock
+    from index.system import LOCK_NAME, open_for_lock, remove_locked, sync_all, sync_path, try_lock
 
     shown = printable_path(str(out))
     unfinished = out.with_name(f".{out.name}.unfinished")
@@ -162,26 +162,21 @@ def _new_folder(out: Path) -> Iterator[Path]:
                 f"{printable_path(foreign[0])}; move it elsewhere, or give another --out"
             )
         lock = open_for_lock(unfinished)
-        try:
-            if not try_lock(lock):
-                raise InputError(f"{shown}: another export is writing it; wait until it is done")
-            try:
-                if data.exists():
-                    shutil.rmtree(data)
-                data.mkdir()
-                yield data
-                if hasattr(os, "sync"):
-                    os.sync()  # once, in place of every file by itself
-                if out.exists():
-                    out.rmdir()
-                data.rename(out)
-                sync_path(out.parent)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
-        finally:
+        if not try_lock(lock):
             os.close(lock)
-            if os.name == "nt":  # which removes no open file
-                shutil.rmtree(unfinished, ignore_errors=True)
+            raise InputError(f"{shown}: another export is writing it; wait until it is done")
+        try:
+            if data.exists():
+                shutil.rmtree(data)
+            data.mkdir()
+            yield data
+            sync_all()  # once, in place of every file by itself
+            if out.exists():
+                out.rmdir()
+            data.rename(out)
+            sync_path(out.parent)
+        finally:
+            remove_locked(unfinished, lock)
     except OSError as error:
         raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,10 @@ from retrieval_app.review.subjects import find_subjects
 
 
 class SelectionChangedError(RetrievalError):
-    """A filter matches another number of images than the person saw; nothing was done."""
+    """There are more or fewer of something than the person saw; nothing was done."""
 
-    def __init__(self, seen: int, now: int) -> None:
-        super().__init__(f"{now:,} images fulfil this now, not the {seen:,} that were seen; look at them again")
+    def __init__(self, seen: int, now: int, *, what: str = "images") -> None:
+        super().__init__(f"there are {now:,} {what} now, not the {seen:,} that were seen; look at them again")
 
 
 def select_images(
@@ -78,31 +78,13 @@ def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by
     tagged = _find_tagged(gallery, ids.tolist(), tag)
     if not tagged:
         raise InputError(f"none of these {len(ids):,} images has the tag {printable_path(tag)}")
-    marks = _mark_all(gallery, tagged, tag, None)
-    copies = _find_dropped_copies(gallery, store, {mark.sha256 for mark in marks})
-    return store.mark([*marks, *_mark_all(gallery, _find_tagged(gallery, copies, tag), tag, None)], by=by)
+    copies = _find_tagged(gallery, gallery.dropped_copies(set(tagged)), tag)
+    return store.mark(_mark_all(gallery, [*tagged, *copies], tag, None), by=by)
 
 
 def _find_tagged(gallery: Gallery, ids: Iterable[int], tag: str) -> list[int]:
     tags = gallery.decided.marked.tags
     return [one for one in ids if tag.strip() in tags.get(one, ())]
-
-
-def _find_dropped_copies(gallery: Gallery, store: ReviewStore, kept: Container[str]) -> list[int]:
-    """Ids of the dropped near-duplicates whose tags go to kept images, by their SHA-256."""
-    contents = {
-        image.sha256
-        for decision in store.duplicate_decisions().values()
-        if decision.inherits and any(one.sha256 in kept for one in decision.images if one.image_id in decision.keep)
-        for image in decision.images
-        if image.image_id not in decision.keep
-    }
-    if not contents:
-        return []
-    with gallery.as_given.catalog() as catalog:
-        found = [number for number, _, _ in catalog.find_contents(contents)]
-    decided = gallery.decided.by_id
-    return [number for number in found if number in decided and decided[number].is_dropped]
 
 
 def count_changed(gallery: Gallery, step: Step) -> int:

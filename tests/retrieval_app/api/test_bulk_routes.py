@@ -78,11 +78,7 @@ def test_named_images_get_a_label_and_lose_the_decision_again(bulk: TestClient, 
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        (
-            {"where": "label = 'red'", "count": 5, "label": "x"},
-            409,
-            "4 images fulfil this now, not the 5 that were seen",
-        ),
+        ({"where": "label = 'red'", "count": 5, "label": "x"}, 409, "there are 4 images now, not the 5 that were seen"),
         ({"where": "label = 'red'", "label": "x" * 300}, 422, "at most 200 characters"),
         ({"where": "label = 'red'", "label": "a\nb"}, 422, "label: expected a text"),
         ({"where": "label = 'red'", "label": " "}, 422, "the new label is empty"),
