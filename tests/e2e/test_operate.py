@@ -41,7 +41,7 @@ def _arguments(name: str) -> list[str]:
 
 
 def _variables() -> dict[str, str]:
-    return dict(word.split("=", 1) for rest in _arguments("ENV") for word in shlex.split(rest))
+    return dict(os.path.expandvars(word).split("=", 1) for rest in _arguments("ENV") for word in shlex.split(rest))
 
 
 @pytest.fixture(scope="module")
