@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias, Unpack, get_args
+from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from index.writing.build_config import RunOptions
 from index.writing.publish_change import BuildReport, change_gallery
 
 ClusterMethod: TypeAlias = Literal["kmeans", "hdbscan"]
-CLUSTER_METHODS: tuple[ClusterMethod, ...] = get_args(ClusterMethod)
-MAX_CLUSTERS = 1000
 _MOST_USUAL = 256
 _FEWEST = 5  # images of a cluster of HDBSCAN
 _UNCLUSTERED = -1

@@ -156,14 +156,6 @@ def test_network_search(tmp_path: Path, dataset: str) -> None:
     assert results["chosen"]["spa"]["trial"]["lr"] == 1e-3
 
 
-def test_network_posteriors(tmp_path: Path, dataset: str) -> None:
-    small = {"weights": "none", "backbone": "timm:test_resnet", "resize": 40, "crop": 32, "image_size": 32, "epochs": 2}
-    asked = ("--dataset", dataset, "--noise", "uniform:0.25", "--options", json.dumps(small | {"holdout": False}))
-    results = run("network.posteriors", tmp_path, *asked, record="posteriors.json")
-    assert 0 <= results["posterior_of_given_labels"][0]["wrong"] <= 1
-    assert (tmp_path / "posteriors.png").stat().st_size > 1000
-
-
 def test_label_chances(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     right = np.repeat(np.arange(4), 25)

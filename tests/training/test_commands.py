@@ -17,7 +17,6 @@ from tests.training.conftest import EVERY_METHOD, FLAGS, OF_MODULE, all_options,
 from tests.training.data.test_protocols import make_cub
 from tests.training.runs import read_csv
 from training.commands import train as command
-from training.options.losses import RIVALS
 from training.options.resolve import DEFAULT
 
 
@@ -166,17 +165,6 @@ def test_the_cache_lies_where_the_user_keeps_caches(monkeypatch, tmp_path) -> No
     assert user_cache() == Path.home() / ".cache" / "retrieval-app"
 
 
-@pytest.mark.parametrize("method", ["spa", "triplet", "pca"])
-def test_every_kind_of_method_trains_from_the_command_line(pictures, other_pictures, options, method, capsys) -> None:
-    given = ("--val", other_pictures, "--method", method, "--json")
-    short = () if method in RIVALS else ("--head-epochs", "1")
-    assert _train(pictures, *options[:4], *EVERY_METHOD, *short, *given) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["val"]["queries"] == 18
-    if method in report["baselines"]:
-        assert report["val"]["recall"] == report["baselines"][method]["recall"]
-
-
 def test_a_hierarchy_without_one_of_the_classes_is_refused_before_any_features(pictures, tmp_path, capsys) -> None:
     kinds = sorted(path.name for path in pictures.iterdir())
     tree = tmp_path / "tree.csv"
@@ -202,14 +190,3 @@ def test_a_benchmark_trains_on_one_part_of_its_download_and_validates_on_the_oth
     assert list(report["val"]["recall"]) == ["1", "2", "4", "8"]
     assert report["val"]["recall"]["4"] == 1, "a query has three others, one of them of its class"
     assert "published are 5864 of 100" in caplog.text
-
-
-def test_validation_images_of_ones_own_take_the_place_of_a_benchmarks_test_part(
-    other_pictures, options, tmp_path, capsys
-) -> None:
-    root = draw_over(make_cub(tmp_path / "download"))
-    protocol = ("--protocol", "cub-200-2011", "--val", other_pictures)
-    assert _train(root, *options[:4], *EVERY_METHOD, *protocol, "--method", "raw", "--json") == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["val"]["queries"] == 18
-    assert list(report["val"]["recall"]) == ["1", "2", "4", "8", "16"]

@@ -10,7 +10,6 @@ import resource
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
+from index.progress import Progress
 from index.sources.items import Place
 from index.versions.gallery_identity import lock_gallery
 from index.versions.versions import find_version
@@ -325,10 +325,15 @@ def test_who_waits_for_the_lock_of_a_folder_that_goes_is_told(tmp_path: Path) ->
     gallery = tmp_path / "gallery"
     gallery.mkdir()
     told: list[Exception] = []
+    begun = threading.Event()
+
+    def begin(_: str) -> Progress:
+        begun.set()
+        return lambda done, total: None
 
     def wait() -> None:
         try:
-            with lock_gallery(gallery, wait_s=10):
+            with lock_gallery(gallery, wait_s=60, begin_step=begin):
                 pass
         except GalleryError as error:
             told.append(error)
@@ -336,7 +341,7 @@ def test_who_waits_for_the_lock_of_a_folder_that_goes_is_told(tmp_path: Path) ->
     with lock_gallery(gallery):
         waiting = threading.Thread(target=wait)
         waiting.start()
-        time.sleep(0.3)
+        assert begun.wait(60)
         (gallery / ".lock").unlink()
         gallery.rmdir()
     waiting.join()

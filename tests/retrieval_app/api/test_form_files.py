@@ -45,12 +45,12 @@ def test_another_form_is_refused_in_words(body: bytes, kind: str, problem: str) 
 
 @pytest.mark.parametrize("fill", [b"\r\n--", b"-", b"\r\n--b\r\n"])
 def test_no_form_takes_long_to_be_read(fill: bytes) -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     body = fill * (20 * 1024 * 1024 // len(fill))
     for form in (body, _form(body), _form(body)[:-8]):
         with suppress(ApiError):
             read_form_file(form, KIND)
-    assert time.monotonic() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_a_form_finds_what_the_bytes_find(client: TestClient, image_ids: dict[str, int]) -> None:

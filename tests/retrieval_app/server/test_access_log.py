@@ -107,10 +107,8 @@ def test_a_file_that_takes_nothing_holds_nobody_up(
     written: list[str] = []
     monkeypatch.setattr(sys, "stdout", Slow())
     with _writing(STDOUT, capacity=10) as writer:
-        started = time.monotonic()
         for number in range(30):
-            writer.write({"n": number})
-        assert time.monotonic() - started < 1
+            writer.write({"n": number})  # would never end, if it waited
         assert 30 - 10 - 1 <= (dropped := writer.dropped) <= 30 - 10
         for _ in range(30):
             gate.put(None)

@@ -96,19 +96,6 @@ def test_classes_and_pairs_are_ranked_and_add_up(report: AuditReport) -> None:
     assert all(pair.label != pair.suggested and pair.images >= 0.5 for pair in report.pairs)
 
 
-def test_an_audit_comes_out_the_same_again_from_its_cache_or_without(messy, report, tmp_path) -> None:
-    cached = sorted(messy.cache.rglob("*.npy"))
-    assert _audit(messy) == report
-    assert sorted(messy.cache.rglob("*.npy")) == cached
-    steps: dict[str, tuple[int, int]] = {}
-    again = audit_labels(
-        RunFolder.open(messy.path), machine=make_machine(tmp_path),
-        progress=lambda step, done, total: steps.update({step: (done, total)}),
-    )  # fmt: skip
-    assert again == report
-    assert steps == {"features": (len(report.images),) * 2, "confidences": (len(report.images),) * 2}
-
-
 def test_a_run_is_audited_in_its_own_embedding_by_its_labels_as_they_were_used(messy, report, tmp_path) -> None:
     again = _audit(train_messy(messy.data, tmp_path / "pca", cache=messy.cache, method="pca"))
     np.testing.assert_allclose([i.p_error for i in again.images], [i.p_error for i in report.images], atol=1e-5)

@@ -14,12 +14,10 @@ import torchvision
 from safetensors.torch import save_file
 
 from index.errors import InputError
-from index.images.preprocess import PreprocessConfig
 from tests.deep import tries
 from training.backbone.backbones import load_backbone, require_input_size
-from training.backbone.extract import Extractor
 from training.confidence.confidences import ConfidenceModule
-from training.head.embedding_heads import EmbeddingHead, ProjectionHead, RawHead, WhitenedHead
+from training.head.embedding_heads import EmbeddingHead, ProjectionHead, WhitenedHead
 
 
 def _random_images(count: int, side: int = 64) -> torch.Tensor:
@@ -33,18 +31,6 @@ def test_applying_the_removed_layer_to_the_features_gives_the_classifier(tmp_pat
     images = _random_images(2)
     with torch.inference_mode():
         torch.testing.assert_close(classifier.fc(backbone.module(images)), classifier(images))
-
-
-def test_extraction_leaves_batch_norm_alone() -> None:
-    backbone = load_backbone("resnet18", "none")
-    before = {name: tensor.clone() for name, tensor in backbone.module.state_dict().items()}
-    assert any("running_mean" in name for name in before)
-    sizes = PreprocessConfig(resize=40, crop=32)
-    extractor = Extractor(backbone, sizes, device=torch.device("cpu"), precision="float32")
-    features = extractor.extract(torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8).numpy())
-    assert (features.shape, features.dtype) == ((5, 512), torch.float32)
-    after = backbone.module.state_dict()
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 @pytest.mark.parametrize("layout", ["safetensors", "pth", "nested", "without_last_layer", "other_class_count"])
@@ -187,16 +173,6 @@ def test_confidences_are_the_sigmoid_of_the_logits_of_one_hidden_layer() -> None
     logits = hidden @ module.classify.weight.T + module.classify.bias
     torch.testing.assert_close(module.logits(features), logits)
     torch.testing.assert_close(module(features), 1 / (1 + (-logits).exp()))
-
-
-def test_raw_and_projection_heads_give_unit_rows() -> None:
-    features = torch.randn(5, 4)
-    projection = ProjectionHead(torch.randn(2, 4), torch.randn(2))
-    for head, width in ((RawHead(4), 4), (projection, 2)):
-        assert head.embedding_dim == width
-        torch.testing.assert_close(head(features).norm(dim=1), torch.ones(5))
-    torch.testing.assert_close(RawHead(4)(features), features / features.norm(dim=1, keepdim=True))
-    torch.testing.assert_close(projection(features), projection(3 * features))
 
 
 def _whitened(*, directions: int = 6, width: int = 4, features: int = 9) -> WhitenedHead:

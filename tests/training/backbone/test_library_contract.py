@@ -174,11 +174,6 @@ def test_preprocessing_goes_by_the_weights() -> None:
     assert preprocess_for("open_clip:ViT-L-14").mean == plain.mean  # they do not: the library's default
 
 
-def test_poolings_of_ours_read_the_maps_of_its_convolutional_tower() -> None:
-    pooled = with_features(load_backbone(f"open_clip:{RESNET}", "none", side=64), pooling="gem", side=64)
-    assert pooled.module(random_images(2, 64)).shape == (2, pooled.feature_dim)
-
-
 def test_the_classifier_on_the_features_gives_what_timm_gives() -> None:
     backbone = load_backbone("timm:test_resnet", "none", seed=2)
     whole = create_timm_model("test_resnet")

@@ -10,7 +10,7 @@ from torch import nn
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig, crop_pixels
 from training.backbone.backbones import Backbone, load_backbone, with_features
-from training.backbone.extract import Extractor, open_store
+from training.backbone.extract import Extractor
 from training.backbone.feature_maps import FeatureMap, choose_maps
 from training.backbone.pooling import PoolingLayout, average_views
 
@@ -120,15 +120,6 @@ def test_another_pooling_has_the_same_weights_and_leaves_the_backbone_as_it_was(
     torch.testing.assert_close(pooled(back, "own", images), before, rtol=0, atol=0)
 
 
-def test_features_of_each_pooling_have_a_place_of_their_own(resnet, tmp_path) -> None:
-    preprocess, folders = PreprocessConfig(resize=72, crop=SIDE), set()
-    for pooling in ("own", "gem", "layers", "every"):
-        backbone = with_features(resnet, pooling=pooling, side=SIDE)
-        extractor = Extractor(backbone, preprocess, device=torch.device("cpu"), precision="float32")
-        folders.add(open_store(tmp_path, extractor, views=1).folder.name)
-    assert len(folders) == 4
-
-
 RESIZE = 80
 
 
@@ -166,13 +157,3 @@ def test_an_image_no_larger_than_the_views_is_one_view_as_a_network_trains_on(re
     pixels = smooth_images()[:, :size, :size]
     one_view, both = resnet, with_features(resnet, view="both", side=SIDE)
     torch.testing.assert_close(extract(both, pixels), nn.functional.normalize(extract(one_view, pixels)))
-
-
-def test_features_of_both_views_have_a_key_of_their_own_with_the_size_of_the_views(resnet: Backbone) -> None:
-    whole, both = (
-        Extractor(
-            with_features(resnet, view=view, side=SIDE), PreprocessConfig(RESIZE, RESIZE), device=torch.device("cpu")
-        ).describe(views=1)
-        for view in ("whole", "both")
-    )
-    assert both == {**whole, "view": "both", "side": SIDE}

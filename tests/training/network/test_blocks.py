@@ -62,12 +62,6 @@ def test_the_layers_of_a_transformer_are_blocks_and_its_positions_are_in_none(
     assert [key for key, p in backbone.network.named_parameters() if id(p) not in known] == positions
 
 
-def test_views_and_poolings_of_ours_change_no_block() -> None:
-    plain = load_backbone("resnet18", "none")
-    seen = with_features(plain, view="both", pooling="layers", side=32)
-    assert find_blocks(seen, side=40) == find_blocks(plain, side=32)
-
-
 class Crossed(nn.Module):
     """What is declared first runs last, and one part never."""
 

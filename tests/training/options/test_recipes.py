@@ -18,8 +18,6 @@ from PIL import Image
 
 from export.exports import EmbeddingModel, export_run
 from export.to_onnx import MIN_COSINE
-from index.errors import RunError
-from index.labels.leave_one_out import LeaveOneOut
 from index.model.embedder import Embedder
 from retrieval_app.commands.cli import main
 from tests.models import read_pixels
@@ -52,10 +50,6 @@ QUICK: dict[str, Any] = {
 
 def _train(*arguments: object) -> int:
     return main(["train", *map(str, arguments)])
-
-
-def _flat_config(run: Path) -> dict[str, Any]:
-    return flatten(json.loads((run / "config.json").read_text())["config"])
 
 
 @pytest.fixture
@@ -163,19 +157,6 @@ def test_epochs_take_the_place_of_the_recipes_steps_and_a_random_start_has_nothi
     embedding = resolve(weights="none", head_epochs=2, holdout=False, init="random").embedding
     assert (embedding.head_epochs, embedding.head_steps) == (2, None)
     assert (embedding.init, embedding.l2_sp) == ("random", 0.0)
-
-
-@pytest.mark.parametrize("method", ["multi-similarity", "pca"])
-def test_other_methods_train_with_the_default_recipe(pictures, options, tmp_path, method, capsys) -> None:
-    short = () if method == "pca" else ("--head-steps", "3")
-    assert _train(pictures, *options, "--method", method, *short, "--json") == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["method"] == method
-    assert (report["holdout"] is None) == (method == "pca")
-    config = _flat_config(tmp_path / "run")
-    assert config["init"] == ("random" if method == "pca" else "wccn")
-    assert config.get("sample_weights") == ("confidence" if method == "multi-similarity" else None)
-    assert isinstance(RunFolder.open(tmp_path / "run").load_trained()[1], ProjectionHead)
 
 
 @pytest.mark.parametrize(
@@ -287,16 +268,6 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
     assert json.loads(capsys.readouterr().out) == report
 
 
-@pytest.mark.slow
-def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
-    patches, options, tmp_path, capsys
-) -> None:
-    assert _train(patches, *options, *WRECKED[:-1], "trained") == 0
-    out = capsys.readouterr().out
-    assert re.search(rf"--method ({'|'.join(RIVALS)}) in a new --out gives the better one", out)
-    assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "spa"
-
-
 def _named(watched: list[str]) -> Watcher:
     return Watcher(on_images=lambda name, done, total: watched.append(name))
 
@@ -320,46 +291,8 @@ def test_a_run_stopped_after_its_holdout_does_not_repeat_it_and_arrives_at_the_s
     assert (out / "confidences.csv").read_bytes() == (first / "confidences.csv").read_bytes()
 
 
-@pytest.mark.slow
-def test_a_run_stopped_within_its_holdout_tries_again_to_the_same_result(trainer: Trainer) -> None:
-    straight, watched = trainer("straight", **QUICK), list[str]()
-    trainer(stop=("holdout", 1), **QUICK)
-    assert not (trainer.folder / "run" / "holdout.json").exists()
-    report = trainer(resume=True, watcher=_named(watched), **QUICK)
-    assert "holdout" in watched
-    assert report["holdout"] == straight["holdout"]
-    assert trainer.weights() == trainer.weights("straight")
-
-
 def test_the_holdout_changes_nothing_in_the_head_that_is_trained(trainer: Trainer) -> None:
     for name, holdout in (("with", True), ("without", False)):
         trainer(name, **QUICK | {"holdout": holdout})
         assert (trainer.folder / name / "holdout.json").exists() == holdout
     assert trainer.weights("with") == trainer.weights("without")
-
-
-def test_copies_of_a_picture_are_judged_without_each_other(trainer: Trainer, monkeypatch) -> None:
-    data, seen = trainer.copy_pictures(), list[list[int]]()
-    first, *_, last = sorted(data.rglob("*.jpg"))
-    shutil.copy(first, last.with_name("copy.jpg"))
-
-    class Spy(LeaveOneOut):
-        def __init__(self, *args: Any, groups: np.ndarray, **options: Any) -> None:
-            seen.append(groups.tolist())
-            super().__init__(*args, groups=groups, **options)
-
-    monkeypatch.setattr("training.confidence.confidences.LeaveOneOut", Spy)
-    trainer(data=data, **QUICK)
-    hashes = [row["sha256"] for row in read_csv(trainer.folder / "run" / "labels.csv")]
-    run, *folds = seen
-    twins = [run[row] for row, sha256 in enumerate(hashes) if hashes.count(sha256) > 1]
-    assert len(twins) == 2
-    assert twins[0] == twins[1]
-    assert len(folds) == 2, "and in the holdout"
-
-
-def test_resuming_with_another_value_of_the_recipe_is_refused_by_name(trainer: Trainer) -> None:
-    trainer(stop=("embedding", 2), **QUICK)
-    for name, value in (("head_steps", 11), ("select", "auto")):
-        with pytest.raises(RunError, match=rf"cannot resume with other options: .*{name} was .*, is '?{value}"):
-            trainer(resume=True, **QUICK | {name: value})

@@ -79,17 +79,6 @@ def test_large_classes_give_some_of_their_images_so_that_many_classes_are_in() -
     assert draw_sample(["a", "b"], images=MOST_IMAGES, seed=0).tolist() == []
 
 
-def test_a_sample_has_the_features_that_the_run_would_extract(pictures: Path, tmp_path: Path) -> None:
-    records = list_dataset(pictures).records
-    sample = read(records, tmp_path / "cache")
-    (chosen,) = (one for one in sample.features if (one.view, one.pooling) == ("whole", "layers"))
-    assert sample.features[chosen].shape == (len(records), chosen.feature_dim)
-    network, sizes, machine = load_backbone("squeezenet1_1", "none"), make_config().input, make_machine(tmp_path)
-    extractor = open_extractor(network, sizes, view="whole", pooling="layers", machine=machine)
-    store, _ = extract_together([record.path for record in records], extractor=extractor, views=1, machine=machine)
-    np.testing.assert_array_equal(store.load(sample.hashes)[:, 0], sample.features[chosen])
-
-
 def test_a_run_extracts_no_image_of_the_sample_again(pictures: Path, tmp_path: Path) -> None:
     config, machine, records = make_config(**OPEN), make_machine(tmp_path), list_dataset(pictures).records
     network, job = load_backbone(config.backbone, "none"), Job(RunFolder(tmp_path), config, machine, Watcher())

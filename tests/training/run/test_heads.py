@@ -14,7 +14,7 @@ from index.errors import InputError
 from tests.training.conftest import make_config
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import FixedConfidences, LabelConfidences
-from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, WhitenedHead
+from training.head.embedding_heads import Head, WhitenedHead
 from training.head.untrained import fit_within_classes
 from training.losses.interface import MetricLoss
 from training.options.config import EmbeddingConfig, TrainConfig
@@ -79,16 +79,6 @@ def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
     assert _train(_config(**options))[1] == 60
 
 
-@pytest.mark.parametrize("method", ["spa", "multi-similarity", "cross-batch-memory"])
-def test_a_loss_trains_from_a_whitened_start_to_one_projection(method: str) -> None:
-    judge = "module" if method == "spa" else "leave-one-out"
-    head, count = _train(_config(method=method, confidences=judge, init="wccn", l2_sp=0.1, head_lr=0.01))
-    assert isinstance(head, ProjectionHead)
-    assert isinstance(_train(_config())[0], EmbeddingHead), "a random start stays the linear layer of the paper"
-    assert (head.embedding_dim, count) == (4, 60)
-    assert all(tensor.isfinite().all() for tensor in head.state_dict().values())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -104,14 +94,6 @@ def test_a_width_that_a_projection_cannot_have_is_refused_by_name(changes: dict[
         require_directions(1000, 16, config=_config(embedding_dim=17, **changes))
     require_directions(3, 4, config=_config(embedding_dim=512))  # a random head may be as wide as it likes
     require_directions(3, 4, config=make_config(embedding_dim=512, method="raw"))
-
-
-@pytest.mark.parametrize("method", ["pca", "wccn"])
-def test_a_width_that_a_closed_form_method_cannot_have_is_refused_by_name(method: str) -> None:
-    config = make_config(embedding_dim=40, method=method)
-    with pytest.raises(InputError, match=f"what --method {method} can give: 40 images .* --method raw"):
-        require_directions(40, 512, config=config)
-    require_directions(41, 512, config=config)
 
 
 def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences() -> None:
@@ -192,13 +174,6 @@ def test_proxies_start_at_the_mean_embedding_of_their_class_weighed_by_confidenc
     assert epoch == 1
 
 
-def test_all_that_is_trained_and_nothing_else_is_in_the_optimizer() -> None:
-    head, loss, optimizer, _ = _start()
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    assert [id(parameter) for parameter in trained] == [id(head.mix), id(loss.proxies)]
-    assert [group["lr"] for group in optimizer.param_groups] == [EmbeddingConfig().head_lr, EmbeddingConfig().proxy_lr]
-
-
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=90).map(torch.tensor)
 
 
@@ -233,12 +208,6 @@ def test_classes_that_divide_come_in_whole_groups_and_batches_have_many_classes(
     counts = [torch.bincount(labels[batch // 10]).unique().tolist() for batch in batches]
     assert all(set(found) <= {0, 4, 8} for found in counts)
     assert all(len(labels[batch // 10].unique()) > 10 for batch in batches[:5])
-
-
-def test_the_images_of_rare_classes_come_as_often_as_others() -> None:
-    labels = torch.tensor([0] * 50 + [1] * 3 + [2])
-    drawn = torch.cat(_draw(labels, size=8, images_per_class=4)) // 10
-    assert torch.bincount(labels[drawn]).tolist() == [50, 3, 1]
 
 
 def test_another_epoch_has_other_batches_and_the_same_one_the_same() -> None:

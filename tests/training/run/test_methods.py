@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from index.errors import InputError, MissingDependencyError
 from tests.training.conftest import Trainer, make_machine
 from tests.training.runs import epochs, figures, read_csv
-from training.run import fit
 from training.run.phases import EpochReport, Watcher
 from training.run.run_folder import RunFolder
 
@@ -74,25 +72,6 @@ def test_untrained_methods_do_not_see_the_labels(trainer: Trainer) -> None:
     for name, noise in (("clean", None), ("noisy", "uniform:1")):
         trainer(name, method="pca-whitened", label_noise=noise)
     assert trainer.weights("clean") == trainer.weights("noisy")
-
-
-def test_images_below_the_least_confidence_take_no_part_in_phase_two(trainer, monkeypatch) -> None:
-    seen: list[list[int]] = []
-    draw = fit.draw_batches
-
-    def note(rows: torch.Tensor, size: int, generator: torch.Generator, **together: Any) -> Any:
-        seen.append(rows.tolist())  # of an epoch
-        return draw(rows, size, generator, **together)
-
-    monkeypatch.setattr(fit, "draw_batches", note)
-    options = {"min_confidence": 0.25, "confidence_epochs": 1, "head_epochs": 1, "label_noise": "uniform:0.3"}
-    report = trainer(method="proxy-anchor", **options)
-    rows = read_csv(trainer.folder / "run" / "confidences.csv")
-    trusted = [number for number, row in enumerate(rows) if float(row["confidence"]) >= 0.25]
-    assert 0 < len(trusted) == report["trained_on"] < len(rows) == 48
-    confidence, embedding = seen
-    assert embedding == trusted
-    assert len(confidence) == 43, "phase 1 has all but the held out"
 
 
 def _write_guidance(path: Path, names: list[str]) -> Path:

@@ -63,18 +63,6 @@ def test_noise_of_every_kind_is_on_record_and_reported(trainer: Trainer, hierarc
         assert report["noise"]["wrong"] == 14
 
 
-def test_noise_is_the_same_after_an_interruption_and_another_with_another_seed(trainer, hierarchy) -> None:
-    options = _noisy("semantic", hierarchy, head_epochs=2)
-    report = trainer("straight", **options)
-    trainer("other", **_noisy("semantic", hierarchy, method="raw", seed=1))
-    trainer(stop=("embedding", 1), **options)
-    hierarchy.unlink()  # the labels are fixed: nothing asks for it again
-    assert trainer(resume=True, **options)["noise"] == report["noise"]
-    assert trainer.weights() == trainer.weights("straight")
-    rows, same, others = (read_csv(trainer.folder / name / "labels.csv") for name in ("straight", "run", "other"))
-    assert rows == same != others
-
-
 IN_SHOP = {  # status of the images of every item, in the list's order
     "id_1": ("train", "train", "train"),
     "id_2": ("train", "train", "train", "train"),

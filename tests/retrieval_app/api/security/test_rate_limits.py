@@ -132,8 +132,8 @@ def _log(addresses: list[str], *, after: tuple[str, ...] = ()) -> list[tuple[str
 def test_a_guesser_gets_a_line_and_another_at_the_end_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limits, "MOST_WAITING", 0)
     monkeypatch.setattr(rate_limits, "LOG_WINDOW_S", 0.2)
-    lines = _log(["192.0.2.1"] * 1000 + ["192.0.2.2"], after=("192.0.2.1",))
-    assert lines == [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 999), ("192.0.2.1", 1)]
+    lines = _log(["192.0.2.1"] * 100 + ["192.0.2.2"], after=("192.0.2.1",))
+    assert lines == [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 99), ("192.0.2.1", 1)]
 
 
 def test_many_addresses_together_get_few_lines_and_no_try_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-import torch
 
 from tests.training.conftest import Trainer
 from tests.training.run.finetuning.test_stage import network_config
 from tests.training.runs import read_metrics
 from training.options.config import TrainConfig
 from training.run.checkpoint import load_checkpoint
-from training.run.distributed import ALONE
 from training.run.finetuning import fit as network_fit
 from training.run.phases import EpochReport, Watcher
 from training.run.report_text import format_report
@@ -86,33 +82,3 @@ def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_r
     assert f"preparation took {network['prepared_s']:.1f} s and left no time for a step" in said
     assert "raise --time-budget 0.0" in said
     assert "MAP@R" not in said
-
-
-def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interrupted_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(network_fit.time, "perf_counter", lambda: now)
-    fit = object.__new__(network_fit.FinetuneLoop)
-    fit._rows, fit._data = torch.arange(10), SimpleNamespace(labels=range(60), searched_rows=lambda: range(20))
-    fit._team, fit._options, fit._begun, fit._used = ALONE, budget_config("100s").finetuning, 930.0, 0.0
-    fit._reserved_s = 2.0
-    fitted = network_fit.FittedWeights({}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.0)])
-    fit._start_clock(fitted)
-    assert (fit.prepared_s, fit._elapsed) == (70.0, 0.0), "of the 90 s that evaluation and heads leave"
-    now = 1015.0
-    fit._note_time()
-    assert fit._elapsed == 0.75
-    fit._begun, fit._used = 935.0, 0.75  # interrupted there, and prepared again for 5 s
-    fit._begun -= 5.0
-    fit._start_clock(fitted)
-    assert fit._elapsed == 0.75
-    now = 1022.5  # of the 15 s that are left half are for choosing weights
-    fit._note_time()
-    assert fit._elapsed == 1
-    fit._begun, fit._used, now = 930.0, 0.0, 1020.0
-    fit._start_clock(fitted)
-    assert fit._elapsed == 0.0, "a long preparation leaves time for some steps"
-    now = 1025.0
-    fit._note_time()
-    assert fit._elapsed == 1

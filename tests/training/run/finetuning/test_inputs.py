@@ -15,7 +15,7 @@ from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
 from tests.training.conftest import Trainer, make_machine
 from tests.training.run.finetuning.test_stage import network_config
-from tests.training.runs import figures, weights
+from tests.training.runs import weights
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
@@ -24,7 +24,6 @@ from training.network.decoded_images import MappedArray
 from training.network.kept_inputs import KeptInputs
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
-from training.run.checkpoint import load_checkpoint
 from training.run.finetuning import stage as network_stage
 from training.run.finetuning.inputs import FinetuneInputs, build_model, keep_inputs, plan_blocks
 from training.run.phases import Watcher
@@ -75,19 +74,6 @@ def test_runs_with_the_same_views_and_weights_share_what_is_kept(kept_run, train
     assert fronts == []
     trainer("other", config=kept_config(**others, seed=1), machine=make_machine(kept_run[1]))
     assert sum(fronts) == 2 * 44 + 48, "of another seed are the random weights, too"
-
-
-def test_an_interrupted_run_on_kept_inputs_goes_on_to_the_same_bits(kept_run, trainer) -> None:
-    out, options = (
-        trainer.folder / "run",
-        {"config": kept_config(), "machine": make_machine(trainer.folder / "cache")},
-    )
-    trainer(stop=("finetuning", 3), **options)
-    trainer(resume=True, **options)
-    assert weights(out) == weights(kept_run[0])
-    assert figures(out) == figures(kept_run[0])
-    ours, theirs = (load_checkpoint(run / "checkpoints/finetuning.safetensors")[0] for run in (out, kept_run[0]))
-    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
 
 
 def test_a_run_interrupted_while_inputs_are_kept_keeps_the_rest(kept_run, trainer, fronts) -> None:
@@ -214,8 +200,3 @@ def test_threads_end_with_the_one_who_asked(extractor: Extractor) -> None:
     next(drawn)
     drawn.close()
     assert list(drawn) == []
-
-
-def test_threads_draw_only_where_a_gpu_trains(tmp_path: Path) -> None:
-    assert make_machine(tmp_path, workers=8).drawing_threads == 0
-    assert make_machine(tmp_path, workers=8, device=torch.device("cuda")).drawing_threads == 8

@@ -202,10 +202,9 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "soft-triple"}, {"method": "norm-softmax"},
+        {"method": "soft-triple"},
         {"method": "procsim", "procsim_threshold": "global-average"},
         {"method": "prism", "prism_memory": 40, "label_noise": "small-cluster:0.25"},
-        {"method": "prism", "prism_base": "proxy-nca", "prism_window": 2},
     ],
     ids=lambda changes: " ".join(str(value) for value in changes.values()),
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.training.run.log.stores import read_store
 from tests.training.runs import weights
 from training.options.log_targets import LogTarget, parse_log_targets
 from training.run.loggers import TRACKERS, WatchedRun, open_loggers, open_target
-from training.run.phases import EpochReport, Watcher
+from training.run.phases import Watcher
 from training.run.train import train
 
 
@@ -56,21 +55,6 @@ def test_a_store_that_breaks_is_warned_of_once_and_costs_nothing(
     assert Breaking.told == ["confidence 1", "confidence 2"]
     (warning,) = [one.getMessage() for one in caplog.records if one.name == "training.run.loggers"]
     assert warning.startswith("--log wandb: ConnectionError: the server is gone; it is told nothing more.")
-
-
-# TensorBoard's writer dies aloud.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_folder_that_vanishes_costs_nothing(finished_run, cache, tmp_path, caplog) -> None:
-    events, out = tmp_path / "events", tmp_path / "run"
-
-    def on_epoch(report: EpochReport) -> None:
-        if (report.phase, report.epoch) == ("embedding", 1):
-            shutil.rmtree(events)
-
-    with open_loggers([LogTarget("tensorboard", str(events))]) as loggers:
-        train(finished_run.data, out, config=make_config(label_noise="uniform:0.25"), machine=make_machine(cache),
-              val=finished_run.val, watcher=loggers.beside(Watcher(on_epoch=on_epoch)))  # fmt: skip
-    assert weights(out) == weights(finished_run.path)
 
 
 def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(finished_run, tmp_path) -> None:
