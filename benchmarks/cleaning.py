@@ -3,8 +3,9 @@
 Trouble of known truth is planted in photos: 5 % wrong labels, 3 % blurred, 10 % without label, one "not available"
 picture under many labels, and photos saved again in another split. A headless Chromium does on the page what a person
 would: drops image problems and leaks, keeps one of near-duplicates, accepts label issues and proposals above the page's
-own threshold, decides the open issues at the top of the list one by one, and tags what is left. Only where the script
-decides about a single image that it sees, it looks up the truth of that image. `retrieval dataset export` ends the job.
+own threshold, and then decides the open issues at the top of the list one by one. Only there it looks up the truth of
+the image that it sees. `retrieval dataset export` ends the job. `each` is the clicks and keys so far for each label
+set right.
 
     python -m benchmarks.cleaning --out bench/cleaning
     python -m benchmarks.cleaning --out bench/cleaning --photos PHOTOS --images 500 --model model.onnx
@@ -73,22 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = [options.model] if options.model else []
         run_retrieval("index", "build", *model, work / "photos" / "photos.csv", "--out", work / "gallery")
         person = clean(work / "gallery", photos, pictures=options.pictures)
-        tagged = ("--where", "tag = 'clean'")
-        run_retrieval("dataset", "export", work / "gallery", "--as", "parquet", "--out", work / "dataset", *tagged)
+        run_retrieval("dataset", "export", work / "gallery", "--as", "parquet", "--out", work / "dataset")
         gallery = Gallery.open(work / "gallery")
         before = judge(photos, {photo.path: (photo.label or None, photo.split) for photo in photos}, gallery)
         made = read_dataset(work)
         after = judge(photos, made, gallery)
-        fixed = sum(one.label != one.right and made.get(one.path, ("",))[0] == one.right for one in photos)
         effort = {"clicks": person.clicks, "keys": person.keys, "images looked at": person.looked}
-        results = {"before": before, "after": after, "effort": effort, "stages": person.stages, "labels fixed": fixed}
+        results = {"before": before, "after": after, "effort": effort, "stages": person.stages}
         rows = [[name, _show(before[name]), _show(after[name])] for name in before]
         stages = [[name, *map(str, one.values())] for name, one in person.stages.items()]
-        text = "\n\n".join([
-            format_table(["", "before", "after"], rows),
-            format_table(["step", *next(iter(person.stages.values()))], stages),
-            f"{fixed} labels set right with {person.clicks + person.keys} clicks and keys",
-        ])  # fmt: skip
+        columns = ["step", *next(iter(person.stages.values()))]
+        text = format_table(["", "before", "after"], rows) + "\n\n" + format_table(columns, stages)
         print(f"\n{text}")
         write_record(options.out / f"{work.name}.json", settings=vars(options), results=results, text=text)
 
@@ -174,7 +170,7 @@ class Person:
     clicks: int = 0
     keys: int = 0
     looked: int = 0
-    stages: dict[str, dict[str, float]] = field(default_factory=dict)
+    stages: dict[str, dict[str, float | str]] = field(default_factory=dict)
 
     def click(self, what: Locator) -> None:
         what.click()
@@ -212,7 +208,9 @@ class Person:
         spent = [now - then for now, then in zip((self.clicks, self.keys, self.looked), before, strict=True)]
         seconds = round(time.perf_counter() - started, 1)
         effort = dict(zip(("clicks", "keys", "looked at"), spent, strict=True))
-        self.stages[name] = effort | {"seconds": seconds} | self.count_left()
+        left = self.count_left()
+        each = {"each": round((self.clicks + self.keys) / left["set right"], 2) if left["set right"] else "-"}
+        self.stages[name] = effort | {"seconds": seconds} | left | each
         print(name, self.stages[name], file=sys.stderr, flush=True)
         if self.pictures:
             self.pictures.mkdir(parents=True, exist_ok=True)
@@ -226,9 +224,10 @@ def clean(gallery: Path, photos: Sequence[Photo], *, pictures: Path | None = Non
 
         def count_left() -> dict[str, int]:
             with Gallery.open(gallery).catalog() as catalog:
-                rows = [(row.label, truth[row.path].right) for row in catalog.rows(status="indexed")]
+                rows = [(row.label, truth[row.path]) for row in catalog.rows(status="indexed")]
             return {
-                "wrong labels left": sum(None not in (label, right) and label != right for label, right in rows),
+                "set right": sum(photo.label != label == photo.right for label, photo in rows),
+                "wrong labels left": sum(None not in (label, one.right) and label != one.right for label, one in rows),
                 "unlabelled left": sum(label is None for label, _ in rows),
             }
 
@@ -243,15 +242,11 @@ def clean(gallery: Path, photos: Sequence[Photo], *, pictures: Path | None = Non
             panel = person.page.locator(".view:not([hidden])")
             person.click(panel.get_by_role("button", name="Propose labels"))
             accept_bulk(person, panel, proposals=True)
-        with person.stage("ten label issues, then bulk"):
+        with person.stage("label issues one by one"):
             person.click(panel.get_by_role("button", name="Back to label issues"))
             person.see("are estimated to be wrong")
-            decide_one_by_one(person, truth, is_probe=True)
-        with person.stage("label issues one by one"):
             page.wait_for_timeout(_COUNT_MS)
             decide_one_by_one(person, truth)
-        with person.stage("tag"):
-            tag_all(person)
         return person
 
 
@@ -274,12 +269,10 @@ def drop_problems(person: Person) -> None:
 
 
 def mend_duplicates(person: Person) -> None:
-    """Drop the photos for tests that are nearly those of the training part; keep the largest of near-duplicates."""
+    """Drop the photos of the training part that are nearly those for tests; keep the largest of near-duplicates."""
     panel = person.open_view("Duplicates")
     panel.get_by_role("button", name="Download list").wait_for()
     person.see("leaks?:")
-    panel.get_by_role("combobox", name="What to do with leaks").select_option(label=f"Drop those of {TEST}")
-    person.clicks += 2
     person.click(panel.get_by_role("button", name="Apply…").first)
     person.confirm("Apply")
     person.see("leaks? mended")
@@ -308,23 +301,12 @@ def accept_bulk(person: Person, panel: Locator, *, proposals: bool = False) -> N
                 return
 
 
-def decide_one_by_one(person: Person, truth: Mapping[str, Photo], *, is_probe: bool = False) -> None:
-    """Look at the list from its top, each image once, until it hardly pays to go on or ten labels in a row were right.
-
-    A probe ends where ten proposals in a row were right: the others of that probability are then accepted in bulk.
-    """
+def decide_one_by_one(person: Person, truth: Mapping[str, Photo]) -> None:
+    """Look at the list from its top, each image once, until it hardly pays to go on or ten in a row were right."""
     panel = person.page.locator(".view:not([hidden])")
     done = panel.get_by_text(re.compile("It hardly pays to go on|^Hardly any|No label issues|All decided"))
-    before, right, proposed = None, 0, 0
+    before, right = None, 0
     while not done.is_visible() and right < IN_A_ROW:
-        if is_probe and proposed == IN_A_ROW:
-            percentage = re.match(r"\d+", panel.locator("article.current .issue-head").inner_text())
-            person.click(panel.get_by_label("Least probability of a label error, in percent"))
-            person.press("Control+a")
-            person.write(percentage[0] if percentage else "")
-            person.page.wait_for_timeout(_COUNT_MS)
-            accept_bulk(person, panel)
-            return
         row = panel.locator("article.current")
         path = row.locator(".issue-path").get_attribute("title") or ""
         if path == before:
@@ -332,10 +314,6 @@ def decide_one_by_one(person: Person, truth: Mapping[str, Photo], *, is_probe: b
         before, photo = path, truth[path]
         person.looked += 1
         right = right + 1 if photo.label == photo.right else 0
-        suggested = row.locator(".given-suggested .suggested")
-        drops = row.locator(".issue-head .chip").inner_text() == "drop"
-        is_changed = suggested.count() and suggested.get_attribute("title") == photo.right
-        proposed = proposed + 1 if (photo.label != photo.right if drops else is_changed) else 0
         offered = [name.get_attribute("title") for name in row.locator(".suggestion .name").all()]
         if photo.right is None:
             person.press("x")
@@ -348,19 +326,6 @@ def decide_one_by_one(person: Person, truth: Mapping[str, Photo], *, is_probe: b
             person.write(photo.right)
             person.press("Enter")
         person.page.wait_for_timeout(100)
-
-
-def tag_all(person: Person) -> None:
-    """Tag all images that are left, so that the export can name them."""
-    panel = person.open_view("Search")
-    panel.get_by_role("list", name="Results").get_by_role("listitem").first.wait_for()
-    person.press("Control+a")
-    person.page.get_by_role("toolbar", name="Selection").wait_for()
-    person.press("t")
-    person.page.get_by_role("dialog").get_by_role("combobox", name="Tag").wait_for()
-    person.write("clean")
-    person.press("Enter")
-    person.see("tagged")
 
 
 @contextmanager

@@ -95,6 +95,12 @@ class KeptImages:
             kept[rows] = self._assign_block(ids[rows], hashes[rows])
         return kept
 
+    def find_pairs(self, ids: Ids, hashes: Ids) -> Iterator[tuple[int, int]]:
+        """All pairs (image, kept image) of near-duplicates, of (n,) int64 ids and hashes; nothing is added."""
+        near = self._near(ids, hashes, self._ids, self._hashes)
+        for rows, places, _ in self._similar(near, ids, self._ids):
+            yield from zip(ids[rows].tolist(), self._ids[places].tolist(), strict=True)
+
     def _assign_block(self, ids: Ids, hashes: Ids) -> Ids:
         nearest = _Nearest(len(ids))
         held = self._near(ids, hashes, self._ids, self._hashes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from index.errors import ModelFileError
@@ -28,3 +29,9 @@ def describe_builtin(model: Path = BUILTIN_MODEL) -> ModelContract:
     if contract is None:
         raise ModelFileError(str(model), "it has no contract; install this package again")
     return contract
+
+
+@cache
+def builtin_sha256() -> str:
+    """SHA-256 of the built-in model's file, as manifests of galleries name it."""
+    return read_model_file(find_builtin()).sha256

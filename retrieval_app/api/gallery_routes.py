@@ -21,6 +21,7 @@ from index.filters.condition import Column
 from index.filters.parser import write_column
 from index.gallery.gallery import Gallery, number_labels
 from index.gallery.problems import ProblemKind, find_problems
+from index.model.builtin import builtin_sha256
 from index.text import valid_text
 from index.vectors.kinds import KINDS
 from retrieval_app.api.request_context import (
@@ -80,6 +81,7 @@ class ModelFacts(Answer):
     view: str
     pooling: str
     sha256: str
+    builtin: bool
 
 
 class LabelFacts(Answer):
@@ -212,6 +214,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
             "view": contract.view,
             "pooling": contract.pooling,
             "sha256": manifest.model_sha256,
+            "builtin": manifest.model_sha256 == builtin_sha256(),
         },
         "labels": {"names": [name for name, _ in largest], "count": len(labels), "labelled": labels.total()},
         "metadata_columns": columns if SPLIT in columns or not gallery.decided.marked.splits else [SPLIT, *columns],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -26,6 +28,7 @@ from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 
 MAX_PAIRS = 200
+_EXPECTED, _LEAST = 0.7, 0.6  # share of right verdicts in a recommended bulk step, and of its most doubtful part
 NEXT = 50  # open issues, of which the answer says how many are probably errors
 Item = TypeVar("Item")
 _keys_of: WeakKeyDictionary[Gallery, dict[int, LabelKey]] = WeakKeyDictionary()
@@ -153,6 +156,7 @@ class LabelIssueList(ReviewList):
 class Accepted(Answer):
     """Effect of accepting verdicts on the labels without a decision."""
 
+    threshold: float = Field(description="the requested one, or the lowest that can be recommended")
     changed: int = Field(description="number of labels that become the suggested one")
     dropped: int = Field(description="number of images that the label file leaves out")
     expected_wrong: float = Field(
@@ -217,12 +221,15 @@ def apply_verdicts(
     """
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
+    keys = _find_keys(snapshot.gallery, issues) if decisions else {}
     wanted = [
         issue
         for issue in filter_issues(issues, body)
-        if issue.p_error >= body.threshold
-        and (issue.verdict == DROP or (issue.verdict == CHANGE and _can_be_decided(issue.suggested)))
+        if (issue.verdict == DROP or (issue.verdict == CHANGE and _can_be_decided(issue.suggested)))
+        and keys.get(issue.id) not in decisions
     ]
+    threshold = body.threshold or recommend_threshold([issue.p_error for issue in wanted])
+    wanted = [issue for issue in wanted if issue.p_error >= threshold]
     found = snapshot.insights.duplicates
     duplicates = found.value
     if duplicates is None:
@@ -236,7 +243,7 @@ def apply_verdicts(
         group = duplicates.find(issue.id) if issue.verdict == DROP else None
         if group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions):
             continue
-        if subject.key not in decisions and len(chosen) < MAX_STEP_DECISIONS:
+        if len(chosen) < MAX_STEP_DECISIONS:
             new_label = issue.suggested if issue.verdict == CHANGE else None
             chosen.setdefault(subject.key, (issue, subject.decide(issue.verdict, new_label=new_label)))
     digest = _digest([decision for _, decision in chosen.values()])
@@ -252,6 +259,7 @@ def apply_verdicts(
     changed = sum(decision.decision == CHANGE for _, decision in chosen.values())
     expected = sum(issue.p_error for issue, _ in chosen.values())
     return {
+        "threshold": threshold,
         "changed": changed,
         "dropped": len(chosen) - changed,
         "expected_wrong": expected,
@@ -260,6 +268,22 @@ def apply_verdicts(
         "step": step,
         "can_undo": review.can_undo(),
     }
+
+
+def recommend_threshold(probabilities: Iterable[float]) -> float:
+    """The lowest threshold from 60 % on above which at least seven in ten verdicts are expected to be right.
+
+    Calibrated probabilities come in steps, of which none is cut: the threshold is that of a step, rounded down to a
+    percent, of (N,) falling probabilities; 70 % where no step will do.
+    """
+    found, count, expected = _EXPECTED, 0, 0.0
+    for probability, step in groupby(probabilities):
+        size = sum(1 for _ in step)
+        count, expected = count + size, expected + size * probability
+        if probability < _LEAST or expected < _EXPECTED * count:
+            break
+        found = probability
+    return math.floor(100 * found + 1e-9) / 100
 
 
 def is_spared(

@@ -282,7 +282,7 @@ async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
         done = apply_verdicts(context.snapshot, context.review, body, by=context.visitor.name)
         if body.digest is not None:
             logged = {name: done[name] for name in ("step", "changed", "dropped")}
-            context.log("accept-verdicts", threshold=body.threshold, **logged)
+            context.log("accept-verdicts", threshold=done["threshold"], **logged)
         return done
 
     return await context.read(accept)

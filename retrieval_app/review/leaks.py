@@ -11,6 +11,7 @@ import numpy as np
 
 from index.arrays import UNLABELLED
 from index.catalog.rows import SPLIT, CatalogRow
+from index.duplicates.near_duplicates import KeptImages
 from index.errors import InputError
 from index.evaluation.groups import name_group
 from index.gallery.gallery import Gallery
@@ -97,17 +98,13 @@ def find_leaks(
             f"{printable_path(gallery.name)}: leaks need 2 to {MAX_SPLITS} splits, but the column {printable_path(by)} "
             f"has {len(splits):,} values; choose another column (--by)"
         )
-    near = [
-        tuple(image.id for image in group.images)
-        for group in duplicates.groups
-        if not different or name_duplicates(image.sha256 for image in group.images) not in different
-    ]
+    near = _join_groups(gallery, duplicates, {number: rows[number] for number in values}, different=different)
     named: dict[str, list[int]] = {}
     for number, row in rows.items():
         if (name := name_group(row.metadata)) is not None:
             named.setdefault(name, []).append(number)
     items, seen = [], set[int]()
-    for ids, is_near in [*((ids, True) for ids in near), *((tuple(ids), False) for ids in named.values())]:
+    for ids, is_near in [*((ids, True) for ids in near), *((ids, False) for ids in named.values())]:
         there = [number for number in ids if number in values and number not in seen]
         if len({values[number] for number in there}) > 1:
             seen.update(there)
@@ -115,6 +112,37 @@ def find_leaks(
             items.append(Leak(leaking, tuple(values[number] for number in there), is_near))
     items.sort(key=lambda leak: -len(leak.rows))
     return Leaks(by, dict(sorted(splits.items())), tuple(items))
+
+
+def _join_groups(
+    gallery: Gallery, duplicates: DuplicateReport, rows: Mapping[int, CatalogRow], *, different: Container[str]
+) -> list[list[int]]:
+    """Ids of near-duplicate groups, without different images; those of which two images are near-duplicates are one.
+
+    A group has the near-duplicates of its kept image only. A near-duplicate of another one of them, which may be in
+    another split, is in a group of its own; so these are compared with all rows.
+    """
+    group_of: dict[int, list[int]] = {}
+    apart = set[int]()
+    for group in duplicates.groups:
+        ids = [image.id for image in group.images]
+        if different and name_duplicates(image.sha256 for image in group.images) in different:
+            apart.update(ids)
+        else:
+            group_of |= dict.fromkeys(ids, ids)
+    hashed = {number: row.phash for number, row in rows.items() if row.phash is not None and number not in apart}
+    asked = [number for number in hashed if number in duplicates.kept_for]
+    if asked and duplicates.config is not None:
+        view = gallery.as_given.by(gallery.manifest.similarity[-1])
+        others = KeptImages(view.vectors, duplicates.config)
+        others.hold(*np.array([*hashed.items()], dtype=np.int64).T)
+        hashes = np.array([hashed[number] for number in asked], dtype=np.int64)
+        for image, other in others.find_pairs(np.array(asked, dtype=np.int64), hashes):
+            mine, its = group_of[image], group_of.setdefault(other, [other])
+            if mine is not its:
+                mine += its
+                group_of |= dict.fromkeys(its, mine)
+    return list({id(ids): ids for ids in group_of.values()}.values())
 
 
 def find_different(store: ReviewStore) -> frozenset[str]:

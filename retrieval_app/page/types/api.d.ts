@@ -917,9 +917,9 @@ export interface components {
             kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
              * Threshold
-             * @description the least probability that a label is wrong
+             * @description the least probability that a label is wrong; without it the lowest from 60 % on, from which on seven in ten labels are estimated to be wrong (of proposals: right)
              */
-            threshold: number;
+            threshold?: number | null;
             /**
              * Digest
              * @description of an answer without one, which only counts: does what that has counted, or is refused
@@ -931,6 +931,11 @@ export interface components {
          * @description Effect of accepting verdicts on the labels without a decision.
          */
         Accepted: {
+            /**
+             * Threshold
+             * @description the requested one, or the lowest that can be recommended
+             */
+            threshold: number;
             /**
              * Changed
              * @description number of labels that become the suggested one
@@ -2218,6 +2223,8 @@ export interface components {
             pooling: string;
             /** Sha256 */
             sha256: string;
+            /** Builtin */
+            builtin: boolean;
         };
         /**
          * Neighbour

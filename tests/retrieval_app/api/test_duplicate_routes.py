@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.gallery.gallery import Gallery
+from index.labels.group_decisions import name_group
 from index.labels.marks import PRESENT, Mark, tag_field
 from index.writing.build import build_gallery
 from retrieval_app.api.security.access import Access
 from retrieval_app.commands.cli import main
+from retrieval_app.reports.duplicates_report import find_duplicate_groups
+from retrieval_app.review.leaks import find_leaks
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import CLASSES, draw_folder, draw_image
 from tests.retrieval_app.api.conftest import serve
@@ -188,6 +192,20 @@ def test_images_of_a_group_inherit_nothing_and_different_ones_are_no_leak(groupe
         assert [leak["near_duplicates"] for leak in leaks["items"]] == [False]
         client.post("/v1/leaks", json={"action": "drop", "value": "train", "count": 1})
         assert listed(grouped) == {"a.png": ("red", ()), "b.jpg": ("red", ()), "d.png": (None, ())}
+
+
+def test_a_near_duplicate_of_a_near_duplicate_in_another_split_is_a_leak(tmp_path: Path, tiny_model: Path) -> None:
+    for number, split in enumerate(("train", "train", "test")):  # each is near the next one only
+        (tmp_path / "images" / split).mkdir(parents=True, exist_ok=True)
+        draw_image((200, 40 + 8 * number, 40), seed=1).save(tmp_path / "images" / split / f"{number}.png")
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "images"], out=tmp_path / "small")
+    opened = Gallery.open(tmp_path / "small")
+    groups = find_duplicate_groups(opened, config=DuplicateConfig(0.998, 6))
+    assert [len(group.images) for group in groups.groups] == [2]
+    (leak,) = find_leaks(opened, groups, by="folder").items
+    assert sorted(row.path for row in leak.rows) == ["test/2.png", "train/0.png", "train/1.png"]
+    name = name_group(image.sha256 for image in groups.groups[0].images)
+    assert not find_leaks(opened, groups, by="folder", different={name}).items
 
 
 def test_strangers_cannot_split_by_the_metadata_column_path(gallery: Path) -> None:

@@ -88,10 +88,11 @@ export function makeLeaks(changed, {canReview}) {
         ? ` Recall@1 ${percent(found.recall_at_1)}, without them ${percent(found.recall_at_1_without)}.`
         : '';
     const splits = Object.keys(found.splits);
+    const largest = splits.reduce((one, other) => (found.splits[other] > found.splits[one] ? other : one), splits[0]);
     const option = (action, value) =>
       make(
         'option',
-        {value: JSON.stringify([action, value])},
+        {value: JSON.stringify([action, value]), selected: action === 'drop' && value === largest},
         action === 'move' ? `Move all to ${shownText(value)}` : `Drop those of ${shownText(value)}`,
       );
     const what = make('select', {class: 'select', 'aria-label': 'What to do with leaks'}, [

@@ -8,6 +8,10 @@ import {openZoom} from './review_bar.js';
 import {drawLead} from './label_file.js';
 import {thumb} from '../core/thumbs.js';
 
+const BUILTIN =
+  'The built-in model confuses classes that look alike, such as models of cars, and then damages right labels: look at '
+  + 'some of the images first, or build the gallery with another model.';
+
 /** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */
 export function askLabel(item, names, done) {
   askName({
@@ -23,19 +27,15 @@ export function askLabel(item, names, done) {
 }
 
 /** Ask before all verdicts, or all proposals, from a threshold on are accepted. @param {Accepted} preview */
-export function confirmAccept(preview, percentage, run, {proposals}) {
-  const some = value => `about ${Math.round(value).toLocaleString('en')}`;
+export function confirmAccept(preview, run, {proposals, isBuiltin}) {
+  const percentage = Math.round(100 * preview.threshold);
   openDialog({
     title: proposals
       ? `Accept the proposed labels with a probability of at least ${percentage} %?`
       : `Accept the verdicts on labels that are wrong with a probability of at least ${percentage} %?`,
     body: [
-      make('p', `${sentence(describeAccepted(preview, {proposals}))}.`),
-      make(
-        'p',
-        `By the estimate ${some(preview.expected_wrong)} of these labels are ${proposals ? 'right' : 'wrong'}, and `
-          + `${some(preview.expected_right)} ${proposals ? 'wrong' : 'right'}. One undo takes all of it back.`,
-      ),
+      make('p', `${sentence(describeAccepted(preview, {proposals}))}. One undo takes all of it back.`),
+      isBuiltin && make('p', BUILTIN),
     ],
     actions: [
       {text: 'Cancel', class: 'quiet'},
@@ -44,12 +44,15 @@ export function confirmAccept(preview, percentage, run, {proposals}) {
   });
 }
 
-/** "changes 120 labels, drops 8 images". @param {Accepted} preview */
-export function describeAccepted({changed, dropped}, {proposals, isDone = false}) {
+/** "changes 120 labels, drops 8 images; about 97 of the 128 labels are wrong". @param {Accepted} preview */
+export function describeAccepted({changed, dropped, expected_wrong: expected}, {proposals, isDone = false}) {
   const [labels, changes, drops] = isDone ? ['labelled', 'changed', 'dropped'] : ['labels', 'changes', 'drops'];
-  return proposals
+  const what = proposals
     ? `${labels} ${count(changed, 'image')}`
     : `${changes} ${count(changed, 'label')}, ${drops} ${count(dropped, 'image')}`;
+  const all = count(changed + dropped, 'label');
+  const about = `; about ${Math.round(expected).toLocaleString('en')} of the ${all} are ${proposals ? 'right' : 'wrong'}`;
+  return isDone || !(changed + dropped) ? what : what + about;
 }
 
 /** Ask before the verdicts on so many selected images are accepted. */

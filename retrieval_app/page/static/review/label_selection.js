@@ -8,15 +8,15 @@ import {confirmAccept, describeAccepted} from './label_dialogs.js';
 
 const THRESHOLD = 'accept-threshold'; // in percent
 export const PROPOSAL = 'unlabelled'; // the kind of labels proposed for images without one
-const [LEAST, MOST, USUAL] = [50, 99, 70];
+const [LEAST, MOST] = [50, 99];
 
 /**
  * Acceptance of the verdicts on all label issues above a threshold, shown or not; `update` counts them anew.
  *
  * @param {import('./review_list.js').ReviewList<LabelIssueEntry, LabelDecision>} list
  */
-export function makeAccept(list, readChoice) {
-  const within = value => Math.min(MOST, Math.max(LEAST, Math.round(Number(value)) || USUAL));
+export function makeAccept(list, readChoice, isBuiltin) {
+  const within = value => (Number(value) ? Math.min(MOST, Math.max(LEAST, Math.round(Number(value)))) : '');
   const field = make('input', {
     class: 'input threshold',
     type: 'number',
@@ -25,6 +25,7 @@ export function makeAccept(list, readChoice) {
     step: 5,
     value: within(readKept(THRESHOLD)),
     'aria-label': 'Least probability of a label error, in percent',
+    title: 'Empty: the lowest from 60 % on, from which on seven in ten labels are estimated to be wrong',
     oninput: () => update(),
     onchange: () => {
       field.value = String(within(field.value));
@@ -38,7 +39,7 @@ export function makeAccept(list, readChoice) {
     const what = {proposals: body.kind === PROPOSAL};
     const done = describeAccepted(found, {...what, isDone: true});
     const run = () => list.accept('labels/accept', {...body, digest: found.digest}, done);
-    confirmAccept(found, Math.round(100 * body.threshold), run, what);
+    confirmAccept(found, run, {...what, isBuiltin});
   });
   /** @type {{body: any, found: Accepted}} */
   let preview;
@@ -47,7 +48,7 @@ export function makeAccept(list, readChoice) {
   function ask() {
     /** @type {any} */
     const chosen = Object.fromEntries(Object.entries(readChoice()).filter(([, value]) => value));
-    return {threshold: within(field.value) / 100, ...chosen};
+    return {threshold: Number(within(field.value)) / 100 || null, ...chosen};
   }
   const update = debounce(async () => {
     const now = (turn += 1);
@@ -56,6 +57,7 @@ export function makeAccept(list, readChoice) {
       const found = await post('labels/accept', body);
       if (now !== turn) return;
       preview = {body, found};
+      field.placeholder = String(Math.round(100 * found.threshold));
       words.textContent = describeAccepted(found, {proposals: body.kind === PROPOSAL});
       about.textContent = body.kind === PROPOSAL ? '% probability:' : '% probability of a label error:';
       accept.disabled = !(found.changed + found.dropped);

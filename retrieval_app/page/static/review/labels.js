@@ -174,7 +174,7 @@ function drawList(body, described, first) {
     },
     onMove: item => view?.zoomed?.show(item),
   });
-  const accept = canReview ? makeAccept(list, readChoice) : null;
+  const accept = canReview ? makeAccept(list, readChoice, described.model.builtin) : null;
   const selection = makeSelection(list, {
     accept: acceptMany,
     decide: (items, decision) => list.decide(items.map(item => [item, decision])),
