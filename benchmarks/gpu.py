@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
@@ -33,9 +32,9 @@ from benchmarks.common.tables import format_table
 from index.images.preprocess import Pixels
 from index.model.builtin import find_builtin
 from index.model.embedder import Embedder
+from retrieval_app.commands.gpu_checks import compare_gradients, draw_batch
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
-from training.losses.interface import Batch, MetricLoss, build_loss
 from training.options.backbone_libraries import preprocess_for
 from training.options.losses import LossConfig
 from training.options.machine import name_device, resolve_device
@@ -180,7 +179,8 @@ def measure_losses(limits: Limits, options: argparse.Namespace) -> dict[str, Any
         for number_format in ("float32", "tf32"):
             with multiplying(number_format):
                 measured = _measure(method, **sizes, device=device, seed=options.seed)
-                measured["error"] = _compare(method, **sizes, device=device, seed=options.seed)
+                checked = {**sizes, "classes": min(options.classes, _CHECKED_CLASSES)}
+                measured["error"], _, _ = compare_gradients(method, **checked, device=device, seed=options.seed)
             floor = limits.floor_s(
                 size_bytes=_count_bytes(method, **sizes), flops=_count_flops(**sizes), number_format=number_format
             )
@@ -200,7 +200,7 @@ def _count_bytes(method: str, *, batch: int, classes: int, width: int) -> float:
 
 
 def _measure(method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int) -> dict[str, Any]:
-    loss, embeddings, told = _make(method, batch=batch, classes=classes, width=width, device=device, seed=seed)
+    loss, embeddings, told = draw_batch(method, batch=batch, classes=classes, width=width, device=device, seed=seed)
 
     def run() -> None:
         embeddings.grad = None
@@ -213,38 +213,6 @@ def _measure(method: str, *, batch: int, classes: int, width: int, device: torch
     seconds = time_runs(run, device=device)
     peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
     return {"seconds": seconds, "peak_bytes": peak}
-
-
-def _compare(method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int) -> float | None:
-    """How far the gradient of the embeddings is from that in float64 on the CPU, by their length; None: 0 there."""
-    sizes = {"batch": batch, "classes": min(classes, _CHECKED_CLASSES), "width": width, "seed": seed}
-    gradients = []
-    for where, dtype in ((device, torch.float32), (torch.device("cpu"), torch.float64)):
-        loss, embeddings, told = _make(method, **sizes, device=where)
-        own = embeddings.detach().to(dtype).requires_grad_()
-        loss.to(dtype)(own, told).backward()
-        assert own.grad is not None
-        gradients.append(own.grad.double().cpu())
-    found, expected = gradients
-    length = expected.norm().item()
-    return (found - expected).norm().item() / length if length else None
-
-
-def _make(
-    method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int
-) -> tuple[MetricLoss, Tensor, Batch]:
-    """The loss, (B, D) embeddings that want a gradient, and a batch with four images a class."""
-    generator = torch.Generator().manual_seed(seed)
-    loss = build_loss(LossConfig(method), class_count=classes, embedding_dim=width, generator=generator).to(device)
-    embeddings = torch.nn.functional.normalize(torch.randn(batch, width, generator=generator))
-    labels = torch.randint(classes, (-(-batch // 4),), generator=generator).repeat_interleave(4)[:batch]
-    confidences = None
-    if LossConfig(method).needs_confidences:
-        confidences = 0.05 * torch.rand(batch, classes, generator=generator)
-        confidences[torch.arange(batch), labels] = 0.9
-        confidences = confidences.to(device)
-    told = Batch(labels.to(device), torch.arange(batch, device=device), confidences)
-    return loss, embeddings.to(device).requires_grad_(), told
 
 
 def _measure_step(limits: Limits, *, classes: int, width: int, device: torch.device) -> dict[str, Any]:

@@ -147,6 +147,13 @@ class OnnxRuntimeBackend:
         return np.asarray(found[0] if len(found) == 1 else np.concatenate(found, axis=1), dtype=np.float32)
 
 
+class OnnxRuntimeOnCpu(OnnxRuntimeBackend):
+    """ONNX Runtime without the GPU, with which the GPU is compared."""
+
+    def _open(self, runtime: ModuleType, model: ModelFile, options: Any) -> Any:
+        return runtime.InferenceSession(model.data, options, [CPU], enable_fallback=0)
+
+
 def shorten(message: str) -> str:
     """CUDA's message, without the runtime's stack."""
     found = re.search(r"CUDA failure[^;\n]*", message)
