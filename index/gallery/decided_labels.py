@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +38,7 @@ OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 """Opens the catalogue with its given labels."""
 
 
-_DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[Subject, ...]]]
+DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[Subject, ...]]]
 """Given label, and the kept images that get its label and tags, of each dropped near-duplicate by id."""
 
 
@@ -79,13 +79,14 @@ class DecidedLabels:
     _version: int = 0  # of the data, as that connection tells it
     _marks_step: int = 0
     _marked: MarkedRows = NO_MARKS  # by marks alone
-    _groups: tuple[int, _DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
+    _groups: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
     _labels: tuple[int, Mapping[LabelKey, LabelDecision]] = (0, {})  # the last step about labels, and what all change
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
 
-    def copies_of(self, ids: Container[int]) -> list[int]:
-        """Ids of the dropped near-duplicates whose tags go to these kept images."""
-        return [number for number, (_, kept) in self._groups[1].items() if any(one.image_id in ids for one in kept)]
+    @property
+    def dropped_copies(self) -> DroppedCopies:
+        """The near-duplicates that decisions about groups drop."""
+        return self._groups[1]
 
     def is_current(self, gallery: Path) -> bool:
         """Whether no annotation came since, without waiting; False where that is unknown."""
@@ -237,7 +238,7 @@ def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:
     return MarkedRows({number: tuple(sorted(names)) for number, names in tags.items()}, splits)
 
 
-def _find_dropped_copies(decisions: Iterable[DuplicateDecision], open_given: OpenGiven) -> _DroppedCopies:
+def _find_dropped_copies(decisions: Iterable[DuplicateDecision], open_given: OpenGiven) -> DroppedCopies:
     """The images that decisions about groups drop; a later decision about an image counts.
 
     None of a group is dropped where the gallery lacks a kept image, or where no kept image is indexed.
@@ -268,7 +269,7 @@ def _find_dropped_copies(decisions: Iterable[DuplicateDecision], open_given: Ope
     return dropped
 
 
-def _drop_copies(copies: _DroppedCopies, by_id: Mapping[int, DecidedLabel], marked: MarkedRows) -> DecidedRows:
+def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedLabel], marked: MarkedRows) -> DecidedRows:
     """Rows without the dropped copies, whose tags go to the kept images, and their only label to unlabelled ones."""
     if not copies:
         return DecidedRows(by_id, marked)

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
-from index.gallery.decided_labels import LOCK_WAIT_S, DecidedLabels
+from index.gallery.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
 from index.gallery.hits import Hit
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.model.contract import find_contract
@@ -96,9 +96,10 @@ class Gallery:
         """The label decisions when the version was opened: rows with a changed label, or dropped."""
         return self._decisions.rows
 
-    def dropped_copies(self, ids: Container[int]) -> list[int]:
-        """Ids of the dropped near-duplicates whose tags these kept images have."""
-        return self._decisions.copies_of(ids)
+    @property
+    def dropped_copies(self) -> DroppedCopies:
+        """The near-duplicates that decisions about groups drop."""
+        return self._decisions.dropped_copies
 
     @property
     def as_given(self) -> Gallery:

@@ -14,8 +14,7 @@ from index.labels.issues import LabelIssues
 from index.text import valid_text
 from retrieval_app.api.issue_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
-from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
-from retrieval_app.review.keep_rules import find_undropped
+from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 

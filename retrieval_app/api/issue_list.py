@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
@@ -316,10 +317,12 @@ def _digest(decisions: Sequence[LabelDecision]) -> str:
 
 
 def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:
-    """The label issues, as far as they were updated with the decisions."""
+    """The label issues, as far as they were updated with the decisions; without dropped near-duplicates."""
     issues = snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
     if issues is None:
         raise ApiError("the label issues are not computed yet; try again", status=409)
+    if copies := snapshot.gallery.dropped_copies:
+        issues = replace(issues, items=tuple(issue for issue in issues.items if issue.id not in copies))
     return issues
 
 

@@ -114,11 +114,15 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
       retrieval labels export gallery cleanlab:cleanlab csv:labels.csv
       retrieval labels export run/audit fiftyone:fiftyone
     """
+    from index.errors import InputError
     from index.gallery.gallery import Gallery
     from index.labels.issues import LOWER_BOUND
     from retrieval_app.label_tools.formats import WRITERS
     from retrieval_app.label_tools.scored_labels import read_audited, score_gallery
 
+    for _, path in targets:
+        if path.is_file() or (path.is_dir() and any(path.iterdir())):
+            raise InputError(f"{printable_path(str(path))}: exists already; remove it, or give another path")
     scored = read_audited(place) if (place / "audit.csv").exists() else score_gallery(Gallery.open(place))
     files = [str(path) for name, target in targets for path in WRITERS[name](scored, target)]
     document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": files}

@@ -37,6 +37,7 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     """
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import find_duplicate_groups
+    from retrieval_app.review.activity_log import record_command
     from retrieval_app.review.leaks import drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
     from retrieval_app.review.review_store import ReviewStore
 
@@ -58,11 +59,15 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     if found.items and (move is not None or drop is not None):
         with closing(ReviewStore.of_gallery(opened.path)) as store:
             if move is not None:
-                changed = len(move_leaks(opened, store, found, to=move).marks)
+                step = move_leaks(opened, store, found, to=move)
+                changed = len(step.marks)
                 lines.append(f"{changed:,} images moved to {printable_path(move)}")
-            elif drop is not None:
-                changed = len(drop_leaks(opened, store, found, value=drop).duplicates)
-                lines.append(f"images of {printable_path(drop)} dropped from {changed:,} leaks")
+            else:
+                step = drop_leaks(opened, store, found, value=drop or "")
+                changed = len(step.duplicates)
+                lines.append(f"images of {printable_path(drop or '')} dropped from {changed:,} leaks")
+        what = "drop-leaks" if move is None else "move-leaks"
+        record_command(opened.path, what, step=step.number, value=move or drop, count=len(found.items))
     else:
         cells = [(str(number), split, label or "-", printable_path(path)) for number, leak in enumerate(listed, start=1)
                  for split, label, path in leak]  # fmt: skip

@@ -232,6 +232,7 @@ def _apply_rule(
 ) -> tuple[dict[str, int], str]:
     """Decide which image of every group is kept, as one step; counts of groups as JSON and text."""
     from retrieval_app.reports.duplicates_report import find_duplicate_groups
+    from retrieval_app.review.activity_log import record_command
     from retrieval_app.review.keep_rules import choose_kept
     from retrieval_app.review.review_store import ReviewStore
 
@@ -241,7 +242,8 @@ def _apply_rule(
     try:
         chosen = choose_kept(opened, found.groups, rule=rule, where=where, decided=store.duplicate_decisions())
         if chosen.decisions:
-            store.decide_duplicates(chosen.decisions)
+            step = store.decide_duplicates(chosen.decisions)
+            record_command(opened.path, "decide-duplicates", step=step.number, keep=rule, count=len(chosen.decisions))
     finally:
         store.close()
     document = {

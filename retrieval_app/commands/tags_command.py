@@ -84,6 +84,7 @@ def add(
       retrieval tags add gallery gold --where "id >= 0" --sample typical --per-label 5
     """
     from index.gallery.sampling import read_sample, sample_images
+    from retrieval_app.review.activity_log import record_command
     from retrieval_app.review.bulk import count_changed, tag_images
 
     if sample is None and per_label is not None:
@@ -96,7 +97,9 @@ def add(
         return sample_images(opened, found, how=how[0], count=how[1], per_label=per_label, seed=seed)
 
     with _chosen(gallery, ids, where, draw) as (opened, store, found):
-        images = count_changed(opened, tag_images(opened, store, found, tag))
+        step = tag_images(opened, store, found, tag)
+        images = count_changed(opened, step)
+        record_command(opened.path, "add-tag", step=step.number, count=images, tag=tag)
     some = f"{images:,} {'image' if images == 1 else 'images'}"
     emit({"tag": tag, "images": images}, as_json=as_json, text=f"{some} tagged {printable_path(tag)}")
 
@@ -117,10 +120,13 @@ def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...
       retrieval tags remove gallery best --id 7 --id 12
     """
     from index.filters.condition import TAG, equals
+    from retrieval_app.review.activity_log import record_command
     from retrieval_app.review.bulk import count_changed, untag_images
 
     with _chosen(gallery, ids, where if where is not None or ids else equals(TAG, tag)) as (opened, store, found):
-        images = count_changed(opened, untag_images(opened, store, found, tag))
+        step = untag_images(opened, store, found, tag)
+        images = count_changed(opened, step)
+        record_command(opened.path, "remove-tag", step=step.number, count=images, tag=tag)
     some = f"{images:,} {'image' if images == 1 else 'images'}"
     emit({"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {some}")
 

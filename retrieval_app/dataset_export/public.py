@@ -88,8 +88,9 @@ def export_dataset(
     from index.catalog.rows import SPLIT
     from index.filters.parser import parse_filter
     from index.gallery.gallery import Gallery
+    from index.marks import EXPORT_MARK
     from retrieval_app.dataset_export.rows import plan_rows
-    from retrieval_app.dataset_export.writers import MANIFEST, DatasetWriter
+    from retrieval_app.dataset_export.writers import DatasetWriter
 
     folder = as_path(out, "out")
     opened = gallery if isinstance(gallery, Gallery) else Gallery.open(as_path(gallery, "gallery"))
@@ -123,7 +124,7 @@ def export_dataset(
         wanted = {"split": split, "by": by if split else None, "seed": seed if split else None}
         manifest = {"format_version": _FORMAT_VERSION, **asdict(report), **wanted}
         del manifest["out"]
-        write_durably(unfinished / MANIFEST, json.dumps(manifest, indent=1).encode())
+        write_durably(unfinished / EXPORT_MARK, json.dumps(manifest, indent=1).encode())
     return report
 
 

@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -18,12 +18,13 @@ from index.durable import link_file
 from index.errors import ImageError
 from index.images.decode import FIRST_BYTES, find_format
 from index.images.image_files import IMAGE_SUFFIXES
+from index.marks import EXPORT_CARD, EXPORT_MARK
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 from retrieval_app.dataset_export.rows import BOOL, FLOAT, INT, LABEL, TEXT, TEXTS, RowPlan
 from retrieval_app.dataset_export.safe_names import SafeNames
 
-UNLABELLED, MANIFEST, CARD = "unlabelled", "manifest.json", "README.md"
+UNLABELLED = "unlabelled"
 _SHARD_BYTES, _GROUP_BYTES, _GROUP_ROWS, _METADATA_ROWS = 500 << 20, 64 << 20, 100, 10_000
 _SUFFIXES = {"JPEG": ".jpg", "TIFF": ".tif"}
 
@@ -100,7 +101,7 @@ class ImageFolderWriter(SplitWriter):
         self.folder.mkdir(exist_ok=True)
         schema = make_schema(plan, ("file_name", import_pyarrow("writing metadata").string()))
         self._table, self._rows = self.open_parquet(self.folder / "metadata.parquet", schema), list[dict[str, Any]]()
-        safe = SafeNames("metadata.parquet", MANIFEST, CARD, UNLABELLED)
+        safe = SafeNames("metadata.parquet", EXPORT_MARK, EXPORT_CARD, UNLABELLED)
         self._names: dict[str | None, str] = {label: safe.take(label) for label in plan.labels}
         self._names[None] = UNLABELLED
         self._files: dict[str, _Files] = {}
@@ -274,10 +275,24 @@ class DatasetWriter:
             whole = split is None and self._kind is ImageFolderWriter
             pattern = "**" if whole else self._kind.card.format(self._names[split])
             lines += [f"  - split: {self._names[split]}", f"    path: {json.dumps(pattern)}"]
-        (self._folder / CARD).write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
+        if self._kind is ParquetWriter:
+            lines += ["dataset_info:", "  features:", *_list_features(self._plan)]
+        (self._folder / EXPORT_CARD).write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
 
     def close(self) -> None:
         self._open.close()
+
+
+def _list_features(plan: RowPlan) -> Iterator[str]:
+    """Lines of the card by which `datasets` reads labels as classes; in Parquet they are texts, for other programs."""
+    yield from ("  - name: image", "    dtype: image")
+    for name, kind in plan.columns.items():
+        yield f"  - name: {json.dumps(name)}"
+        if name == LABEL and plan.labels:
+            yield from ("    dtype:", "      class_label:", "        names:")
+            yield from (f"          '{number}': {json.dumps(label)}" for number, label in enumerate(plan.labels))
+        else:
+            yield f"    list: {TEXT}" if kind == TEXTS else f"    dtype: {kind}"
 
 
 def make_schema(plan: RowPlan, first: tuple[str, Any], features: Mapping[str, Any] | None = None) -> Any:

@@ -18,6 +18,7 @@ from index.labels.group_decisions import Subject
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
 from retrieval_app.label_tools.scored_labels import DECISIONS_NAME, read_audited
+from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import read_all_subjects
 
@@ -200,4 +201,5 @@ def import_decisions(place: Path, file: Path) -> dict[str, int]:
         for start in range(0, len(decisions), MAX_STEP_DECISIONS):
             store.decide(decisions[start : start + MAX_STEP_DECISIONS])
         store.close()
+        record_command(gallery.path, "import-decisions", count=len(decisions))
     return {"decided": len(decisions), "unknown": unknown}

@@ -119,6 +119,12 @@ class DuplicateReport:
         return sum(group.labels_differ for group in self.groups)
 
 
+def find_undropped(gallery: Gallery, group: DuplicateGroup) -> list[GroupedImage]:
+    """The images of a group that nobody has dropped."""
+    decided = gallery.decided.by_id
+    return [image for image in group.images if image.id not in decided or not decided[image.id].is_dropped]
+
+
 def find_duplicate_groups(
     gallery: Gallery, progress: Progress = no_progress, *, config: DuplicateConfig | None = NEAR
 ) -> DuplicateReport:
@@ -185,6 +191,14 @@ def write_duplicates(
             )
     check_duplicates_folder(out)
     report = find_duplicate_groups(gallery, begin("comparing"), config=config)
+    groups = []
+    for group in report.groups:
+        images = find_undropped(gallery, group)
+        if images and images[0] is not group.kept:  # the similarities are to an image that is gone
+            images = [replace(image, similarity=None, hash_distance=None) for image in images]
+        if len(images) > 1:
+            groups.append(DuplicateGroup(images[0], tuple(images[1:])))
+    report = replace(report, images=report.images - len(gallery.decided.dropped), groups=tuple(groups))
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / TABLE_NAME, _COLUMNS, _table_rows(report))
     shown = report.groups[:limit]

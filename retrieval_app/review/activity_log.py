@@ -125,6 +125,12 @@ class ActivityLog:
             logger.error(message, error, len(kept), self._lost, names, exc_info=not isinstance(error, ReviewError))
 
 
+def record_command(gallery: Path, what: str, **details: Any) -> None:
+    """Write a line about what a command did, and not a server."""
+    with closing(ActivityLog(gallery)) as log:
+        log.record(what, Client("the command line"), **details)
+
+
 def _make_row(what: str, client: Client, **details: Any) -> tuple[str, str, str]:
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = {"at": at, "who": client.name, "from": client.address, "what": what, "request": client.request}

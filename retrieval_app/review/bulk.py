@@ -16,6 +16,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, OPEN, check_label
 from index.labels.marks import PRESENT, Mark, tag_field
 from index.text import printable_path
+from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore, Step
 from retrieval_app.review.subjects import find_subjects
 
@@ -78,8 +79,9 @@ def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by
     tagged = _find_tagged(gallery, ids.tolist(), tag)
     if not tagged:
         raise InputError(f"none of these {len(ids):,} images has the tag {printable_path(tag)}")
-    copies = _find_tagged(gallery, gallery.dropped_copies(set(tagged)), tag)
-    return store.mark(_mark_all(gallery, [*tagged, *copies], tag, None), by=by)
+    mine, dropped = set(tagged), gallery.dropped_copies.items()
+    copies = [number for number, (_, kept) in dropped if any(image.image_id in mine for image in kept)]
+    return store.mark(_mark_all(gallery, [*tagged, *_find_tagged(gallery, copies, tag)], tag, None), by=by)
 
 
 def _find_tagged(gallery: Gallery, ids: Iterable[int], tag: str) -> list[int]:
@@ -138,4 +140,6 @@ def set_labels(
         step = drop_images(opened, store, chosen) if drop else set_label(opened, store, chosen, label)
     finally:
         store.close()
-    return count_changed(opened, step)
+    images = count_changed(opened, step)
+    record_command(opened.path, "drop-images" if drop else "set-labels", step=step.number, count=images, label=label)
+    return images

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, name_group
-from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
+from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage, find_undropped
 from retrieval_app.review.subjects import find_subjects
 
 KeepRule: TypeAlias = Literal["largest", "first"]
@@ -31,12 +31,6 @@ class KeptImages:
     dropped: int
     differing: int
     unmatched: int
-
-
-def find_undropped(gallery: Gallery, group: DuplicateGroup) -> list[GroupedImage]:
-    """The images of a group that nobody has dropped."""
-    decided = gallery.decided.by_id
-    return [image for image in group.images if image.id not in decided or not decided[image.id].is_dropped]
 
 
 def choose_kept(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -89,9 +90,11 @@ def find_leaks(
     splits = Counter(values.values())
     if len(splits) < 2:
         found = f"only {printable_path(next(iter(splits)))}" if splits else "no value"
+        close = get_close_matches(by, {FOLDER, *(name for row in rows.values() for name in row.metadata)} - {by}, n=1)
+        meant = f"; did you mean {printable_path(close[0])}?" if close and not splits else ""
         raise InputError(
-            f"{printable_path(gallery.name)}: leaks need two splits, but the column {printable_path(by)} has {found}; "
-            "choose another column (--by), or give images a split"
+            f"{printable_path(gallery.name)}: leaks need two splits, but the column {printable_path(by)} has {found}"
+            f"{meant or '; choose another column (--by), or give images a split'}"
         )
     if len(splits) > MAX_SPLITS:
         raise InputError(

@@ -16,6 +16,7 @@ from index.writing.build import build_gallery
 from retrieval_app import set_labels
 from retrieval_app.api.security.access import Access
 from retrieval_app.commands.cli import root
+from retrieval_app.review.activity_log import read_log
 from tests.conftest import draw_folder, draw_image
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
@@ -177,5 +178,7 @@ def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient,
     assert count(bulk, "tag = 'few'") == 5
     assert run("tags", "remove", gallery, "few") == "few taken from 5 images\n"
     assert Gallery.open(served).decided.marked.tags == {}
+    logged = [line["what"] for line in read_log(served) if line["who"] == "the command line"]
+    assert logged == ["set-labels", "set-labels", "drop-images", "add-tag", "remove-tag"]
     with pytest.raises(InputError, match="name the images either by ids or by a condition"):
         set_labels(served, "x")

@@ -148,6 +148,7 @@ def test_leaks_are_listed_moved_and_dropped(client: TestClient, gallery: Path) -
     assert ask()["leaks"] == leaks["leaks"]
     assert leaks["problem"] is None
     assert "two splits" in ask(by="nothing")["problem"]
+    assert "did you mean split?" in ask(by="splt")["problem"]
     assert ask(by="folder")["leaks"] == 1  # the copied file
 
 

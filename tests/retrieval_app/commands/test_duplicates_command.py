@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from retrieval_app.commands.cli import main
+from retrieval_app.review.bulk import set_labels
 from tests.conftest import draw_folder
 from tests.index.galleries import build
 
@@ -66,6 +67,18 @@ def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
         ("2", "duplicate", "red/again.jpg", "red", "no", rows[4]["hash_distance"]),
     ]
     assert [float(row["similarity"]) for row in rows if row["similarity"]] == pytest.approx([1, 1, 1], abs=0.01)
+
+
+def test_dropped_images_do_not_count(
+    photos: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build(photos, tmp_path / "gallery", tiny_model)
+    set_labels(tmp_path / "gallery", None, where="path IN ('red/1.png', 'blue/0.jpg')", drop=True)
+    assert main(["duplicates", str(tmp_path / "gallery"), "--out", str(tmp_path / "found")]) == 0
+    assert "16 images; 1 groups with 1 near-duplicates" in capsys.readouterr().out
+    assert members(read_table(tmp_path / "found"), "role", "path", "similarity") == [
+        ("keep", f"'{NOT_UTF8}", ""), ("duplicate", "green/copy.jpg", "")
+    ]  # fmt: skip
 
 
 def test_exact_duplicates(gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import {button, make, refill} from './dom.js';
 
 const SECONDS = 6;
-const MOST = 3;
+const MOST = 2;
 let polite = null;
 let stack = null;
 
