@@ -1,0 +1,88 @@
+"""The files of release 0.1.0: a gallery, its backup, a run and a model file, which every later version reads.
+
+`kept-0.1.0.tar.xz` is never made again: if a change breaks this test, mend the reader. A release that writes something
+new adds an archive of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from index.model.embedder import Embedder
+from retrieval_app import audit, build, export
+from retrieval_app.commands.cli import main
+
+ARCHIVE = Path(__file__).with_name("kept-0.1.0.tar.xz")
+CHANGED = "dress/dress-001.jpg"  # its label was changed to `hat`, and it has the tag `kept`
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """photos/, gallery/, backup.zip, run/, model.onnx, and answers.json with what 0.1.0 answered."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def _answers(kept: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((kept / "answers.json").read_text())
+    return found
+
+
+def _search(capsys: pytest.CaptureFixture[str], kept: Path, *options: str) -> list[list[Any]]:
+    """Path, label and score of each hit of the changed photo."""
+    capsys.readouterr()
+    assert main(["search", str(kept / "gallery"), str(kept / "photos" / CHANGED), "-k", "5", "--json", *options]) == 0
+    hits = json.loads(capsys.readouterr().out)["results"]
+    return [[hit["path"], hit["label"], hit["score"]] for hit in hits]
+
+
+def _agree(found: list[list[Any]], expected: list[list[Any]]) -> None:
+    assert [hit[:2] for hit in found] == [hit[:2] for hit in expected]
+    assert [hit[2] for hit in found] == pytest.approx([hit[2] for hit in expected], abs=0.01)
+
+
+def _embed(model: Path, photo: Path) -> list[float]:
+    embedder = Embedder(model)
+    pixels = embedder.preprocess(photo.read_bytes(), name=photo.name)
+    return [float(number) for number in embedder.embed_batch(pixels[np.newaxis])[0]]
+
+
+def test_a_gallery_answers_with_its_decisions_and_can_be_updated(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gallery, answers = str(kept / "gallery"), _answers(kept)
+    assert main(["index", "verify", gallery]) == 0
+    for by in ("semantic", "copy"):
+        _agree(_search(capsys, kept, "--by", by), answers[by])
+    shutil.copy(kept / "photos" / CHANGED, kept / "photos" / "dress" / "new.jpg")
+    assert main(["index", "update", gallery]) == 0
+    found = _search(capsys, kept, "--where", "tag = 'kept' OR path = 'dress/new.jpg'")
+    assert [hit[0] for hit in found] == [CHANGED, "dress/new.jpg"]
+
+
+def test_a_backup_is_restored_into_a_new_gallery(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(kept / "gallery")
+    build(kept / "model.onnx", kept / "photos", kept / "gallery")
+    assert main(["restore", str(kept / "backup.zip"), "--gallery", str(kept / "gallery")]) == 0
+    assert [hit[:2] for hit in _search(capsys, kept, "--where", "tag = 'kept'")] == [[CHANGED, "hat"]]
+
+
+def test_a_model_file_gives_the_same_vector(kept: Path) -> None:
+    assert _embed(kept / "model.onnx", kept / "photos" / CHANGED) == pytest.approx(_answers(kept)["vector"], abs=0.01)
+
+
+@pytest.mark.slow
+def test_a_run_is_exported_and_audited(kept: Path) -> None:
+    export(kept / "run", kept / "again.onnx")
+    assert _embed(kept / "again.onnx", kept / "photos" / CHANGED) == pytest.approx(_answers(kept)["vector"], abs=0.01)
+    labels = kept / "run" / "labels.csv"
+    labels.write_text(labels.read_text().replace("/tmp/kept-0.1.0", str(kept)))  # where the photos were
+    assert len(audit(kept / "run", cache=kept / "cache").report.images) == 24
