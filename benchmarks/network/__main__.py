@@ -22,14 +22,16 @@ import numpy as np
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
-from benchmarks.network.cells import DEFAULT, VARIANTS, NetworkCell, run_cell, search_rivals
+from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, run_cell, search_rivals
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.threads import usable_cores
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
-PLANNED = ("image_size", "cached_views", "wise_ft_alpha", "view", "pooling")  # beside depth, epochs or time
+PLANNED = (
+    "finetune", "epochs", "time_budget", "image_size", "cached_views", "wise_ft_alpha", "view", "pooling",
+)  # fmt: skip
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -41,31 +43,33 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--variant", action="append", choices=tuple(VARIANTS), help=f"default: {DEFAULT}")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--finetune", default="last-8")
-    add("--epochs", type=int, default=10)
+    add("--epochs", type=int, help="default: 10, or any number with --time-budget")
     add("--image-size", type=int, help="default: as `retrieval train`")
     add("--cached-views", type=int, help="default: as `retrieval train`")
     add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")
     add("--view", help="of the exported model (default: as `retrieval train`)")
     add("--pooling", help="default: as `retrieval train`")
-    add("--time-budget", help="in place of --epochs")
+    add("--time-budget", help="most time of fine-tuning")
+    add("--backbone", default=BACKBONE, help="as of `retrieval train`")
     add("--width", type=int, default=512)
     add("--rival", action="append", metavar="VIEW:POOLING", help=f"default: {', '.join(SEEING)}")
-    add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
+    add("--weights", help="default: the backbone's of RETRIEVAL_SHARED")
     add("--cache", type=Path, help="folder of features and unpacked images (default OUT/cache)")
     options = parser.parse_args(arguments)
     options.dataset = options.dataset or ["cars"]
     options.noise = options.noise or list(NOISES)
     options.variant = options.variant or [DEFAULT]
+    if options.epochs is None and options.time_budget is None:
+        options.epochs = 10
     options.rival = [tuple(one.split(":")) for one in options.rival or SEEING]
     return options
 
 
 def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: str) -> list[NetworkCell]:
     """One for every seed."""
-    plan: dict[str, Any] = {"finetune": options.finetune, "epochs": options.epochs}
-    if options.time_budget is not None:
-        plan |= {"epochs": None, "time_budget": options.time_budget}
-    plan |= {name: getattr(options, name) for name in PLANNED}
+    plan: dict[str, Any] = {name: getattr(options, name) for name in PLANNED}
+    if options.backbone != BACKBONE:
+        plan["backbone"] = options.backbone
     given = tuple((name, value) for name, value in plan.items() if value is not None)
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
 
@@ -78,11 +82,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train what is missing, and report."""
-    cache, weights = options.cache or options.out / "cache", find_weights(options.weights)
+    cache = options.cache or options.out / "cache"
+    weights = find_weights(options.weights, backbone=options.backbone)
     shared = {"weights": weights, "width": options.width, "cache": cache}
     print_machine(options.seeds)
     for dataset in options.dataset:
-        rivals = search_rivals(dataset, options.rival, options.out, **shared, workers=usable_cores())
+        rivals = search_rivals(
+            dataset, options.rival, options.out, **shared, backbone=options.backbone, workers=usable_cores()
+        )
         for noise in options.noise:
             found = {
                 variant: [

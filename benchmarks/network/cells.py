@@ -29,6 +29,7 @@ from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
 from training.run.searches import ValidationSet, embed_features
 
+BACKBONE = "mobilenet_v2"
 DEFAULT = "default"
 LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim", "prism")
 PLAIN: Mapping[str, Mapping[str, Any]] = {
@@ -67,7 +68,7 @@ class NetworkCell:
         noise: dict[str, Any] = {} if self.noise == CLEAN else {"label_noise": self.noise}
         if self.variant == "prism":  # its authors give it the true share of wrong labels
             noise["prism_rate"] = 0.0 if self.noise == CLEAN else float(self.noise.partition(":")[2])
-        return {"backbone": "mobilenet_v2", "embedding_dim": width, "seed": self.seed,
+        return {"backbone": BACKBONE, "embedding_dim": width, "seed": self.seed,
                 "holdout": False, **noise, **VARIANTS[self.variant], **dict(self.plan)}  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalSco
 
 def search_rivals(
     dataset: str, seeing: Sequence[tuple[str, str]], folder: Path, *, weights: Path | str, width: int, cache: Path,
-    workers: int,
+    backbone: str, workers: int,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Hits of every rival that reads no labels, by its name with view and pooling; written once."""
     found: dict[str, dict[str, Any]] = {}
@@ -126,9 +127,9 @@ def search_rivals(
 
         def make(view: str = view, pooling: str = pooling) -> dict[str, Any]:
             features = folder / "features" / name_set(dataset, view, pooling)
-            sizes = resolve_input("mobilenet_v2", view=view, pooling=pooling)
+            sizes = resolve_input(backbone, view=view, pooling=pooling)
             prepare_features(
-                dataset, features, cache=cache, backbone="mobilenet_v2", weights=str(weights), sizes=sizes,
+                dataset, features, cache=cache, backbone=backbone, weights=str(weights), sizes=sizes,
                 workers=workers,
             )  # fmt: skip
             return _search_rivals(features, width=width)

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
-from benchmarks.network.cells import NetworkCell, run_cell
+from benchmarks.network.cells import BACKBONE, NetworkCell, run_cell
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
 
@@ -56,7 +56,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the tests; trials have seed 0")
     add("--trials", type=int, help="only the first N of each loss")
     add("--epochs", type=int, default=10)
-    add("--backbone", default="mobilenet_v2", help="as of `retrieval train`")
+    add("--backbone", default=BACKBONE, help="as of `retrieval train`")
     add("--width", type=int, default=512)
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
     add("--cache", type=Path, help="folder of features and unpacked images (default OUT/cache)")
@@ -74,7 +74,7 @@ def list_cell(
     """One training with a trial's options."""
     variant, _, targets = method.partition(" ")
     plan = {"epochs": epochs, **({"targets": targets} if targets else {}), **trial}
-    if backbone != "mobilenet_v2":
+    if backbone != BACKBONE:
         plan["backbone"] = backbone
     return NetworkCell(dataset, noise, variant, seed, tuple(plan.items()))
 

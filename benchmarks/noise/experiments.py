@@ -40,6 +40,8 @@ class Setting:
             base = method.removesuffix(FILTERED).removesuffix(POSTERIORS)
             values = recipe_values("spa-paper", method=base)
             values |= READS_POSTERIORS[base] if method.endswith(POSTERIORS) else {}
+            if base == "prism":  # its authors give it the true share of wrong labels
+                values["prism_rate"] = 0.0 if self.noise == CLEAN else float(self.noise.partition(":")[2])
         given = {name: value for name, value in (values | changes).items() if value is not None}
         return Cell(labels, method, self.width, given)
 
