@@ -239,6 +239,7 @@ def add_finetuning(verdict: Mapping[str, Any], network: Mapping[str, Any]) -> di
     if scores is not None:
         frozen, tuned = 100 * scores["frozen"], 100 * scores["fine-tuned"]
         found = f"took MAP@R on its held-out photos from {frozen:.1f} % (frozen) to {tuned:.1f} %"
+        found += ", which may be chance" if network["selected"] and tuned <= frozen else ""
     if not network["selected"]:
         return {**verdict, "text": f"{verdict['text']} {fine_tuning} {found}, and is left out."}
     figures = verdict["text"] if verdict["decided_by"] is None else describe_figures(verdict)

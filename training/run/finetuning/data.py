@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
+from index.evaluation.metrics import RetrievalScores
 from index.progress import Progress
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
@@ -57,8 +58,28 @@ class FinetuneData:
         """With (N, F) features."""
         return LabelledFeatures(features, self.labels, self.copies, self.groups)
 
+    def with_held_out_posteriors(self, features: Floats) -> FinetuneData:
+        """The same with posteriors by (N, F) fine-tuned features for the held-out images.
+
+        Posteriors by one network's features favour its embedding. For images that train, those by frozen features stay:
+        a network that learnt their wrong labels takes these for right.
+        """
+        if self.posteriors is None:
+            return self
+        estimated = estimate_posteriors(
+            CachedSource(torch.from_numpy(features)[:, None]), torch.from_numpy(self.labels),
+            class_count=self.class_count, groups=None if self.copies is None else torch.from_numpy(self.copies),
+        )  # fmt: skip
+        rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
+        rows[held_out] += len(rows)
+        return replace(self, posteriors=vstack([self.posteriors, estimated.posteriors()], format="csr")[rows])
+
     def score(self, embed: Embed) -> dict[str, float]:
-        """MAP@R by part: `unseen` classes among themselves, `seen` ones in a gallery.
+        """MAP@R by part, as `search` finds it."""
+        return mean_precisions(self.search(embed))
+
+    def search(self, embed: Embed) -> dict[str, RetrievalScores]:
+        """Scores of the held-out images by part: `unseen` classes among themselves, `seen` ones in a gallery.
 
         Parts in which nothing can be found are left out. By given labels, networks that learnt the wrong ones find
         more, so the posteriors say what is relevant. On few images with wrong labels, MAP@R tells better weights
@@ -70,7 +91,7 @@ class FinetuneData:
         embeddings = np.zeros((len(self.labels), embedded.shape[1]), dtype=np.float32)
         embeddings[rows] = embedded
         parts = plan_fold_searches(self.labelled(embeddings), searched, posteriors=self.posteriors)
-        return {part: float(found.score(found.features).average_precision.mean()) for part, found in parts.items()}
+        return {part: found.score(found.features) for part, found in parts.items()}
 
     def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:
         """`score` by (n, F) features of the images `rows`, sorted, which include `searched_rows`."""
@@ -92,6 +113,11 @@ class FinetuneData:
         ranks[order] = np.arange(len(train)) - np.repeat(sizes.cumsum() - sizes, sizes)
         wanted = np.isin(labels, np.unique(self.labels[self.split.seen]))
         return train[(ranks < GALLERY) & wanted]
+
+
+def mean_precisions(found: Mapping[str, RetrievalScores]) -> dict[str, float]:
+    """MAP@R by part."""
+    return {part: float(scores.average_precision.mean()) for part, scores in found.items()}
 
 
 def mean_score(parts: dict[str, float]) -> float:

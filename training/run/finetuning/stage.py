@@ -1,9 +1,9 @@
-"""Fine-tuning of a run: the backbone trains with a head, and is exported where it beats the frozen embedding."""
+"""Fine-tuning of a run: the backbone trains with a head, and is exported unless the frozen embedding finds more."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from index.arrays import Floats
 from index.errors import RunError
+from index.evaluation.comparison import paired_bootstrap
+from index.evaluation.metrics import RetrievalScores
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.progress import Progress
 from training.backbone.extract import Extractor, keep_freed_memory
@@ -36,6 +38,7 @@ from training.run.features import SentExtractor
 from training.run.finetuning.data import (
     FinetuneData,
     LossConfidences,
+    mean_precisions,
     mean_score,
     read_together,
     reestimate_confidences,
@@ -54,6 +57,8 @@ from training.run.holdout import TRAINED, fit_heads, split_for_finetuning
 from training.run.phases import FINETUNING, Job, PhaseContext, Watcher, phase_generator
 from training.run.prepare import TrainingSet
 from training.run.searches import embed_features
+
+ONE_ERROR = 0.683  # share of draws within a standard error to either side
 
 
 def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> ProjectionHead:
@@ -82,7 +87,7 @@ FitHead = Callable[[LabelledFeatures], Head | None]
 def interpolate_and_score(
     fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, fit: FitHead | None,
     frozen: Head | None, frozen_features: Floats, alpha: float, progress: Progress = lambda *_: None,
-) -> tuple[dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
+) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats]:  # fmt: skip
     """Load the exported weights into the model; returns scores, head and (N, F) float32 features.
 
     The weights are the averaged ones, interpolated with the initial ones. Nothing is selected by the few held-out
@@ -102,16 +107,31 @@ def interpolate_and_score(
     features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
     if fit is None:
         return {}, model.head.freeze(), features
-    scores = {}
+    found = {}
     if fitted.epochs[0].found and frozen and (head := fit(data.labelled(features).take(data.split.train))):
-        scores["frozen"] = data.score(lambda rows: embed_features(frozen, frozen_features[rows]))
-        scores["fine-tuned"] = data.score(lambda rows: embed_features(head, features[rows]))
-    return scores, fit(data.labelled(features)) or model.head.freeze(), features
+        compared = data.with_held_out_posteriors(features)
+        found["frozen"] = compared.search(lambda rows: embed_features(frozen, frozen_features[rows]))
+        found["fine-tuned"] = compared.search(lambda rows: embed_features(head, features[rows]))
+    return found, fit(data.labelled(features)) or model.head.freeze(), features
 
 
-def _finds_more(scores: dict[str, dict[str, float]]) -> bool:
-    """Whether the fine-tuned embedding beats the frozen one; so where nothing was compared."""
-    return not scores or mean_score(scores["fine-tuned"]) > mean_score(scores["frozen"])
+def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bool:
+    """Whether the fine-tuned embedding is exported: unless the frozen one leads by a standard error in MAP@R.
+
+    The error is of the mean lead over the parts, by a bootstrap over classes. Few held-out images tell no better, and
+    fine-tuning mostly helps. It is exported too where nothing was compared.
+    """
+    if not found:
+        return True
+    leads = [
+        paired_bootstrap(
+            tuned.average_precision, found["frozen"][part].average_precision, seed=0, level=ONE_ERROR,
+            clusters=tuned.labels,
+        )
+        for part, tuned in found["fine-tuned"].items()
+    ]  # fmt: skip
+    error = float(np.linalg.norm([lead.high - lead.low for lead in leads])) / 2
+    return sum(lead.mean for lead in leads) > -error
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +202,7 @@ def _fit_and_score(
     work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
     machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
     reserved_s: float = 0.0, fit: FitHead | None = None, frozen: Head | None = None, features: Floats | None = None,
-) -> tuple[FinetuneLoop, FittedWeights, dict[str, dict[str, float]], Head, Floats]:  # fmt: skip
+) -> tuple[FinetuneLoop, FittedWeights, dict[str, dict[str, RetrievalScores]], Head, Floats]:  # fmt: skip
     """Train with all processes; rank 0 also has the frozen embedding with its features, and fits heads."""
     config, watcher = work.config, watcher or Watcher()
     inputs = keep_inputs(
@@ -195,12 +215,12 @@ def _fit_and_score(
         on_note=watcher.on_note,
     )  # fmt: skip
     fitted = loop.run()
-    scores, head, chosen_features = interpolate_and_score(
+    found, head, chosen_features = interpolate_and_score(
         fitted, model, work.data, inputs=inputs, fit=fit, frozen=frozen, alpha=config.finetuning.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
         progress=partial(watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
-    return loop, fitted, scores, head, chosen_features
+    return loop, fitted, found, head, chosen_features
 
 
 @contextmanager
@@ -278,13 +298,14 @@ def finetune_backbone(
         team.ask(
             help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun, model.precision
         )  # fmt: skip
-    loop, fitted, scores, head, chosen_features = _fit_and_score(
+    loop, fitted, found, head, chosen_features = _fit_and_score(
         work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(FINETUNING),
-        watcher=job.watcher, begun=started, reserved_s=2 * fitting_s, fit=fit, frozen=frozen, features=features,
+        watcher=job.watcher, begun=started, reserved_s=3 * fitting_s, fit=fit, frozen=frozen, features=features,
     )  # fmt: skip
-    if not (selected := len(fitted.epochs) > 1 and _finds_more(scores)):
+    if not (selected := len(fitted.epochs) > 1 and _selects_finetuned(found)):
         load_weights(model, fitted.start)
     model.release()
+    scores = {name: mean_precisions(parts) for name, parts in found.items()}
     report = {
         "method": config.loss.method,
         "finetune": config.finetuning.finetune or f"last-{len(blocks)}",
@@ -299,7 +320,7 @@ def finetune_backbone(
         ],
         "tried": scores,
         "selected": selected,
-        "map_at_r": {name: mean_score(found) for name, found in scores.items()} or None,
+        "map_at_r": {name: mean_score(parts) for name, parts in scores.items()} or None,
         "ended_by": loop.ended_by,
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
