@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from index.catalog.reader import VERSION, Catalog, read_catalog
 from index.catalog.rows import CatalogRow
@@ -160,17 +158,6 @@ def test_a_scan_that_fails_leaves_the_rows_as_they_were(catalog: CatalogWriter) 
     assert set(by_path(catalog)) == {"a", "b"}
     scan(catalog, "a")
     assert set(by_path(catalog)) == {"a"}
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.sets(st.binary(min_size=1, max_size=20).filter(lambda name: b"\0" not in name), min_size=1))
-def test_any_file_name_is_kept_byte_for_byte(tmp_path_factory: pytest.TempPathFactory, names: set[bytes]) -> None:
-    paths = {os.fsdecode(name) for name in names}
-    with new_catalog(tmp_path_factory.mktemp("names") / "catalog.sqlite") as catalog:
-        scan(catalog, sorted(paths))
-        settle(catalog, dict.fromkeys(range(1, len(paths) + 1), "x"))
-        assert {row.path for row in catalog.rows()} == paths
-        assert {row.path for row in catalog.find(range(1, len(paths) + 1)).values()} == paths
 
 
 def test_metadata_and_the_place_in_an_archive_are_kept(catalog: CatalogWriter) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from PIL import Image, ImageEnhance
 
 from index.commands.images_or_gallery import settle_gallery
 from index.commands.index_group import index_group
@@ -15,7 +14,6 @@ from index.commands.search_command import search
 from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
 from tests.conftest import draw_folder
-from tests.photos import KINDS, write_photos
 
 
 @pytest.fixture
@@ -36,15 +34,6 @@ def test_a_folder_is_searched_by_one_command(photos: Path) -> None:
     result = invoke("photos", photos / "red" / "2.jpg")
     assert "after changes: retrieval index update photos-gallery" in result.stderr
     assert [path.name for path in Path("photos-gallery/versions").iterdir()] == ["000001"]
-
-
-def test_the_built_in_model_finds_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_photos(Path("photos"), kinds=KINDS[:3], pictures_per_kind=8, seed=0)
-    photo = Image.open("photos/shoes/shoes-002.jpg")
-    ImageEnhance.Brightness(photo.resize((150, 120))).enhance(1.2).save("query.png")
-    found = json.loads(invoke("photos", "query.png", "--by", "copy", "--json").stdout)["results"]
-    assert found[0]["path"] == "shoes/shoes-002.jpg"
 
 
 def test_what_is_a_gallery_or_nothing_or_one_image_is_left_to_the_command(photos: Path) -> None:

@@ -42,23 +42,6 @@ def test_info_as_json_is_what_the_library_says(gallery: Path) -> None:
     assert isinstance(invoke(cli.info, gallery.parent).exception, GalleryError)
 
 
-def test_the_pages_of_a_list_hold_every_item_once(gallery: Path) -> None:
-    expected = [row.id for row in rows(gallery)]
-    seen: list[int] = []
-    after: object = 0
-    while after is not None:
-        page = run_json(cli.list_items, gallery, "--limit", 7, "--after", after)
-        items = page["items"]
-        assert isinstance(items, list)
-        assert len(items) == 7 or page["next_after"] is None
-        seen += [item["id"] for item in items]
-        after = page["next_after"]
-    assert seen == expected
-    for limit in (len(expected), len(expected) - 1):
-        more = run_json(cli.list_items, gallery, "--limit", limit)["next_after"]
-        assert more == (None if limit == len(expected) else expected[-2])
-
-
 def test_a_list_shows_the_measures_that_its_filter_asks_of(gallery: Path) -> None:
     head, first, *_ = run(cli.list_items, gallery, "--where", "small_side < 100 AND brightness > 0 AND label = 'red'")
     assert head.split()[:5] == ["id", "width", "height", "brightness", "status"]

@@ -76,9 +76,3 @@ def test_the_column_of_paths_is_named_for_tables_of_files_alone(
     done = invoke(cli.index_group, "build", tiny_model, *tables, "--path-column", "image", "--out", tmp_path / "g")
     assert done.exit_code == 0, done.output
     assert len(rows(tmp_path / "g")) == 2
-
-
-def test_a_build_of_no_bucket_leaves_nothing(tmp_path: Path, tiny_model: Path, buckets: FileServer) -> None:
-    done = invoke(cli.index_group, "build", tiny_model, "s3://none/x", "--out", tmp_path / "g", "--dedup", "exact")
-    assert (done.exit_code, "NoSuchBucket" in str(done.exception)) == (1, True)
-    assert not (tmp_path / "g").exists()

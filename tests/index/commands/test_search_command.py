@@ -104,17 +104,6 @@ def test_results_fulfil_the_filter(gallery: Path, photos: Path) -> None:
     assert results(gallery, "photos/a.png", "--where", "price > 99") == []
 
 
-def test_members_ask_by_id_and_do_not_find_themselves(gallery: Path) -> None:
-    first, second = (int(key) for key in Gallery.open(gallery).ids[[2, 7]])
-    alone = results(gallery, "--id", first)
-    assert len(alone) == 10
-    assert first not in [hit["id"] for hit in alone]
-    both = json.loads(invoke(gallery, "--id", f"{second},{first}", "-k", 99, "--json").stdout)["queries"]
-    assert [entry["query"] for entry in both] == [f"id:{second}", f"id:{first}"]
-    assert [len(entry["results"]) for entry in both] == [14, 14]
-    assert both[1]["results"][:10] == alone
-
-
 def test_results_are_written_to_a_file(gallery: Path, photos: Path) -> None:
     done = invoke(gallery, "photos", "--id", 5, "-k", 2, "--out", "r.csv")
     assert (done.exit_code, done.stdout) == (0, "r.csv: 6 results of 3 queries\n")

@@ -60,15 +60,6 @@ def test_vectors_do_not_depend_on_workers_or_batches(tiny_model: Path, folder: P
     assert np.array_equal(together[105].vector, alone)
 
 
-def test_no_items_give_no_batches(tiny_model: Path) -> None:
-    assert embed(tiny_model, []) == {}
-
-
-def test_an_image_of_too_many_pixels_has_a_problem(tiny_model: Path, folder: Path) -> None:
-    problem = embed(tiny_model, list_items(folder, 5), max_pixels=10)[105].problem
-    assert problem.reason == "too-many-pixels"
-
-
 def test_items_are_taken_lazily_and_closing_ends_the_work(tiny_model: Path, folder: Path) -> None:
     taken = 0
 

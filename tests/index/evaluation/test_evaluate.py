@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -174,16 +173,3 @@ def test_a_column_groups_the_evaluation(tmp_path: Path, tiny_model: Path, burst_
         evaluate(gallery, groups="trip", k=KS)
     some = evaluate(gallery, where=parse_filter("label = 'kiwi'"), k=KS).grouped
     assert some.scores.hits[1].tolist() == expected.hits[1][expected.labels == 0].tolist()
-
-
-def test_file_times_tell_groups_where_they_differ(tmp_path: Path, tiny_model: Path, burst_folder: Path) -> None:
-    (folder := tmp_path / "images").mkdir()
-    for label in ("kiwi", "lime"):
-        shutil.copytree(burst_folder / label, folder / label)  # with their times
-    found = evaluate(model=tiny_model, data=folder, k=KS).grouped
-    assert "times" in found.groups.found_by
-    assert found.groups.is_certain
-    for file in folder.rglob("*.png"):
-        os.utime(file, (1e9, 1e9))
-    copied = evaluate(model=tiny_model, data=folder, k=KS).grouped
-    assert copied is None or "times" not in copied.groups.found_by

@@ -16,7 +16,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.repair.repair import repair_gallery
 from index.versions.versions import find_version
-from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.conftest import draw_folder, draw_image
@@ -117,26 +117,6 @@ def test_damage_to_either_is_found_and_mended(gallery: Path, name: str) -> None:
     assert any(name in problem for problem in verify_gallery(gallery).problems)
     repair_gallery(gallery)
     check_vectors(gallery)
-
-
-def test_a_killed_build_goes_on_with_what_was_embedded(tmp_path: Path, outputs: Path) -> None:
-    draw_folder(tmp_path / "images", per_class=10)
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(done: int, _: int) -> None:
-        if done >= 16:
-            raise StoppedError
-
-    with pytest.raises(StoppedError):
-        build_gallery(
-            model_path=outputs, sources=[tmp_path / "images"], out=tmp_path / "gallery", config=SMALL,
-            progress=stop,
-        )  # fmt: skip
-    report = build(tmp_path / "images", tmp_path / "gallery", outputs)
-    assert 0 < report.new_images < 30
-    check_vectors(tmp_path / "gallery")
 
 
 def test_near_duplicates_are_told_by_their_pictures_from_the_models_cosine_on(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from index.errors import InputError, ModelFileError
 from index.model.backends.registry import open_backend
-from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, ModelFile, add_checksum, read_model_file
+from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, add_checksum, read_model_file
 from index.model.contract import MeasuredPrecision, ModelContract, find_contract, read_contract
 from tests.deep import tries
 from tests.index.images.test_preprocess import configs
@@ -111,12 +111,6 @@ def test_a_contract_that_the_graph_does_not_keep_is_refused(tmp_path: Path, prom
     path = write_tiny_model(tmp_path / "liar.onnx", contract=json.dumps({**values, **promise}))
     with pytest.raises(ModelFileError, match="the contract promises"):
         open_and_read(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07" * 50])
-def test_content_that_is_no_model_is_refused(content: bytes) -> None:
-    with pytest.raises(ModelFileError, match=r"junk.onnx.*not a usable ONNX model"):
-        open_backend(ModelFile(Path("junk.onnx"), content, sha256=""), threads=1)
 
 
 def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Path:

@@ -25,9 +25,7 @@ from index.sources.reading import read_place
 from index.sources.registry import find_source
 from index.sources.unpacking import unpack
 from index.user_cache import user_cache
-from index.writing.build import build_gallery, update_gallery
 from tests.conftest import CLASSES, draw_image
-from tests.index.galleries import SMALL, rows, vectors
 from tests.index.hostile import encode
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -145,26 +143,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot be unpacked there: .*XDG_CACHE_HOME"):
         list(find_source(str(shard)).scan())
-
-
-def test_a_gallery_of_compressed_shards(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x.tar").write_bytes(pack_plain())
-    build_gallery(model_path=tiny_model, sources=[tmp_path / "x.tar"], out=tmp_path / "plain", config=SMALL)
-    shards = tmp_path / "shards"
-    shards.mkdir()
-    write_shard(shards, "gz")
-    build_gallery(model_path=tiny_model, sources=[shards], out=tmp_path / "g", config=SMALL)
-    assert vectors(tmp_path / "g") == vectors(tmp_path / "plain")
-    said = [(row.label, row.metadata, row.sha256) for row in rows(tmp_path / "g")]
-    assert said == [(row.label, row.metadata, row.sha256) for row in rows(tmp_path / "plain")]
-    for file in (user_cache() / "shards").iterdir():
-        file.unlink()
-    monkeypatch.setattr(spooling, "unpack", lambda *_, **__: pytest.fail("unpacked again"))
-    assert not update_gallery(tmp_path / "g", config=SMALL).changed
-    monkeypatch.undo()
-    write_shard(shards, "gz", plain=pack_plain(5))
-    os.utime(shards / "x.tar.gz", ns=(1, 1))
-    assert update_gallery(tmp_path / "g", config=SMALL).indexed == 5
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])

@@ -13,13 +13,12 @@ import pytest
 
 from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
-from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.sources import local_source
 from index.sources.folder_walk import walk_folder
 from index.sources.reading import read_place
 from index.writing import settling
-from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.build import add_to_gallery, build_gallery, update_gallery
 from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, rows
@@ -187,20 +186,6 @@ def test_duplicates_never_lose_their_kept_image_where_a_command_is_stopped(
     assert len(members(tmp_path / "g")) == 16
 
 
-def test_a_labelled_duplicate_is_kept_first(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    shutil.copy(image_folder / "red" / "0.jpg", image_folder / "a copy.jpg")
-    build(image_folder, tmp_path / "g", tiny_model, dedup="exact")
-    assert (1, "red/0.jpg") in members(tmp_path / "g")
-    (image_folder / "red" / "0.jpg").rename(tmp_path / "away.jpg")
-    update_gallery(tmp_path / "g", config=SMALL)
-    assert (1, "a copy.jpg") in members(tmp_path / "g")
-    (tmp_path / "away.jpg").rename(image_folder / "red" / "0.jpg")
-    update_gallery(tmp_path / "g", config=SMALL)
-    assert (1, "a copy.jpg") in members(tmp_path / "g")
-    shutil.copy(image_folder / "red" / "0.jpg", image_folder / "red" / "third.jpg")  # the first new one is one, too
-    assert update_gallery(tmp_path / "g", config=SMALL).duplicate == 2
-
-
 def test_many_small_additions_are_folded_in(
     tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,18 +200,6 @@ def test_many_small_additions_are_folded_in(
         assert gallery.search(gallery.vector(int(gallery.ids[-1])), k=1)[0].id == gallery.ids[-1]
         assert len(gallery.search(gallery.vector(1), k=99)) == gallery.count == 16 + number
     assert shards == [(2, 1), (3, 1), (4, 1), (1, 1), (2, 1)]
-
-
-def test_what_was_taken_out_comes_back_where_it_is_named(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
-    remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red",)))
-    (image_folder / "red" / "0.jpg").rename(image_folder / "blue" / "was red.jpg")
-    assert update_gallery(tmp_path / "g").indexed == 10  # out stays out, in a new place too
-    (image_folder / "blue" / "1.png").rename(image_folder / "blue" / "moved.png")
-    assert (update_gallery(tmp_path / "g").moved, len(members(tmp_path / "g"))) == (1, 10)
-    assert add_to_gallery(tmp_path / "g", [image_folder / "red" / "1.png"]).indexed == 11
-    assert add_to_gallery(tmp_path / "g", [image_folder]).indexed == 15
-    assert members(tmp_path / "g")[1, "blue/was red.jpg"] == "blue"
 
 
 def test_a_copy_that_was_stopped_is_made_again(

@@ -122,28 +122,6 @@ def test_a_gallery_of_a_list(tmp_path: Path, tiny_model: Path, image_folder: Pat
     assert read_indexed(gallery.place(row.id)) == web.files["/blue/0.jpg"]
 
 
-def test_an_update_of_a_list(tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer) -> None:
-    urls = list_urls(web, tmp_path, image_folder)
-    build(urls, tmp_path / "g", tiny_model)
-    assert (web.count("GET"), web.count("HEAD")) == (15, 0)
-    before = vectors(tmp_path / "g")
-    web.asked.clear()
-    assert not update_gallery(tmp_path / "g", config=SMALL).changed
-    assert (web.count("GET"), web.count("HEAD")) == (0, 15)
-    web.files["/red/1.png"] = encode(draw_image((9, 9, 9), seed=99), "PNG")
-    del web.files["/red/2.jpg"]
-    web.faults["/red/3.png"] = [Fault(503)]
-    web.asked.clear()
-    report = update_gallery(tmp_path / "g", config=SMALL)
-    assert (report.new_images, report.indexed, report.skipped_by_reason) == (1, 14, {"not-found": 1})
-    assert {path for method, path in web.asked if method == "GET"} == {"/red/1.png"}
-    after = vectors(tmp_path / "g")
-    assert len(after.items() & before.items()) == 13
-    web.asked.clear()
-    assert not update_gallery(tmp_path / "g", config=SMALL).changed
-    assert {path for method, path in web.asked if method == "GET"} == {"/red/2.jpg"}  # once more, as of files
-
-
 def test_a_build_that_was_stopped_goes_on_without_fetching_anything_twice(
     tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
