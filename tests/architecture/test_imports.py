@@ -22,7 +22,6 @@ HEAVY = (
     "timm",
     "open_clip",
 )
-COMMANDS = ("", "search", "index", "index build", "evaluate", "serve", "train", "export", "demo", "backup", "restore")
 
 
 def _loaded_by(*steps: str) -> dict[str, set[str]]:
@@ -34,12 +33,6 @@ def _loaded_by(*steps: str) -> dict[str, set[str]]:
     assert done.returncode == 0, done.stderr
     lines = [line.split("|")[1:] for line in done.stdout.splitlines() if line.startswith("LOADED")]
     return {step: set(names) for step, names in zip(steps, lines, strict=True)}
-
-
-def test_the_help_of_every_command_loads_nothing_heavy() -> None:
-    helps = [f"assert main({[*command.split(), '--help']}) == 0" for command in COMMANDS]
-    loaded = _loaded_by("from retrieval_app.commands.cli import main", *helps)
-    assert {step: names for step, names in loaded.items() if names} == {}
 
 
 def test_options_and_listings_load_nothing_heavy() -> None:

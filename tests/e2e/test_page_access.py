@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,12 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pytest
 
 from retrieval_app.api.security.tokens import add_token
-from tests.forked import ForkedCommand
 from tests.page_browser import DESKTOP, PHONE, OpenVisit, skip_without_browser
 from tests.serving_server import TOKEN, Server, serve
 
@@ -149,36 +146,6 @@ def test_everybody_can_use_the_field(browser: Browser, asking: Server, query: st
     assert Axe().run(page).response["violations"] == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     context.close()
-
-
-def test_the_printed_address_opens_the_page_once(browser: Browser, gallery: Path, tmp_path: Path) -> None:
-    log, (output, written) = tmp_path / "log", os.pipe()
-    with log.open("w") as errors, open(output) as announced:
-        words = ["serve", gallery, "--port", 0, "--writable"]
-        environment = {**os.environ, "RETRIEVAL_TOKEN": TOKEN}
-        process = ForkedCommand(words, env=environment, stdout=written, stderr=errors.fileno())
-        os.close(written)
-        try:
-            address = announced.readline().strip()
-            code = urlsplit(address).query.removeprefix("code=")
-            assert re.fullmatch(r"code\.[\w-]{22}\.\.\d+\.[0-9a-f]{64}", code)
-            visits = [browser.new_context() for _ in range(2)]
-            first, second = (context.new_page() for context in visits)
-            first.goto(address)
-            first.locator("nav a[aria-current=page]").wait_for()
-            assert "code" not in first.url
-            assert "code" not in first.evaluate("JSON.stringify([document.referrer, location.href, history.state])")
-            second.goto(address)
-            assert "has been used" in second.get_by_role("alert").inner_text()
-            first.goto(address)  # as from the history
-            first.locator("nav a[aria-current=page]").wait_for()
-            for context in visits:
-                context.close()
-        finally:
-            process.terminate()
-            process.wait(40)
-    assert code not in log.read_text()
-    assert TOKEN not in log.read_text()
 
 
 @contextmanager

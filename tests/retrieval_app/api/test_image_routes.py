@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from PIL import Image
 
 from index.gallery.gallery import Gallery
 from retrieval_app.api import image_routes
@@ -52,32 +50,6 @@ def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
         answer = client.get(path, params={"where": "label IN ('green', 'bleu')"})
         assert answer.status_code == 422
         assert answer.json()["error"]["message"].startswith("no item of the gallery has the label bleu; there are ")
-
-
-def test_random_images_are_the_same_for_the_same_seed(client: TestClient) -> None:
-    first, again, other = (
-        client.get("/v1/images/random", params={"count": 6, "seed": seed}).json()["images"] for seed in (1, 1, 2)
-    )
-    assert first == again != other
-    assert len({image["id"] for image in first}) == 6
-    assert len(client.get("/v1/images/random", params={"count": 500}).json()["images"]) == 19
-
-
-def test_ids_that_are_none_are_told_so(client: TestClient) -> None:
-    missing, wrong = ("99999", str(HUGE - 1), "..%2f1"), (str(HUGE), "-1", "x", "1e3", "1%00", "9" * 5000)
-    for image_id, status in ((one, 404 if one in missing else 422) for one in (*missing, *wrong)):
-        for what in ("", "/thumbnail", "/preview", "/labels", "/vector"):
-            response = client.get(f"/v1/images/{image_id}{what}")
-            assert response.status_code == status
-            assert response.json()["error"]["message"]
-
-
-def test_pictures_are_pixels_made_anew(client: TestClient, image_ids: dict[str, int]) -> None:
-    for what in ("thumbnail", "preview"):
-        response = client.get(f"/v1/images/{image_ids['red/1.png']}/{what}")
-        assert response.headers["content-type"] == "image/webp"
-        assert response.headers["cache-control"] == "private, no-cache"
-        assert Image.open(io.BytesIO(response.content)).format == "WEBP"
 
 
 def test_a_picture_that_the_browser_has_is_not_sent_again(client: TestClient, image_ids: dict[str, int]) -> None:

@@ -50,15 +50,6 @@ def test_a_photo_asks_by_either_sent_or_kept_whole_or_cut(two: Gallery, asked: T
     assert part.json()["hits"][0]["score"] != whole["hits"][0]["score"]
 
 
-def test_searches_of_a_member_by_either_are_answered_side_by_side(two: Gallery, asked: TestClient) -> None:
-    own = int(two.ids[4])
-    searches = [{"queries": [{"image_id": own}], "k": 5, "by": by} for by in OUTPUTS * 3]
-    answers = asked.post("/v1/search/batch", json={"searches": searches}).json()["results"]
-    for by, answer in zip(OUTPUTS * 3, answers, strict=True):
-        expected = two.by(by).search(two.by(by).vector(own), k=5, exclude_id=own)
-        assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in expected]
-
-
 def test_by_copy_a_result_says_whether_it_is_a_copy_and_has_no_precision(two: Gallery, asked: TestClient) -> None:
     query = {"queries": [{"image_id": int(two.ids[0])}], "k": 9, "include": ["precision_at_score"]}
     by_copy = asked.post("/v1/search", json={**query, "by": "copy"}).json()["hits"]

@@ -156,9 +156,3 @@ def test_one_label_and_lone_labels_say_nothing() -> None:
     vectors, _ = VectorSource(width=16).draw(100, seed=1)
     for labels in (np.zeros(100, dtype=np.int64), np.arange(100), np.full(100, UNLABELLED)):
         assert learn_shares(vectors, labels, seed=0) is None
-
-
-def test_unlabelled_members_change_nothing() -> None:
-    vectors, labels = VectorSource(width=16).draw(300, seed=1)
-    hidden = np.concatenate([labels, np.full(300, UNLABELLED)])
-    assert learn_shares(np.concatenate([vectors, vectors]), hidden, seed=0) == learn_shares(vectors, labels, seed=0)

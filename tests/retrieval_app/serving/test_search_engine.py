@@ -19,7 +19,6 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import And, HasWord, join
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.sources.reading import read_place
 from retrieval_app.serving.batching import Lane
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop, Upload
@@ -78,16 +77,6 @@ def test_an_image_finds_what_the_gallery_finds_and_not_itself(engine: Engine, ga
     assert _ids(ranking) == [hit.id for hit in expected]
     assert [hit.rank for hit in ranking.hits] == [1, 2, 3, 4, 5]
     assert [ranking.rows[hit.id].label for hit in ranking.hits] == [hit.label for hit in expected]
-
-
-def test_a_photo_of_the_gallery_finds_itself_first(engine: Engine, gallery: Gallery, ids: Any) -> None:
-    image_id = ids["green/2.jpg"]
-    photo = _run(engine.keep_photo(read_place(gallery.place(image_id)), name="mine.jpg"))
-    ranking = _search(engine, QueryPart(photo=photo.token), k=1)
-    assert ranking.hits[0].id == image_id
-    assert ranking.hits[0].score == pytest.approx(1, abs=1e-5)
-    kept = Image.open(io.BytesIO(photo.jpeg))
-    assert (kept.format, kept.size) == ("JPEG", (photo.width, photo.height)) == ("JPEG", (64, 48))
 
 
 def test_a_part_of_a_photo_is_searched_as_a_picture_of_its_own(engine: Engine, ids: Any) -> None:

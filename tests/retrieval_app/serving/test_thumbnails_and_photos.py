@@ -17,7 +17,6 @@ from index.gallery.gallery import Gallery
 from retrieval_app.serving import thumbnails
 from retrieval_app.serving.photos import KeptPhotos, Photo
 from retrieval_app.serving.thumbnails import decode_in_turn
-from tests.conftest import draw_image
 
 
 def _encode(size: tuple[int, int], kind: str = "PNG") -> bytes:
@@ -61,13 +60,6 @@ def test_pictures_say_nothing_of_the_file_they_came_from(gallery: Gallery, ids: 
     image = Image.open(io.BytesIO(thumbnails.encode_image(gallery, ids["red/0.jpg"], side=64)))
     assert (image.format, max(image.size) <= 64) == ("WEBP", True)
     assert not {"exif", "icc_profile", "comment"} & set(image.info)
-
-
-def test_a_jpeg_with_a_comment_loses_it(tmp_path: Path, gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = io.BytesIO()
-    draw_image((9, 9, 9), seed=1).save(file, format="JPEG", comment=b"<script>alert(1)</script>")
-    monkeypatch.setattr(thumbnails, "read_original", lambda *_: ("x.jpg", file.getvalue()))
-    assert b"script" not in thumbnails.encode_image(gallery, 1, kind="JPEG")
 
 
 VECTOR = np.array([0.6, 0.8], dtype=np.float32)
