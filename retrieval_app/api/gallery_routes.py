@@ -124,6 +124,7 @@ class GalleryFacts(Answer):
     """The gallery."""
 
     name: str
+    folder: str | None = Field(description="on the machine; null for visitors who see no folders of it")
     version: str
     images: int
     embedding_dim: int
@@ -180,7 +181,7 @@ class GalleryMap(MapLayout, Ready):
 
 
 def describe_gallery(
-    snapshot: Snapshot, *, name: str, permissions: Mapping[str, bool], config: ServingConfig
+    snapshot: Snapshot, *, name: str, folders: bool, permissions: Mapping[str, bool], config: ServingConfig
 ) -> dict[str, Any]:
     """The document of /v1/gallery, for a visitor with these permissions."""
     gallery = snapshot.gallery
@@ -193,8 +194,9 @@ def describe_gallery(
         max_upload_bytes=config.max_upload_bytes, max_k=MAX_K, max_queries=MAX_QUERIES, max_export_csv=MAX_ROWS,
         max_export_zip=MAX_ZIP_IMAGES,
     )  # fmt: skip
+    folder = valid_text(str(gallery.path)) if folders else None
     return {
-        "name": valid_text(name), **facts, "permissions": permissions, "limits": limits.to_json(),
+        "name": valid_text(name), "folder": folder, **facts, "permissions": permissions, "limits": limits.to_json(),
         "calibration": {"state": computed.state, "points": points},
     }  # fmt: skip
 
@@ -256,6 +258,7 @@ async def get_gallery(context: BareContext) -> Any:
         describe_gallery,
         context.snapshot,
         name=context.engine.name,
+        folders=context.folders,
         permissions=permissions,
         config=context.engine.config,
     )

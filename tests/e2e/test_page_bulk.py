@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from urllib.parse import quote
 
 import pytest
@@ -61,6 +62,11 @@ def test_a_filter_is_labelled_and_tagged_by_keyboard_and_undone(visit: Visit) ->
     dialog.get_by_role("button", name="Tag", exact=True).click()
     expect(page.get_by_text("5 images tagged “headgear”")).to_be_visible()
     expect(bar).to_contain_text(f"{hats} selected")
+    bar.get_by_role("button", name="Data set…").click()
+    command = shlex.split(page.get_by_role("dialog").locator("pre").inner_text())
+    assert command[:3] == ["retrieval", "dataset", "export"]
+    assert found(visit, command[-1]) == hats
+    page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     expect(bar).to_be_hidden()
 

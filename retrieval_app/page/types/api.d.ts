@@ -1319,6 +1319,11 @@ export interface components {
         GalleryFacts: {
             /** Name */
             name: string;
+            /**
+             * Folder
+             * @description on the machine; null for visitors who see no folders of it
+             */
+            folder: string | null;
             /** Version */
             version: string;
             /** Images */

@@ -2,6 +2,7 @@
 
 import {askBulkLabel, askTag, dropImages} from './bulk.js';
 import {button, count, make, refill} from './dom.js';
+import {openExport} from './export_command.js';
 import {download, get, withGallery} from './api.js';
 import {registerKeys} from './keys.js';
 import {announce, toast, toastError} from './toast.js';
@@ -124,6 +125,12 @@ function draw() {
       }),
     saver('csv', limits.max_export_csv, 'Ids, paths, labels and metadata as a table'),
     saver('zip', limits.max_export_zip, 'The images, and the table, which says of each that cannot be read why'),
+    permissions.review
+      && button(
+        'Data set…',
+        {icon: 'download', title: 'The command that exports them for training', ...named('data')},
+        exportThem,
+      ),
     button('Clear', {icon: 'close', class: 'quiet small', dataset: {name: 'clear'}}, () => select([])),
   ]);
   if (focused) element.querySelector(`[data-name="${focused}"]`)?.focus();
@@ -169,6 +176,12 @@ function filterOf({where, text}) {
 /** The selection as the API takes it. */
 function asBody() {
   return whole ? {...filterOf(whole), count: size()} : {ids: [...ids]};
+}
+
+function exportThem() {
+  const {where, text} = whole ? filterOf(whole) : {where: `id IN (${[...ids].join(', ')})`, text: null};
+  if (text) toast('A command takes no search by words: tag these images (T), and export the tag.');
+  else openExport(where === 'id >= 0' ? null : where);
 }
 
 function setLabel() {

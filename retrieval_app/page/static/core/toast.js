@@ -47,6 +47,16 @@ export function toast(text, {kind = 'info', action = null} = {}) {
   return close;
 }
 
+/** Put a text on the clipboard, and say so. @param {string} text @param {string} said */
+export async function copyText(text, said) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(said, {kind: 'good'});
+  } catch {
+    toast('The browser does not let the page copy here. Mark the text and copy it by hand.', {kind: 'bad'});
+  }
+}
+
 /** An ApiError, or any other error, as a message. */
 export const toastError = error => toast(error.message || 'Something went wrong.', {kind: 'bad'});
 

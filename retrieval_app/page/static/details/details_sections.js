@@ -4,7 +4,7 @@ import {askTag, changeTag} from '../core/bulk.js';
 import {button, fileSize, make, percent, shownText} from '../core/dom.js';
 import {get, isAborted, post} from '../core/api.js';
 import {thumb} from '../core/thumbs.js';
-import {toast} from '../core/toast.js';
+import {copyText} from '../core/toast.js';
 import {linkTo} from '../core/url_state.js';
 
 const NEIGHBOURS = 12;
@@ -149,21 +149,14 @@ export function drawFacts(image) {
   const lines = rows.map(([name, value]) =>
     make('tr', make('th', {scope: 'row'}, shownText(name)), make('td', make('bdi', shownText(value)))),
   );
-  const copy = button('Copy path', {icon: 'copy', iconOnly: true, class: 'quiet small'}, () => copyText(image.path));
+  const copy = button('Copy path', {icon: 'copy', iconOnly: true, class: 'quiet small'}, () =>
+    copyText(image.path, 'Path copied'),
+  );
   return make('section.column', [
     make('h3', 'File and metadata'),
     make('div.path-row', make('span.mono.grow', make('bdi', shownText(image.path))), copy),
     make('table.table', make('tbody', lines)),
   ]);
-}
-
-async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    toast('Path copied', {kind: 'good'});
-  } catch {
-    toast('The browser does not let the page copy here. Mark the path and copy it by hand.', {kind: 'bad'});
-  }
 }
 
 /** The file's name of a path. */

@@ -33,10 +33,10 @@ export function confirmAccept(preview, run, {proposals, isBuiltin}) {
     title: proposals
       ? `Accept the proposed labels with a probability of at least ${percentage} %?`
       : `Accept the verdicts on labels that are wrong with a probability of at least ${percentage} %?`,
-    body: [
+    body: make('div.column', [
       make('p', `${sentence(describeAccepted(preview, {proposals}))}. One undo takes all of it back.`),
       isBuiltin && make('p', BUILTIN),
-    ],
+    ]),
     actions: [
       {text: 'Cancel', class: 'quiet'},
       {text: 'Accept', class: 'primary', run},

@@ -1,6 +1,7 @@
 // The label file below the list, what is said of it, and the way from an image to a search with it.
 
-import {count, make} from '../core/dom.js';
+import {button, count, make} from '../core/dom.js';
+import {openExport} from '../core/export_command.js';
 import {linkTo} from '../core/url_state.js';
 
 /** Images that are fetched at a time. */
@@ -17,6 +18,8 @@ const TRAIN = 'retrieval train labels.csv --out run-cleaned';
 export const drawHint = () => [
   'The label file lists every image with your decisions applied; train with it, by the options of your first training: ',
   make('code', TRAIN),
+  '. Or ',
+  button('export the data set', {class: 'quiet small'}, () => openExport()),
 ];
 
 /** The file to take away: its route, the words of the button, and what is said once it is saved. */
