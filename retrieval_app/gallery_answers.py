@@ -54,6 +54,7 @@ class GalleryAnswers:
             describe_gallery,
             await self._follow(),
             name=self.engine.name,
+            folders=False,
             permissions={"review": False, "write": False},
             config=self.engine.config,
         )
