@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,34 +19,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.serving_server import TOKEN, serve
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-
-
-def _read(path: Path, event: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [line for line in lines if line["event"] == event]
-
-
-def _wait(is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not is_done():
-        assert time.monotonic() < until, "it did not come in time"
-        time.sleep(0.05)
-
-
-def test_a_log_that_is_moved_away_is_begun_anew_and_no_secret_is_in_it(gallery: Path, tmp_path: Path) -> None:
-    log = tmp_path / "access.log"
-    with serve(gallery, "--access-log", str(log), log=tmp_path / "log", token=TOKEN) as server:
-        assert server.get(f"/v1/photos/{TOKEN}/preview?name=private").status in (404, 422)
-        _wait(lambda: log.read_text() != "")
-        log.rename(tmp_path / "access.log.1")
-        assert server.get("/v1/ready").status == 200
-        assert server.stop() == 0
-    [first] = _read(tmp_path / "access.log.1", "request")
-    assert (first["route"], first["address"]) == ("/v1/photos/{token}/preview", "127.0.0.1")
-    assert [one["route"] for one in _read(log, "request")] == ["/v1/ready"]
-    text = (tmp_path / "access.log.1").read_text()
-    assert TOKEN not in text
-    assert "private" not in text
 
 
 class _Collector(ThreadingHTTPServer):

@@ -13,9 +13,7 @@ import torchvision
 
 from index.user_cache import user_cache
 from retrieval_app.commands.cli import main
-from tests.training.conftest import EVERY_METHOD, FLAGS, OF_MODULE, all_options, draw_over, make_config
-from tests.training.data.test_protocols import make_cub
-from tests.training.runs import read_csv
+from tests.training.conftest import EVERY_METHOD, FLAGS, OF_MODULE, all_options, make_config
 from training.commands import train as command
 from training.options.resolve import DEFAULT
 
@@ -175,18 +173,3 @@ def test_a_hierarchy_without_one_of_the_classes_is_refused_before_any_features(p
     assert f"tree.csv: 1 of the classes not found: '{kinds[0]}'" in _one_error_line(capsys.readouterr().err)
     assert not out.exists()
     assert not cache.exists()
-
-
-def test_a_benchmark_trains_on_one_part_of_its_download_and_validates_on_the_other(
-    options, tmp_path, capsys, caplog
-) -> None:
-    root = draw_over(make_cub(tmp_path / "download"))
-    assert _train(root, *options, "--protocol", "cub-200-2011", "--method", "proxy-anchor", "--json") == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["images"], report["classes"]) == (6, 3)
-    names = {row["given"] for row in read_csv(tmp_path / "run" / "labels.csv")}
-    assert names == {"001.Bird_1", "002.Bird_2", "100.Bird_100"}
-    assert report["val"]["queries"] == 4
-    assert list(report["val"]["recall"]) == ["1", "2", "4", "8"]
-    assert report["val"]["recall"]["4"] == 1, "a query has three others, one of them of its class"
-    assert "published are 5864 of 100" in caplog.text

@@ -232,9 +232,7 @@ WRECKED = (
 """A head thrown about by its optimizer, which no data makes worth having."""
 
 
-@pytest.mark.parametrize(
-    ("val_classes", "by"), [(0, "holdout"), pytest.param(4, "holdout", marks=pytest.mark.slow), (10, "--val")]
-)
+@pytest.mark.parametrize(("val_classes", "by"), [(0, "holdout"), (10, "--val")])
 def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
     patches, cache, tmp_path, capsys, val_classes: int, by: str
 ) -> None:
@@ -257,10 +255,7 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
     assert head.embedding_dim == report["embedding_dim"] == verdict["embedding_dim"][method]
     if val_classes:
         assert report["val"]["recall"] == report["baselines"][method]["recall"]
-        has_val = report["baselines"]["trained"]["recall"]["1"] == verdict["recall_at_1"]["trained"]
-        assert has_val == (by == "--val")
-        if by == "holdout":
-            assert export_run(out, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
+        assert report["baselines"]["trained"]["recall"]["1"] == verdict["recall_at_1"]["trained"]
     else:
         assert set(report["phases"]) == {"features", "holdout", "confidence", "projection"}
         assert len(audit_labels(run, machine=make_machine(cache)).images) == 100

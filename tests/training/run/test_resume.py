@@ -82,13 +82,12 @@ def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(finished_r
     assert not (tmp_path / "unused").exists()
 
 
-@pytest.mark.parametrize("features", ["live", pytest.param("cached:3", marks=pytest.mark.slow)])
-def test_other_sources_of_features_train_and_resume_to_the_same_bits(trainer: Trainer, features: str) -> None:
+def test_features_of_live_views_train_and_resume_to_the_same_bits(trainer: Trainer) -> None:
     options = {"head_epochs": 2, "confidence_epochs": 2, "machine": make_machine(trainer.cache, workers=2)}
     trainer("plain", **options)
-    trainer("straight", features=features, **options)
-    trainer(stop=("embedding", 1), features=features, **options)
-    trainer(resume=True, features=features, **options)
+    trainer("straight", features="live", **options)
+    trainer(stop=("embedding", 1), features="live", **options)
+    trainer(resume=True, features="live", **options)
     assert trainer.weights() == trainer.weights("straight") != trainer.weights("plain")
 
 

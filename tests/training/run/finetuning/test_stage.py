@@ -14,12 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from export.exports import export_run
-from export.to_onnx import MIN_COSINE
 from index.commands.exit_codes import run_command
 from index.errors import InputError
 from index.evaluation.metrics import RetrievalScores
-from index.model.embedder import Embedder
 from tests.forked import run
 from tests.training.conftest import Trainer, make_machine
 from tests.training.runs import figures, read_csv, read_metrics, weights
@@ -166,17 +163,6 @@ def test_labels_are_audited_by_the_backbone_before_fine_tuning(network_run, trai
     )
     assert [image.p_error for image in tuned.images] == [image.p_error for image in frozen.images]
     assert RunFolder.open(network_run).has_finetuned
-
-
-@pytest.mark.slow
-def test_a_run_whose_network_trained_exports_audits_and_agrees(trainer: Trainer, always_ships: None) -> None:
-    """Its start: two epochs make of random weights what is ill-conditioned."""
-    trainer(config=network_config())
-    run, model = RunFolder.open(trainer.folder / "run"), trainer.folder / "model.onnx"
-    assert export_run(run.path, model).min_cosine >= MIN_COSINE
-    contract = Embedder(model).contract
-    assert (contract.method, contract.embedding_dim) == ("spa", 8)
-    assert len(audit_labels(run, machine=make_machine(trainer.cache)).images) == 48
 
 
 def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictures, always_ships, trainer) -> None:
