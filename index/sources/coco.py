@@ -10,6 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, unquote
@@ -99,6 +100,43 @@ class _Labels:
     def of(self, image_id: Any) -> list[str]:
         areas = self._areas.get(image_id, {})
         return sorted(areas, key=lambda name: -areas[name])
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedImage:
+    """An image of a COCO file: name, path, (width, height) by the file, annotations with their category's name."""
+
+    name: str
+    path: Path
+    size: tuple[int, int] | None
+    annotations: tuple[tuple[Mapping[str, Any], str], ...]
+
+
+def read_annotated(file: Path, images: Path | None = None) -> list[AnnotatedImage]:
+    """The annotated images of a COCO file in its order; without annotations of crowds, or without a category.
+
+    Args:
+        images: the folder that names are relative to; None: found beside the file.
+    """
+    coco = _read(file)
+    names, entries = _index(coco["categories"], "category", file), _index(coco["images"], "image", file)
+    _check_ids(coco["annotations"], entries, names, file=file)
+    found: dict[Any, list[tuple[Mapping[str, Any], str]]] = {}
+    for annotation in coco["annotations"]:
+        category = names.get(_hashable(annotation.get("category_id")))
+        if category is not None and not annotation.get("iscrowd"):
+            name = as_text(category.get("name")).strip()
+            found.setdefault(_hashable(annotation.get("image_id")), []).append((annotation, name))
+    root = os.path.abspath(_find_images(file, coco["images"]) if images is None else images)
+    annotated = []
+    for key, entry in entries.items():
+        width, height, name = entry.get("width"), entry.get("height"), str(entry["file_name"])
+        size = (width, height) if isinstance(width, int) and isinstance(height, int) else None
+        if key in found:
+            annotated.append(AnnotatedImage(name, Path(absolute_below(root, name)), size, tuple(found[key])))
+    if not annotated:
+        raise InputError(f"{printable_path(str(file))}: no image has an annotation with a category; {_EXPECTED}")
+    return annotated
 
 
 def _area(annotation: Mapping[str, Any]) -> float:

@@ -1,0 +1,75 @@
+"""`retrieval dataset crop`: boxes of a COCO file as images of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from index.errors import InputError
+from index.sources.registry import find_source
+from retrieval_app.commands.cli import main
+from retrieval_app.dataset_export.crops import crop_boxes
+
+
+@pytest.fixture
+def coco(tmp_path: Path) -> Path:
+    """Two images of 60 x 40 pixels, red with a green square; a third one is missing."""
+    (tmp_path / "photos").mkdir()
+    for name in ("one.png", "two.png"):
+        image = Image.new("RGB", (60, 40), (255, 0, 0))
+        image.paste((0, 255, 0), (10, 10, 30, 30))
+        image.save(tmp_path / "photos" / name)
+
+    def note(number: int, image: int, box: Any, category: int = 1, crowd: int = 0) -> dict[str, Any]:
+        return {"id": number, "image_id": image, "category_id": category, "bbox": box, "iscrowd": crowd}
+
+    names = ("one.png", "two.png", "gone.png")
+    document = {
+        "images": [{"id": n, "file_name": name, "width": 60, "height": 40} for n, name in enumerate(names, start=1)],
+        "categories": [{"id": 1, "name": "green"}, {"id": 2, "name": "a/b"}],
+        "annotations": [
+            note(1, 1, [10, 10, 20, 20]), note(2, 1, [0, 0, 60, 40], 2), note(3, 2, [50, 30, 40, 40]),
+            note(4, 2, [70, 0, 5, 5]), note(5, 2, [1, 1, 0, 5]), note(6, 2, [0, 0, 9, 9], crowd=1),
+            note(7, 3, [0, 0, 9, 9]),
+        ],
+    }  # fmt: skip
+    (tmp_path / "boxes.json").write_text(json.dumps(document))
+    return tmp_path / "boxes.json"
+
+
+def test_boxes_become_images_that_an_index_reads_and_a_second_run_goes_on(coco: Path, tmp_path: Path) -> None:
+    out = tmp_path / "crops"
+    report = crop_boxes(coco, out, images=tmp_path / "photos")
+    assert (report.crops, report.labels) == (3, {"a/b": 1, "green": 2})
+    assert [one["annotation_id"] for one in report.left_out] == [4, 5, 7]
+    found = {item.path: item for item in find_source(str(out)).scan()}
+    assert len(found) == 3
+    assert {(item.label, item.metadata["annotation_id"]) for item in found.values() if item.metadata} == {
+        ("green", 1), ("a/b", 2), ("green", 3)
+    }  # fmt: skip
+    with Image.open(out / "green" / "one-1.jpg") as image:
+        assert image.size == (20, 20)
+        assert image.getpixel((10, 10))[1] > 240
+    with Image.open(out / "green" / "two-3.jpg") as image:
+        assert image.size == (10, 10)  # what lies in the image
+    kept = (out / "green" / "one-1.jpg").stat().st_mtime_ns
+    (out / "green" / "two-3.jpg").unlink()
+    (out / "metadata.jsonl").unlink()
+    assert crop_boxes(coco, out, images=tmp_path / "photos") == report
+    assert (out / "green" / "one-1.jpg").stat().st_mtime_ns == kept
+    with pytest.raises(InputError, match="another --out"):
+        crop_boxes(coco, out, images=tmp_path / "photos", margin=0.1)
+
+
+def test_the_command_adds_a_margin_and_names_bad_boxes(
+    coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--images", str(tmp_path / "photos"), "--out", str(tmp_path / "wide"), "--margin", "0.25"]
+    assert main(["dataset", "crop", str(coco), *words]) == 1
+    assert "left out: annotation 4 of two.png: bbox [70, 0, 5, 5] lies outside" in capsys.readouterr().out
+    with Image.open(tmp_path / "wide" / "green" / "one-1.jpg") as image:
+        assert image.size == (30, 30)
