@@ -108,6 +108,7 @@ def crop(
     Examples:
       retrieval dataset crop instances_train.json --images train --out crops
       retrieval dataset crop instances_train.json --out crops --margin 0.1
+      retrieval dataset crop instances_train.json --out crops --json
     """
     from retrieval_app.dataset_export.crops import crop_boxes
 
