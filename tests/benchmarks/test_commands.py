@@ -225,7 +225,7 @@ def test_ann(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("one_trial")
 def test_serving(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    few = ("--rounds", "1", "--seconds", "0.5", "--warm-up", "0", "--clients", "1", "--clients", "32")
+    few = ("--rounds", "1", "--seconds", "0.5", "--warm-up", "0", "--clients", "32")
     alone = ("--alone-images", "15", "--without", "gradio", "--without", "int8")
     photos = ("--photos", image_folder, "--model", tiny_model)
     results = run("serving.__main__", tmp_path, *photos, *few, *alone, record="record-photos.json")

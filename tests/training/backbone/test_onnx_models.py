@@ -191,14 +191,8 @@ def _mean_map(maps: Any) -> Any:
 
 FORMS: list[Any] = [
     pytest.param(make_cnn, "features", _mean_map, {}, id="feature maps of any size", marks=pytest.mark.slow),
-    pytest.param(lambda path: make_cnn(path, side=SIDE, batch=1), "features", _mean_map, {}, id="one image at a time",
-        marks=pytest.mark.slow),
     pytest.param(
         lambda path: make_cnn(path, kind=TensorProto.FLOAT16), "features", _mean_map, {}, id="float16",
-        marks=pytest.mark.slow,
-    ),
-    pytest.param(
-        lambda path: make_vit(path, batch="n"), "last_hidden_state", _first, {}, id="class token",
         marks=pytest.mark.slow,
     ),
     pytest.param(make_vit, "last_hidden_state", _first, {}, id="class token, a batch of one"),
