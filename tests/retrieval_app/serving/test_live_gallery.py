@@ -87,11 +87,11 @@ def test_while_another_program_locks_the_decisions_those_before_answer_at_once(g
         changed = "SELECT ?, subject, json_set(details, '$.new_label', 'egret') FROM decisions"
         other.execute(f"INSERT INTO decisions (step, subject, details) {changed}", (step,))
         begun = time.monotonic()
-        for _ in range(20):
+        for _ in range(200):
             if not live.has_newest_decisions():
                 live.follow_decisions()
             assert live.current.gallery.image(1).label == "heron"
-        assert time.monotonic() - begun < 1.0  # one of them waits
+        assert time.monotonic() - begun < 10  # one of them waits a tenth of a second, and not each
         assert "leave the file where it is" in str(live.decisions_problem)
         other.execute("COMMIT")
     until = time.monotonic() + 10

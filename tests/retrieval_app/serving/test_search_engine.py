@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,16 +215,19 @@ def test_a_search_with_a_photo_waits_once_and_is_not_refused_when_the_model_has_
         answer = lane.answer
         lane.answer = lambda tasks: (time.sleep(0.7), answer(tasks))[1]  # type: ignore[func-returns-value]
 
-    with _open(small_gallery, request_s=1) as engine:
-        search = partial(engine.search, engine.snapshot(), SearchQuery((QueryPart(),)), upload=upload)
+    def search(engine: Engine) -> Ranking:
+        return _run(engine.search(engine.snapshot(), SearchQuery((QueryPart(),)), upload=upload))
+
+    with _open(small_gallery, request_s=60) as engine:
         engine.searches_lane.capacity = 0
-        assert _run(search()).hits
+        assert search(engine).hits
         with pytest.raises(BusyError):
             _search(engine, QueryPart(image_id=int(engine.snapshot().gallery.ids[0])))
+    with _open(small_gallery, request_s=1) as engine:
         slow_down(engine.photos_lane)
         slow_down(engine.searches_lane)
         with pytest.raises(TimedOutError):
-            _run(search())
+            search(engine)
 
 
 def test_many_searches_at_once_answer_as_one_by_one(engine: Engine, gallery: Gallery) -> None:
@@ -297,7 +299,7 @@ def test_the_write_lock_of_another_process_freezes_no_other_request(small_galler
             await asyncio.sleep(0.2)
             begun = time.monotonic()
             assert (await engine.search(engine.snapshot(), by_image)).hits
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8  # of ten that it would wait
             assert not waiting.done()
             other.execute("ROLLBACK")
         assert (await waiting).hits
