@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -58,22 +58,14 @@ class CocoSource(LocalSource):
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """In the order of the file's images; the first entry of a file counts."""
         file, folder = self._open()
-        coco = _read(Path(file))
-        names, labels = _index(coco["categories"], "category", Path(file)), _Labels()
-        images = _index(coco["images"], "image", Path(file))
-        _check_ids(coco["annotations"], images, names, file=Path(file))
-        for annotation in coco["annotations"]:
-            labels.add(annotation, names)
-        root = _find_images(Path(file), coco["images"]) if folder is None else os.path.join(self.root, folder)
         met: dict[str, str | None] = {}
-        for image_id, image in images.items():
-            row = _as_row(image, labels.of(image_id), where=f"image {image_id}")
-            path = absolute_below(root, row.path)
-            if path not in met:
-                met[path] = row.label
-                yield describe_item(find_file(path, relative=below(self.root, path)), row)
-            elif met[path] != row.label:
-                raise label_conflict(Path(file), row, above=met[path])
+        for image in read_images(Path(file), None if folder is None else os.path.join(self.root, folder)):
+            row = _as_row(image.entry, _list_categories(image), where=f"image {image.id}")
+            if image.path not in met:
+                met[image.path] = row.label
+                yield describe_item(find_file(image.path, relative=below(self.root, image.path)), row)
+            elif met[image.path] != row.label:
+                raise label_conflict(Path(file), row, above=met[image.path])
 
     def _open(self) -> tuple[str, str | None]:
         """The file, and the folder of images relative to its own, if it was named."""
@@ -83,60 +75,40 @@ class CocoSource(LocalSource):
         return (file, unquote(folder)) if mark else (self.location, None)
 
 
-class _Labels:
-    """The categories of each image by its id: the largest box first."""
-
-    def __init__(self) -> None:
-        self._areas: dict[Any, dict[str, float]] = {}
-
-    def add(self, annotation: Mapping[str, Any], categories: Mapping[Any, Mapping[str, Any]]) -> None:
-        category = categories.get(_hashable(annotation.get("category_id")))
-        if category is None:
-            return
-        areas = self._areas.setdefault(_hashable(annotation.get("image_id")), {})
-        name = as_text(category.get("name")).strip()
-        areas[name] = max(areas.get(name, 0.0), _area(annotation))
-
-    def of(self, image_id: Any) -> list[str]:
-        areas = self._areas.get(image_id, {})
-        return sorted(areas, key=lambda name: -areas[name])
-
-
 @dataclass(frozen=True, slots=True)
 class AnnotatedImage:
-    """An image of a COCO file: name, path, (width, height) by the file, annotations with their category's name."""
+    """An entry for an image in a COCO file, with its absolute path, and (annotation, name of its category)."""
 
-    name: str
-    path: Path
-    size: tuple[int, int] | None
-    annotations: tuple[tuple[Mapping[str, Any], str], ...]
+    id: Any
+    entry: Mapping[str, Any]
+    path: str
+    annotations: Sequence[tuple[Mapping[str, Any], str]]
 
 
-def read_annotated(file: Path, images: Path | None = None) -> list[AnnotatedImage]:
-    """The annotated images of a COCO file in its order; without annotations of crowds, or without a category.
-
-    Args:
-        images: the folder that names are relative to; None: found beside the file.
-    """
+def read_images(file: Path, folder: str | None = None) -> list[AnnotatedImage]:
+    """The images of a COCO file in its order; `folder` is what names are relative to, None finds it beside the file."""
     coco = _read(file)
     names, entries = _index(coco["categories"], "category", file), _index(coco["images"], "image", file)
     _check_ids(coco["annotations"], entries, names, file=file)
     found: dict[Any, list[tuple[Mapping[str, Any], str]]] = {}
     for annotation in coco["annotations"]:
         category = names.get(_hashable(annotation.get("category_id")))
-        if category is not None and not annotation.get("iscrowd"):
+        if category is not None:
             name = as_text(category.get("name")).strip()
             found.setdefault(_hashable(annotation.get("image_id")), []).append((annotation, name))
-    root = os.path.abspath(_find_images(file, coco["images"]) if images is None else images)
-    annotated = []
-    for key, entry in entries.items():
-        width, height, name = entry.get("width"), entry.get("height"), str(entry["file_name"])
-        size = (width, height) if isinstance(width, int) and isinstance(height, int) else None
-        if key in found:
-            annotated.append(AnnotatedImage(name, Path(absolute_below(root, name)), size, tuple(found[key])))
-    if not annotated:
-        raise InputError(f"{printable_path(str(file))}: no image has an annotation with a category; {_EXPECTED}")
-    return annotated
+    root = os.path.abspath(_find_images(file, coco["images"]) if folder is None else folder)
+    return [
+        AnnotatedImage(key, entry, absolute_below(root, str(entry["file_name"])), found.get(key, ()))
+        for key, entry in entries.items()
+    ]
+
+
+def _list_categories(image: AnnotatedImage) -> list[str]:
+    """The categories of an image, that of the largest box first."""
+    areas: dict[str, float] = {}
+    for annotation, name in image.annotations:
+        areas[name] = max(areas.get(name, 0.0), _area(annotation))
+    return sorted(areas, key=lambda name: -areas[name])
 
 
 def _area(annotation: Mapping[str, Any]) -> float:

@@ -163,9 +163,6 @@ class Accepted(Answer):
     expected_wrong: float = Field(
         description="estimated number of wrong labels among these; of proposals, of those that are right"
     )
-    expected_right: float = Field(
-        description="estimated number of right labels among these; of proposals, of those that are wrong"
-    )
     digest: str = Field(description="of these decisions; a request with it makes them")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
     can_undo: bool
@@ -264,7 +261,6 @@ def apply_verdicts(
         "changed": changed,
         "dropped": len(chosen) - changed,
         "expected_wrong": expected,
-        "expected_right": len(chosen) - expected,
         "digest": digest,
         "step": step,
         "can_undo": review.can_undo(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +12,7 @@ from index.commands.console import emit, output_options, where_option
 from index.text import align, printable_path
 
 if TYPE_CHECKING:
-    from index.arrays import Ids
     from index.filters.condition import Condition
-    from index.gallery.gallery import Gallery
-    from retrieval_app.review.review_store import ReviewStore
 
 _GALLERY = click.argument("gallery", type=click.Path(path_type=Path))
 _TAG = click.argument("tag")
@@ -84,22 +79,16 @@ def add(
       retrieval tags add gallery gold --where "id >= 0" --sample typical --per-label 5
     """
     from index.gallery.sampling import read_sample, sample_images
-    from retrieval_app.review.activity_log import record_command
-    from retrieval_app.review.bulk import count_changed, tag_images
+    from retrieval_app.review.bulk import change_images, tag_images
 
     if sample is None and per_label is not None:
         raise click.UsageError("--per-label is of a --sample; add --sample typical, diverse or random")
-    how = None if sample is None else read_sample(sample)
-
-    def draw(opened: Gallery, found: Ids) -> Ids:
-        if how is None:
-            return found
-        return sample_images(opened, found, how=how[0], count=how[1], per_label=per_label, seed=seed)
-
-    with _chosen(gallery, ids, where, draw) as (opened, store, found):
-        step = tag_images(opened, store, found, tag)
-        images = count_changed(opened, step)
-        record_command(opened.path, "add-tag", step=step.number, count=images, tag=tag)
+    draw = None
+    if sample is not None:
+        how, count = read_sample(sample)
+        draw = partial(sample_images, how=how, count=count, per_label=per_label, seed=seed)
+    change = partial(tag_images, tag=tag)
+    images = change_images(gallery, change, what="add-tag", ids=ids or None, where=where, sample=draw, tag=tag)
     some = f"{images:,} {'image' if images == 1 else 'images'}"
     emit({"tag": tag, "images": images}, as_json=as_json, text=f"{some} tagged {printable_path(tag)}")
 
@@ -120,30 +109,10 @@ def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...
       retrieval tags remove gallery best --id 7 --id 12
     """
     from index.filters.condition import TAG, equals
-    from retrieval_app.review.activity_log import record_command
-    from retrieval_app.review.bulk import count_changed, untag_images
+    from retrieval_app.review.bulk import change_images, untag_images
 
-    with _chosen(gallery, ids, where if where is not None or ids else equals(TAG, tag)) as (opened, store, found):
-        step = untag_images(opened, store, found, tag)
-        images = count_changed(opened, step)
-        record_command(opened.path, "remove-tag", step=step.number, count=images, tag=tag)
+    condition = where if where is not None or ids else equals(TAG, tag)
+    change = partial(untag_images, tag=tag)
+    images = change_images(gallery, change, what="remove-tag", ids=ids or None, where=condition, tag=tag)
     some = f"{images:,} {'image' if images == 1 else 'images'}"
     emit({"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {some}")
-
-
-@contextmanager
-def _chosen(
-    gallery: Path, ids: tuple[int, ...], where: Condition | None, draw: Callable[[Gallery, Ids], Ids] | None = None
-) -> Iterator[tuple[Gallery, ReviewStore, Ids]]:
-    """The gallery, its decisions, and the ids that the options mean, or those drawn from them."""
-    from index.gallery.gallery import Gallery
-    from retrieval_app.review.bulk import select_images
-    from retrieval_app.review.review_store import ReviewStore
-
-    opened = Gallery.open(gallery)
-    store = ReviewStore.of_gallery(opened.path)
-    try:
-        sample = None if draw is None else partial(draw, opened)
-        yield opened, store, select_images(opened, ids=ids or None, where=where, sample=sample)
-    finally:
-        store.close()

@@ -15,7 +15,7 @@ from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.marks import CROPS_MARK, read_object
 from index.progress import Progress, no_progress
-from index.sources.coco import AnnotatedImage, read_annotated
+from index.sources.coco import AnnotatedImage, read_images
 from index.system import sync_all
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
@@ -54,7 +54,9 @@ def crop_boxes(
     Raises:
         InputError: the file is no COCO file, the folder has other files, or it cannot be written.
     """
-    found = read_annotated(annotations, images)
+    found = read_images(annotations, None if images is None else str(images))
+    if not any(map(_boxes, found)):
+        raise InputError(f"{printable_path(str(annotations))}: no image has a box with a category; nothing is cropped")
     try:
         mark = {"annotations": hash_file(annotations), "margin": margin}
         _open_folder(out, mark)
@@ -98,13 +100,17 @@ def _plan(found: list[AnnotatedImage], out: Path) -> Iterator[tuple[AnnotatedIma
     folders, files = SafeNames(CROPS_MARK, TABLE), dict[str, SafeNames]()
     for image in found:
         names = []
-        for annotation, label in image.annotations:
+        for annotation, label in _boxes(image):
             folder = folders.name(label)
             (out / folder).mkdir(exist_ok=True)
             taken = files.setdefault(folder, SafeNames())
-            stem = f"{Path(image.name).stem}-{annotation.get('id')}"
-            names.append(f"{folder}/{taken.take(stem, suffix='.jpg', key=image.name)}")
+            stem = f"{Path(image.path).stem}-{annotation.get('id')}"
+            names.append(f"{folder}/{taken.take(stem, suffix='.jpg', key=image.path)}")
         yield image, names
+
+
+def _boxes(image: AnnotatedImage) -> list[tuple[Mapping[str, Any], str]]:
+    return [(annotation, label) for annotation, label in image.annotations if not annotation.get("iscrowd")]
 
 
 def _crop_image(
@@ -112,15 +118,16 @@ def _crop_image(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of the table, and what is left out, of one image; only missing crops are written."""
     rows, bad, decoded = list[dict[str, Any]](), list[dict[str, Any]](), None
-    for name, (annotation, label) in zip(names, image.annotations, strict=True):
-        about = {"source_image": valid_text(image.name), "annotation_id": annotation.get("id")}
+    size = image.entry.get("width"), image.entry.get("height")
+    for name, (annotation, label) in zip(names, _boxes(image), strict=True):
+        about = {"source_image": valid_text(image.entry["file_name"]), "annotation_id": annotation.get("id")}
         target = out / name
         try:
             if not (target.exists() and target.stat().st_size):  # empty after a power cut
                 if decoded is None:
-                    decoded = read_image(image.path, target_side=_WHOLE)
-                    if (seen := decoded.size) != image.size and image.size is not None:
-                        raise ValueError(f"the image has {seen} pixels, the file says {image.size}")
+                    decoded = read_image(Path(image.path), target_side=_WHOLE)
+                if decoded.size != size and None not in size:
+                    raise ValueError(f"the image has {decoded.size} pixels, the file says {size}")
                 crop = decoded.crop(_find_edges(annotation.get("bbox"), decoded.size, margin=margin))
                 temporary = make_temporary(out)
                 crop.save(temporary, "JPEG", quality=_QUALITY, subsampling=0)

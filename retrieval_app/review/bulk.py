@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -133,13 +136,23 @@ def set_labels(
     """
     if drop and label is not None:
         raise InputError("a dropped image gets no label; give either a label or drop")
-    opened = Gallery.open(as_path(gallery, "gallery"))
-    chosen = select_images(opened, ids=ids, where=parse_filter(where) if isinstance(where, str) else where)
-    store = ReviewStore.of_gallery(opened.path)
-    try:
-        step = drop_images(opened, store, chosen) if drop else set_label(opened, store, chosen, label)
-    finally:
-        store.close()
+    condition, folder = parse_filter(where) if isinstance(where, str) else where, as_path(gallery, "gallery")
+    if drop:
+        return change_images(folder, drop_images, what="drop-images", ids=ids, where=condition)
+    change = partial(set_label, label=label)
+    return change_images(folder, change, what="set-labels", ids=ids, where=condition, label=label)
+
+
+def change_images(
+    gallery: Path, change: Callable[[Gallery, ReviewStore, Ids], Step], *, what: str, ids: Sequence[int] | None,
+    where: Condition | None, sample: Callable[[Gallery, Ids], Ids] | None = None, **details: Any,
+) -> int:  # fmt: skip
+    """Change images without a server, and log it as `what`; the number of images that change."""
+    opened = Gallery.open(gallery)
+    draw = None if sample is None else partial(sample, opened)
+    chosen = select_images(opened, ids=ids, where=where, sample=draw)
+    with closing(ReviewStore.of_gallery(opened.path)) as store:
+        step = change(opened, store, chosen)
     images = count_changed(opened, step)
-    record_command(opened.path, "drop-images" if drop else "set-labels", step=step.number, count=images, label=label)
+    record_command(opened.path, what, step=step.number, count=images, **details)
     return images

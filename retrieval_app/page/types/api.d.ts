@@ -952,11 +952,6 @@ export interface components {
              */
             expected_wrong: number;
             /**
-             * Expected Right
-             * @description estimated number of right labels among these; of proposals, of those that are wrong
-             */
-            expected_right: number;
-            /**
              * Digest
              * @description of these decisions; a request with it makes them
              */
