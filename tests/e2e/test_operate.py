@@ -71,7 +71,11 @@ def test_what_is_copied_into_the_container_is_enough_to_start_as_its_user_would(
     _install(image, "--no-deps", "--target", str(site), ".")
     assert (site / "bin" / _entry()[0]).is_file()
     code = "from retrieval_app.commands.cli import run; run()"
-    environment = {**os.environ, **_variables(), "PYTHONPATH": str(site)}
+    composed = (DEPLOY / "compose.yaml").read_text()
+    proxied = dict(
+        re.findall(r"^ +(RETRIEVAL_SERVE_\w+): (\S+)$", re.sub(r"\$\{SITE.*\}", "photos.example.org", composed), re.M)
+    )
+    environment = {**os.environ, **_variables(), **proxied, "PYTHONPATH": str(site)}
     words = [*_entry()[1:], *_command(), "--show-config", "--json"]
     done = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=site, env=environment, capture_output=True, text=True
@@ -87,6 +91,10 @@ def test_what_is_copied_into_the_container_is_enough_to_start_as_its_user_would(
     volumes = json.loads(_arguments("VOLUME")[0])
     written = [Path(settings[name]["value"]).parent for name in ("token-file",)] + [Path(_command()[1])]
     assert {str(path) for path in written} <= set(volumes)
+    assert {name: settings[name]["value"] for name in ("allowed-host", "trusted-proxy")} == {
+        "allowed-host": ["photos.example.org"], "trusted-proxy": re.findall(r"subnet: ([\d./]+)", composed),
+    }  # fmt: skip
+    assert re.findall(r"^ +- .*:(/\w+)(?::ro)?$", composed, re.M) == volumes
 
 
 def _entry() -> list[str]:
