@@ -10,9 +10,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from threadpoolctl import ThreadpoolController
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -80,4 +81,6 @@ def multiplying_workers() -> Iterator[int]:
 @lru_cache(maxsize=1)
 def _find_libraries(modules: int) -> ThreadpoolController:
     """The BLAS libraries of this process; searched again (milliseconds) when modules were imported."""
+    from threadpoolctl import ThreadpoolController  # not needed by a single search
+
     return ThreadpoolController()

@@ -197,7 +197,9 @@ def _embed(group: Sequence[Query], gallery: Gallery) -> Iterator[Query]:
     places = {number: query.place for number, query in enumerate(group) if query.place is not None}
     embedded: Iterator[EmbeddedItem] = iter(())
     if places:
-        engine = ThreadedEngine(gallery.embedder, workers=min(usable_cores(), len(places)))
+        embedder, workers = gallery.embedder, min(usable_cores(), len(places))
+        size = min(embedder.usual_batch, -(-len(places) // workers))  # a batch is padded: a single query is one of one
+        engine = ThreadedEngine(embedder, workers=workers, batch_size=size)
         embedded = in_order(engine.embed(places.items()), places)
     for query in group:
         if query.place is None:

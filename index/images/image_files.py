@@ -19,7 +19,6 @@ from PIL import Image
 
 from index.errors import ImageError, InputError
 from index.images.decode import FIRST_BYTES, HEIF, READABLE, decode_here, find_format, require_decoder
-from index.images.decoding_pool import shared_pool
 from index.images.image_headers import is_cheap
 from index.limits import MAX_FILE_BYTES, MAX_PIXELS
 from index.system import O_NONBLOCK, can_limit_processes, pread
@@ -150,4 +149,6 @@ def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = 
     check_content(data, name=name)
     if not can_limit_processes():
         return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels)
+    from index.images.decoding_pool import shared_pool  # with what starts processes: few images need it
+
     return shared_pool().decode(data, name=name, target_side=target_side, max_pixels=max_pixels)

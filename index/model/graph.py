@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
@@ -39,8 +39,7 @@ class UnsafeModelError(ValueError):
     """A model that does more than compute, or is no protobuf of a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(NamedTuple):
     """A field of a message: its number, and its value, a number or a part of the file."""
 
     number: int
@@ -196,6 +195,8 @@ def _read_fields(message: memoryview, budget: _Budget) -> Iterator[_Field]:
 
 
 def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
+    if at < len(message) and message[at] < 0x80:  # as nearly all have, for speed
+        return message[at], at + 1
     value = 0
     for place in range(_MAX_VARINT_BYTES):
         if at + place >= len(message):

@@ -17,9 +17,9 @@ import pytest
 from index.catalog.reader import read_catalog
 from index.embedding.engine import ThreadedEngine
 from index.errors import ImageError
-from index.images import image_files as images
+from index.images import decoding_pool
 from index.images.decoding_pool import DecodingPool
-from index.images.image_files import REASONS, decode_image
+from index.images.image_files import MAX_PIXELS, REASONS, decode_image
 from index.model.embedder import Embedder
 from index.sources.items import Place
 from tests.deep import mostly_slow
@@ -54,7 +54,7 @@ def hurried() -> Iterator[DecodingPool]:
 
 @pytest.mark.parametrize("name", mostly_slow(COSTLY, fast=(*DAMAGED, "scans.jpg")))
 def test_a_costly_file_is_cheap_here(name: str, hurried: DecodingPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "shared_pool", lambda: hurried)
+    monkeypatch.setattr(decoding_pool, "shared_pool", lambda: hurried)
     data = COSTLY[name]()
     assert len(data) < 20_000_000
     begun_s, begun_kb = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -77,7 +77,7 @@ def test_other_threads_go_on_while_a_costly_file_is_decoded(hurried: DecodingPoo
 
     def decode_costly() -> None:
         with pytest.raises(ImageError):
-            hurried.decode(data, name="scans", target_side=64, max_pixels=images.MAX_PIXELS)
+            hurried.decode(data, name="scans", target_side=64, max_pixels=MAX_PIXELS)
         done.set()
 
     thread = threading.Thread(target=decode_costly)
