@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -69,7 +70,7 @@ class Annotations:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class DecidedLabels:
     """The annotations at one moment, and the `rows` of a version that they change."""
 
@@ -82,6 +83,10 @@ class DecidedLabels:
     _groups: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
     _labels: tuple[int, Mapping[LabelKey, LabelDecision]] = (0, {})  # the last step about labels, and what all change
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self._connection is not None:
+            weakref.finalize(self, self._connection.close)
 
     @property
     def dropped_copies(self) -> DroppedCopies:

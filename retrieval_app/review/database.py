@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,6 +129,7 @@ class Database:
             if mode == "rw" and _code(error).startswith(_CANNOT_WRITE):
                 return None
             raise
+        weakref.finalize(self, connection.close)  # for who does not call `close`
         return connection
 
     @contextmanager
