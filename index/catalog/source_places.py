@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from index.catalog.rows import CatalogRow
+from index.paths import below, path_from
 from index.sources.source import ImageSource
 from index.text import printable_path
 from index.versions.annotations import ADDED_PLACE, added_folder
@@ -75,7 +76,7 @@ def place_in_gallery(location: str, *, gallery: Path) -> str:
     home = os.path.realpath(gallery)
     if location == str(added_folder(Path(home))):
         return ADDED_PLACE
-    return os.path.relpath(location, home) if location.startswith(home + "/") else location
+    return below(home, location)
 
 
 def describe_places(
@@ -90,7 +91,7 @@ def describe_places(
     if labels_file is not None:
         recorded[LABELS_PLACE] = (labels_file.exists(), os.path.realpath(labels_file))
     return json.dumps({
-        name: before[name] if name in before and not is_there else os.path.relpath(location, home)
+        name: before[name] if name in before and not is_there else path_from(home, location)
         for name, (is_there, location) in recorded.items()
         if os.path.isabs(place_in_gallery(location, gallery=gallery))
     })  # fmt: skip

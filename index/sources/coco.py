@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Self
 from urllib.parse import quote, unquote
 
 from index.errors import InputError
+from index.paths import below, path_from
 from index.sources.folder_metadata import describe_item
 from index.sources.folder_walk import find_file
 from index.sources.items import FoundItem
-from index.sources.local_source import LocalSource, absolute_below, below
+from index.sources.local_source import LocalSource, absolute_below
 from index.sources.source import NOTHING_KNOWN, Known, Reach
 from index.sources.table_rows import TableRow, as_json, as_text, label_conflict, valid_unicode
 from index.text import printable_path
@@ -45,7 +46,7 @@ class CocoSource(LocalSource):
         found = super().find(file)
         if found is None or not mark:
             return found
-        images = os.path.relpath(os.path.join(os.path.abspath("."), unquote(folder)), found.root)
+        images = path_from(found.root, os.path.abspath(unquote(folder)))
         return cls(f"{found.location}{_IMAGES}{quote(images, safe=' ')}")
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from index.errors import InputError
+from index.paths import below, folders_above, names_no_root
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
 from index.sources.folder_metadata import FolderMetadata, describe_item
 from index.sources.folder_walk import check_folder, find_file, walk_folder
@@ -34,11 +35,6 @@ _WILDCARD = re.compile(r"[*?[]")
 _MAX_LINE_CHARACTERS = 1 << 16  # far more than a path may have
 
 
-def below(root: str, path: str) -> str:
-    """An absolute normal path, relative to the root where it lies below it."""
-    return path.removeprefix(root.rstrip("/") + "/")
-
-
 def absolute_below(root: str, path: str) -> str:
     """A path of a list or table as an absolute normal path."""
     full = os.path.normpath(os.path.join(root, path))
@@ -47,7 +43,7 @@ def absolute_below(root: str, path: str) -> str:
 
 def label_below(key: str) -> str | None:
     """The first folder below the root as label; None for a path outside the root."""
-    return None if key.startswith("/") else folder_label(key)
+    return folder_label(key) if names_no_root(key) else None
 
 
 def scan_path(
@@ -350,8 +346,7 @@ def _described(found: Iterator[FoundItem], metadata: FolderMetadata) -> Iterator
 
 
 def _lies_in(path: str, folders: set[str]) -> bool:
-    ends = (end for end, character in enumerate(path + "/") if character == "/")
-    return bool(folders) and any((path[:end] or "/") in folders for end in ends)
+    return bool(folders) and not folders.isdisjoint((*folders_above(path), os.path.abspath(os.sep)))
 
 
 def read_lines(location: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import ClassVar, Self
 
 from index.network.remote_store import is_address
+from index.paths import names_no_parent, names_no_root
 from index.sources.items import FoundItem, ItemFields, Place
 
 
@@ -95,6 +96,6 @@ class ImageSource(ABC):
 
 def stays_inside(source: ImageSource, path: str) -> bool:
     """Whether a catalogue's path of a file stays in its source; lists and tables may name files anywhere."""
-    if not path or "\0" in path or ".." in path.split("/"):
+    if not path or "\0" in path or not names_no_parent(path):
         return False
-    return source.reach is Reach.ANYWHERE or not path.startswith("/")
+    return source.reach is Reach.ANYWHERE or names_no_root(path)

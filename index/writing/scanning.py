@@ -15,10 +15,11 @@ from index.catalog.reader import Catalog
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
 from index.network.remote_store import is_address
+from index.paths import below, folders_above
 from index.progress import Progress, no_progress
 from index.sources.archive_scan import is_compressed
 from index.sources.items import FoundItem
-from index.sources.local_source import FolderSource, below
+from index.sources.local_source import FolderSource
 from index.sources.source import ImageSource, Known, Reach
 from index.sources.table_rows import read_labels
 from index.text import printable_path
@@ -193,7 +194,7 @@ class _Owners:
         if source.reach is Reach.ANYWHERE or any(other != number for other in self._anywhere):
             return len(self._sources) > 1
         start = source.root if source.reach is Reach.PART else source.location
-        if any(other != number for location in _above(start) for other in self._at.get(location, ())):
+        if any(other != number for location in folders_above(start) for other in self._at.get(location, ())):
             return True
         after = bisect_left(self._locations, start + "/")
         return after < len(self._locations) and self._locations[after].startswith(start + "/")
@@ -203,15 +204,7 @@ class _Owners:
         for number in self._anywhere:
             if number != other_than:
                 yield from ((number, path) for path in {location, below(self._sources[number].root, location)})
-        for above in _above(location):
+        for above in folders_above(location):
             for number in self._at.get(above, ()):
                 if number != other_than:
                     yield number, below(self._sources[number].root, location)
-
-
-def _above(location: str) -> Iterator[str]:
-    """A path or address, and the folders above it but the root."""
-    above = location
-    while above not in ("", "/"):
-        yield above
-        above = os.path.dirname(above)

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from index.errors import InputError
 from index.images.decode import find_format
 from index.images.image_files import decode_image
 from index.labels.decisions import check_label
+from index.paths import is_name_on_windows
 from index.sources.folder_walk import walk_folder
 from index.system import sync_path
 from index.text import printable_path
@@ -43,13 +45,16 @@ def read_label(name: str) -> str | None:
     return name.partition("/")[0] if "/" in name else None
 
 
-def check_folder_label(text: str) -> str:
+def check_folder_label(text: str, *, system: str = sys.platform) -> str:
     """The label, if it can be the name of a folder."""
     label = check_label(text)
     shown = printable_path(label)
     if label in (".", "..") or "/" in label or "\\" in label or label.startswith("."):
         problem = f"the label {shown} is no plain name of a folder"
         raise InputError(f"{problem}: leave / and \\ and a dot at the start out")
+    if system == "win32" and not is_name_on_windows(label):
+        problem = f"the label {shown} is no name of a folder on Windows"
+        raise InputError(f'{problem}: leave < > : " | ? * and a dot at the end out, and use no device such as CON')
     if len(label.encode()) > _MAX_NAME_BYTES:
         raise InputError(f"the label {shown} has more than {_MAX_NAME_BYTES} bytes, no folder can have such a name")
     return label
@@ -65,6 +70,7 @@ def store_image(gallery: Path, data: bytes, *, name: str, label: str | None, max
     kind = find_format(data) or ""  # whatever its name says
     stored = f"{hashlib.sha256(data).hexdigest()}.{_EXTENSIONS.get(kind, kind.lower())}"
     if folder_name is not None:
+        _refuse_other_case(folder_name, folder=added_folder(gallery))
         stored = f"{folder_name}/{stored}"
     path = added_folder(gallery) / stored
     if not path.is_file() or path.stat().st_size != len(data):
@@ -76,6 +82,14 @@ def store_image(gallery: Path, data: bytes, *, name: str, label: str | None, max
                 "mend the cause and send it again"
             ) from error
     return stored
+
+
+def _refuse_other_case(label: str, *, folder: Path) -> None:
+    """See that the folder of a label is its own, where the file system takes `cats` and `Cats` for one name."""
+    if not (folder / label).is_dir() or label in (names := os.listdir(folder)):
+        return
+    other = next(printable_path(name) for name in names if (folder / name).samefile(folder / label))
+    raise InputError(f"to this file system the label {printable_path(label)} is the label {other}; use {other}")
 
 
 def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> None:

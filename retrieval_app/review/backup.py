@@ -36,6 +36,7 @@ from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.group_decisions import DuplicateDecision, rank_path
 from index.labels.marks import Mark
 from index.marks import read_mark
+from index.paths import names_no_parent, names_no_root
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import FolderSource
@@ -85,9 +86,10 @@ class SentImage(_Part):
     @field_validator("path")
     @classmethod
     def _leads_below(cls, path: str) -> str:
-        """The path, if it stays below its folder on any system."""
+        """The path, if it stays below its folder."""
         parts = os.fsencode(path).split(b"/")
-        if len(parts) > 16 or any(p in (b"", b".", b"..") or b"\0" in p or len(p) > 255 for p in parts):
+        leads_out = not (names_no_root(path) and names_no_parent(path))
+        if leads_out or len(parts) > 16 or any(p in (b"", b".") or b"\0" in p or len(p) > 255 for p in parts):
             raise ValueError("an image has a place that no image has")
         return path
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import logging
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from index.durable import replacing
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, HEADER, can_be_named, encode_labels
 from index.labels.kinds import compare_duplicates, has_rare_class
+from index.paths import path_from
 from index.text import printable_path
 from training.audit.report import AuditedImage, AuditReport
 from training.data.datasets import require_outside
@@ -96,7 +96,7 @@ def write_cleaned_labels(report: AuditReport, path: Path, *, decided: frozenset[
             "left out, because a label file is UTF-8 and their names are not: %d images, the first is %s; rename them",
             len(kept) - len(writable), printable_path(str(first)),
         )  # fmt: skip
-    rows = ([os.path.relpath(image.path, folder), label, image.label, image.verdict] for image, label in writable)
+    rows = ([path_from(str(folder), str(image.path)), label, image.label, image.verdict] for image, label in writable)
     with replacing(path) as temporary, temporary.open("wb") as file:
         file.writelines(encode_labels(rows, more_columns=_MORE_COLUMNS))
     _warn_of_small_classes(Counter(label for _, label in writable), before={i.label for i in report.images})

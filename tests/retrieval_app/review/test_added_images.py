@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import ImageError, InputError
-from retrieval_app.review.added_images import clear_incoming, read_label, store_image
+from retrieval_app.review.added_images import check_folder_label, clear_incoming, read_label, store_image
 from tests.conftest import draw_image
 
 
@@ -51,6 +51,24 @@ def test_a_label_that_is_no_plain_name_of_a_folder_is_refused(tmp_path: Path) ->
         with pytest.raises(InputError):
             store(tmp_path, encode("PNG"), label=label)
     assert files_of(tmp_path) == []
+
+
+def test_a_label_that_windows_does_not_keep_is_refused_there() -> None:
+    assert check_folder_label("1:2", system="linux") == "1:2"
+    with pytest.raises(InputError, match="the label 1:2 is no name of a folder on Windows"):
+        check_folder_label("1:2", system="win32")
+
+
+def test_a_label_in_other_case_is_refused_where_it_has_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS and Windows: here a link is the second name, and a listing has one."""
+    folder = path_of(tmp_path, store(tmp_path, encode("PNG"), label="Cats")).parent
+    folder.with_name("cats").symlink_to(folder)
+    monkeypatch.setattr("os.listdir", lambda _: ["Cats"])
+    store(tmp_path, encode("PNG", seed=1), label="Cats")
+    with pytest.raises(InputError, match="the label cats is the label Cats; use Cats"):
+        store(tmp_path, encode("PNG"), label="cats")
 
 
 def test_what_cannot_be_decoded_wholly_or_is_too_large_is_not_kept(tmp_path: Path) -> None:
