@@ -81,7 +81,7 @@ def test_resnet50_of_the_papers_gives_the_features_of_kerass_graph(tmp_path: Pat
     path = tmp_path / "made" / "resnet50.onnx"
     importlib.import_module("benchmarks.noise.resnet50").main([str(tmp_path), str(path)])
 
-    pixels = torch.randint(256, (1, 3, 224, 224), generator=torch.Generator().manual_seed(0)).double()
+    pixels = torch.randint(256, (1, 3, 224, 224), generator=torch.Generator().manual_seed(0))
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
     session = import_onnxruntime().InferenceSession(path)
     [features] = session.run(None, {"images": ((pixels / 255 - mean) / std).float().numpy()})
@@ -116,15 +116,15 @@ def run_keras_resnet50(layers: dict[str, torch.Tensor], pixels: torch.Tensor) ->
     """(N, 2048) pooled features of (N, 3, H, W) RGB values in 0..255, step by step as Keras' graph has them."""
 
     def convolve(images: torch.Tensor, conv: str, norm: str, stride: int = 1) -> torch.Tensor:
-        kernel = layers[f"{conv}/kernel"].double().permute(3, 2, 0, 1)
+        kernel = layers[f"{conv}/kernel"].permute(3, 2, 0, 1)
         pad = kernel.shape[-1] // 2
-        found = functional.conv2d(images, kernel, layers[f"{conv}/bias"].double(), stride=stride, padding=pad)
+        found = functional.conv2d(images, kernel, layers[f"{conv}/bias"], stride=stride, padding=pad)
         mean, variance, gamma, beta = (
-            layers[f"{norm}/{name}"].double() for name in ("moving_mean", "moving_variance", "gamma", "beta")
+            layers[f"{norm}/{name}"] for name in ("moving_mean", "moving_variance", "gamma", "beta")
         )
         return functional.batch_norm(found, mean, variance, gamma, beta, eps=1e-3)
 
-    images = pixels.flip(1) - torch.tensor((103.939, 116.779, 123.68)).double().view(3, 1, 1)
+    images = pixels.flip(1) - torch.tensor((103.939, 116.779, 123.68)).view(3, 1, 1)
     images = functional.relu(convolve(images, "conv1", "bn_conv1", stride=2))
     images = functional.max_pool2d(images, 3, stride=2, padding=1)
     for stage, blocks in enumerate((3, 4, 6, 3), start=2):

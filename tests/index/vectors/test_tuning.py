@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +15,7 @@ from index.vectors.ann_index import AnnIndex, build_ann, extend_ann
 from index.vectors.kinds import AnnPlan
 from index.vectors.search import VectorSearch
 from index.vectors.stored_rows import StoredRows
-from index.vectors.tuning import KEPT_SHARES, describe_flat, tune_ann
+from index.vectors.tuning import KEPT_SHARES, tune_ann
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
 
 ROWS, WIDTH, ASKING = 2000, 32, 200
@@ -138,11 +137,3 @@ def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes
     _, found = search.search(queries, k=10)
     recall = measure_recall(found, exact_scores(queries, tuned.vectors), tuned.stored.ids, k=10)
     assert recall == pytest.approx(described["recall_at_10"], abs=1e-9)
-
-
-@pytest.mark.parametrize("count", [1, 250])
-def test_a_flat_index_is_exact_and_has_nothing_to_tune(tuned_indexes: dict[str, Tuned], count: int) -> None:
-    vectors = tuned_indexes["ivf"].vectors[:count]
-    search = VectorSearch(StoredRows.of(split_rows(vectors, spread_ids(count), ends=[])))
-    described = describe_flat(vectors[:100], partial(search.search, k=10))
-    assert (described["recall_at_10"], described["parameters"], described["curve"]) == (1.0, {}, [])

@@ -62,19 +62,6 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
     return stop
 
 
-def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_model: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    folder = mixed_folder(tmp_path / "images")
-    report = build(folder, tmp_path / "g", tiny_model, progress=lambda done, total: seen.append((done, total)))
-    assert (report.version, report.changed, report.found, report.new_images) == ("000001", True, 33, 30)
-    assert report.skipped_by_reason == {"not-an-image": 3}
-    assert report.labels == {"count": 3, "images": 30, "largest": {"blue": 10, "green": 10, "red": 10}}
-    assert seen[-1] == (33, 33)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert {row.status for row in rows(tmp_path / "g")} == {"indexed", "skipped"}
-    assert not (tmp_path / "g" / "building").exists()
-
-
 def test_labels_come_from_a_file_and_are_refreshed(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     labels = tmp_path / "labels.csv"
     labels.write_text("path,label\nimages/red/0.jpg,apple\nimages/blue/1.png,plum\nnone.jpg,x\n")

@@ -18,7 +18,7 @@ from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE
 from training.backbone import graphs
 from training.backbone.backbones import Backbone, load_backbone, with_features
-from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.extract import Extractor, open_store
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph
 from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.run.features import agrees, compare_runtimes, read_some
@@ -119,20 +119,6 @@ def test_stores_of_runtimes_lie_apart_and_say_what_they_hold(extractor, graph, t
     described = [one.describe(views=1) for one in extractors]
     assert [one.get("runtime") for one in described] == [None, *GRAPH_RUNTIMES]
     assert {one["precision"] for one in described} == {"float32"}
-
-
-@pytest.mark.parametrize("runtime", GRAPH_RUNTIMES)
-def test_the_features_of_an_image_do_not_depend_on_what_else_is_new(
-    runtime: str, extractor: Extractor, graph: ModelFile, pictures: Path, tmp_path: Path
-) -> None:
-    by_graph, paths = compute_by_graph(extractor, runtime, graph), sorted(pictures.rglob("*.jpg"))
-    found = {}
-    for name, parts in {"together": [paths], "apart": [paths[:1], paths[:7], paths]}.items():
-        store = open_store(tmp_path / name, by_graph, views=1)
-        for part in parts:
-            hashes = extract_features(part, store=store, extractor=by_graph, views=1, workers=2).hashes
-        found[name] = store.load(hashes)
-    assert np.array_equal(found["together"], found["apart"])
 
 
 def test_what_no_graph_can_say_is_refused_in_words(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 
 from index.errors import InputError, RunError
@@ -18,9 +17,7 @@ from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.options.losses import RIVALS
 from training.options.machine import Machine, resolve_device
-from training.run.checkpoint import load_checkpoint
 from training.run.phases import EpochReport, Watcher, warn_of_unsuitable_lambda
-from training.run.run_folder import RunFolder
 
 
 def test_every_epoch_stands_once_in_the_metrics(finished_run: FinishedRun) -> None:
@@ -140,19 +137,6 @@ def test_the_report_says_what_training_bought_and_labels_and_confidences_stand_b
         by_name = {row[f"suggestion_{rank}"]: row[f"suggestion_confidence_{rank}"] for rank in (1, 2, 3)}
         assert len(by_name) == 3
         assert by_name.get(row["label"], row["confidence"]) == row["confidence"]
-
-
-def test_the_last_weights_and_what_export_needs_come_back_from_the_folder(finished_run: FinishedRun) -> None:
-    run = RunFolder.open(finished_run.path)
-    for path in run.parity_paths():
-        with Image.open(path) as image:
-            assert (image.size, image.mode) == ((40, 40), "RGB")
-    backbone, head, state = run.load_trained()
-    assert backbone.hash_weights() == load_backbone("squeezenet1_1", "none", seed=0).hash_weights()
-    assert state == {"method": "spa", "class_count": 4, "embedding_dim": 8}
-    tensors, _ = load_checkpoint(finished_run.path / "checkpoints" / "embedding.safetensors")
-    assert tensors["loss.proxies"].shape == (4, 8)
-    assert torch.equal(head.linear.weight, tensors["head.linear.weight"])
 
 
 @pytest.mark.parametrize("kind", ["run", "folder", "file"])
