@@ -38,7 +38,7 @@ ASKS_ONLY = {
     "search", "search_batch", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images",
 }  # fmt: skip
 """Operations that are sent a body, and change nothing."""
-PATIENCE_S = 5
+PATIENCE_S = 30
 LOOK_S = 0.05  # between two looks at the file of tokens
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
