@@ -22,7 +22,6 @@ from index.errors import RetrievalError
 from index.faiss_library import import_faiss
 from index.text import printable_path, valid_text
 from index.threads import usable_cores
-from retrieval_app.commands.gpu_checks import check_gpu, describe_checks, find_problems
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "base": ("numpy", "pillow"),
@@ -63,6 +62,8 @@ def doctor(gpu: bool, as_json: bool) -> None:
     report, gpu_table = examine(), list[str]()
     if gpu:
         click.echo("Comparing the GPU with the CPU", err=True)
+        from retrieval_app.commands.gpu_checks import check_gpu, describe_checks, find_problems
+
         checks = list(check_gpu())
         gpu_table = describe_checks(checks)
         report["gpu"] = [{**asdict(check), "passed": check.passed} for check in checks]
