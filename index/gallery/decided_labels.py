@@ -23,9 +23,10 @@ from index.labels.decisions import (
     OPEN,
     LabelDecision,
     LabelKey,
+    LabelStates,
     check_version,
     data_version,
-    read_labels,
+    follow_labels,
 )
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
 from index.labels.marks import Mark, last_marks_step, read_marks
@@ -34,6 +35,8 @@ from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
 
 LOCK_WAIT_S = 2.0  # while another program writes the decisions
+
+_NO_LABELS: LabelStates = ((0, {}),)
 
 OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 """Opens the catalogue with its given labels."""
@@ -49,7 +52,6 @@ class Annotations:
 
     Attributes:
         labels: decisions that change a label or drop its image; the known ones where no step about labels came since.
-        labels_step: the last step about labels.
         groups: those about groups of near-duplicates, without those that were taken back, in the order they were made;
             None as for marks.
         groups_step: the last step about groups.
@@ -60,8 +62,7 @@ class Annotations:
         version: its `data_version`.
     """
 
-    labels: Mapping[LabelKey, LabelDecision]
-    labels_step: int
+    labels: LabelStates
     groups: list[DuplicateDecision] | None
     groups_step: int
     marks: list[Mark] | None
@@ -81,7 +82,7 @@ class DecidedLabels:
     _marks_step: int = 0
     _marked: MarkedRows = NO_MARKS  # by marks alone
     _groups: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
-    _labels: tuple[int, Mapping[LabelKey, LabelDecision]] = (0, {})  # the last step about labels, and what all change
+    _labels: LabelStates = _NO_LABELS
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,15 +110,15 @@ class DecidedLabels:
         path = decisions_file(gallery)
         file, connection, version, step = _identify(path), None, 0, 0
         changing: Mapping[LabelKey, LabelDecision] = {}
-        marked, groups, labels_step = NO_MARKS, self._groups, 0
+        marked, groups, labels = NO_MARKS, self._groups, _NO_LABELS
         if file is not None:
-            known = (self._marks_step, groups[0], self._labels) if file == self._file else (None, None, (0, {}))
+            known = (self._marks_step, groups[0], self._labels) if file == self._file else (None, None, ())
             found = read_annotations(
                 path, wait_s=wait_s, known_step=known[0], known_groups=known[1], known_labels=known[2]
             )
-            changing, connection, version, step = found.labels, found.connection, found.version, found.marks_step
-            labels_step = found.labels_step
-            if changing is self._labels[1] and found.marks is None and found.groups is None:
+            labels, connection, version, step = found.labels, found.connection, found.version, found.marks_step
+            changing = labels[-1][1]
+            if changing is self._labels[-1][1] and found.marks is None and found.groups is None:
                 return replace(self, _connection=connection, _version=version)
             marked = self._marked if found.marks is None else _find_marked(found.marks, open_given)
             if found.groups is not None:
@@ -138,15 +139,7 @@ class DecidedLabels:
         rows = _drop_copies(groups[1], by_id, marked)
         is_same = rows.digest == self.rows.digest and rows.marked == self.rows.marked
         return DecidedLabels(
-            self.rows if is_same else rows,
-            file,
-            connection,
-            version,
-            step,
-            marked,
-            groups,
-            (labels_step, changing),
-            ids,
+            self.rows if is_same else rows, file, connection, version, step, marked, groups, labels, ids
         )
 
 
@@ -164,27 +157,27 @@ def read_annotations(
     wait_s: float,
     known_step: int | None = None,
     known_groups: int | None = None,
-    known_labels: tuple[int, Mapping[LabelKey, LabelDecision]] = (0, {}),
+    known_labels: LabelStates = (),
 ) -> Annotations:
     """Read a file of decisions.
 
     Args:
         wait_s: seconds to wait while somebody else writes.
         known_step, known_groups: the last step of the marks, and about groups, that are known and not read again.
-        known_labels: the last known step about labels, and `Annotations.labels` after it; only later steps are read.
+        known_labels: `Annotations.labels` of before.
     """
     connection = None
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         version = data_version(connection)  # before the rest: a commit in between is seen as a later one
-        groups, marks, step, groups_step, labels_step = list[DuplicateDecision](), list[Mark](), 0, 0, 0
-        labels: Mapping[LabelKey, LabelDecision] = {}
+        groups, marks, step, groups_step, labels = list[DuplicateDecision](), list[Mark](), 0, 0, _NO_LABELS
         if check_version(connection):
             connection.execute("BEGIN")
-            step, groups_step = last_marks_step(connection), _last_step(connection, "duplicates")
-            labels_step = _last_step(connection, "labels")
-            labels = known_labels[1] if labels_step == known_labels[0] else _read_changes(connection, known_labels)
+            step = last_marks_step(connection)
+            last = "SELECT coalesce(max(number), 0) FROM steps WHERE kind = 'duplicates'"
+            (groups_step,) = connection.execute(last).fetchone()
+            labels = follow_labels(connection, known_labels, holding=(CHANGE, DROP))
             if groups_step != known_groups:
                 groups = [one for one in read_group_decisions(connection) if one.decision != OPEN]
             marks = [] if step == known_step else read_marks(connection)
@@ -202,28 +195,7 @@ def read_annotations(
         raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
     groups_now = None if groups_step == known_groups else groups
     marks_now = None if step == known_step else marks
-    return Annotations(labels, labels_step, groups_now, groups_step, marks_now, step, connection, version)
-
-
-def _last_step(connection: sqlite3.Connection, kind: str) -> int:
-    (number,) = connection.execute("SELECT max(number) FROM steps WHERE kind = ?", (kind,)).fetchone()
-    return number or 0
-
-
-def _read_changes(
-    connection: sqlite3.Connection, known: tuple[int, Mapping[LabelKey, LabelDecision]]
-) -> dict[LabelKey, LabelDecision]:
-    """The decisions that change a label or drop its image, after those of a known step if it was not taken back."""
-    step, before = known
-    is_there = connection.execute("SELECT 1 FROM steps WHERE number = ?", (step,)).fetchone() is not None
-    changing = dict(before) if is_there else {}
-    for one in read_labels(connection, since=step) if is_there else read_labels(connection):
-        if one.decision == CHANGE and not isinstance(one.new_label, str):
-            raise TypeError("a changed label has no new one")
-        changing.pop(one.key, None)
-        if one.decision in (CHANGE, DROP):
-            changing[one.key] = one
-    return changing
+    return Annotations(labels, groups_now, groups_step, marks_now, step, connection, version)
 
 
 def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:

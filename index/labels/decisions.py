@@ -9,11 +9,12 @@ import logging
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
+from typing import TypeAlias
 
 from index.errors import InputError
 from index.text import printable_path
@@ -88,6 +89,10 @@ def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] 
         text = io.StringIO(newline="")
         csv.writer(text).writerows(block)
         yield text.getvalue().encode()
+
+
+LabelStates: TypeAlias = tuple[tuple[int, Mapping[LabelKey, LabelDecision]], ...]
+"""The last steps about labels at one or two moments, and the decisions that held after them, in order."""
 
 
 def can_be_named(path: str) -> bool:
@@ -177,6 +182,34 @@ def read_labels(connection: sqlite3.Connection, *, since: int | None = None) -> 
     query, values = (HELD_DECISIONS, ()) if since is None else (_LATER_DECISIONS, (since,))
     rows = connection.execute(query, ("labels", *values))
     return [LabelDecision(**json.loads(details), decided_at=when) for details, when in rows]
+
+
+def follow_labels(
+    connection: sqlite3.Connection, states: LabelStates = (), *, holding: Container[str] = DECISIONS
+) -> LabelStates:
+    """The decisions about labels after the last step, and before it; only steps after a known state are read.
+
+    An undo brings back the state before, unless it takes back more than was read at once.
+
+    Args:
+        states: of an earlier call.
+        holding: the decisions that count; another one about a label takes its place and is left out.
+    """
+    (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM steps WHERE kind = 'labels'").fetchone()
+    steps = f"SELECT number FROM steps WHERE number IN ({', '.join(str(step) for step, _ in states)})"
+    there = {0, *(number for (number,) in connection.execute(steps))}
+    known = tuple(state for state in states if state[0] in there) or ((0, {}),)
+    step, before = known[-1]
+    if step == last:
+        return known
+    now = dict(before)
+    for one in read_labels(connection, since=step):
+        if one.decision == CHANGE and not isinstance(one.new_label, str):
+            raise TypeError("a changed label has no new one")
+        now.pop(one.key, None)
+        if one.decision in holding:
+            now[one.key] = one
+    return known[-1], (last, now)
 
 
 def data_version(connection: sqlite3.Connection) -> int:

@@ -21,8 +21,10 @@ from index.labels.decisions import (
     OPEN,
     LabelDecision,
     LabelKey,
+    LabelStates,
     check_label_decision,
     check_name,
+    follow_labels,
     read_labels,
 )
 from index.labels.group_decisions import (
@@ -143,6 +145,7 @@ class ReviewStore:
         self._database = Database(path, _SCHEMA)
         self._lock = threading.Lock()
         self._held: dict[About, tuple[object, Any]] = {}
+        self._labels: tuple[object, LabelStates] = None, ()  # of the file that was open
 
     @classmethod
     def of_gallery(cls, gallery: Path) -> ReviewStore:
@@ -196,8 +199,8 @@ class ReviewStore:
 
     def label_decisions(self) -> Mapping[LabelKey, LabelDecision]:
         """The decisions about labels that hold, in the order they were made; not to be changed."""
-        held: dict[LabelKey, LabelDecision] = self._read_held("labels", lambda opened: _by_key(read_labels(opened)))
-        return held
+        with self._lock, self._database.reading() as connection:
+            return {} if connection is None else self._follow_labels(connection)
 
     def decide_duplicates(self, decisions: Sequence[DuplicateDecision], *, by: str | None = None) -> Step:
         """Keep decisions about groups of duplicates as one step."""
@@ -282,9 +285,15 @@ class ReviewStore:
             raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {len(decisions)}")
         step = Step(datetime.now(UTC).isoformat(timespec="seconds"), decisions, by)
         with self._database.writing() as connection:
-            if seen is not None and _by_key(read_labels(connection)) != seen:
+            if seen is not None and self._follow_labels(connection) != seen:
                 raise DecidedSinceError
             return replace(step, number=_insert_step(connection, step))
+
+    def _follow_labels(self, connection: sqlite3.Connection) -> Mapping[LabelKey, LabelDecision]:
+        opened, states = self._labels
+        states = follow_labels(connection, states if opened == self._database.opened else ())
+        self._labels = self._database.opened, states
+        return states[-1][1]
 
     def _read_held(self, about: About, read: Callable[[sqlite3.Connection], Any]) -> Any:
         """The decisions of a kind that hold; read again only after a step of that kind."""
@@ -295,10 +304,6 @@ class ReviewStore:
                 if known is None or known[0] != last:
                     self._held[about] = known = last, {} if connection is None else read(connection)
             return known[1]
-
-
-def _by_key(labels: list[LabelDecision]) -> dict[LabelKey, LabelDecision]:
-    return {d.key: d for d in labels if d.decision != OPEN}
 
 
 def _read_steps(connection: sqlite3.Connection, *, since: int = 0, about: About | None = None) -> list[Step]:

@@ -186,7 +186,7 @@ def test_annotations_read_step_by_step_are_those_that_are_read_at_once(built: Pa
     assert {number: one.is_dropped for number, one in gallery.decided.by_id.items()} == {1: False, 2: True, 3: False}
 
 
-def test_one_more_decision_reads_no_earlier_ones(
+def test_one_more_decision_or_an_undo_reads_no_earlier_ones(
     built: Path, store: ReviewStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gallery = Gallery.open(built)
@@ -198,12 +198,14 @@ def test_one_more_decision_reads_no_earlier_ones(
         read.append(len(found))
         return found
 
-    monkeypatch.setattr("index.gallery.decided_labels.read_labels", count)
+    monkeypatch.setattr("index.labels.decisions.read_labels", count)
     decide(store, gallery, 2, "drop")
     gallery = gallery.read_decisions()
     store.mark([Mark(gallery.image(3).sha256 or "", "split", "test")])
     gallery = gallery.read_decisions()
     assert (read, gallery.decided.dropped.tolist()) == ([1], [1, 2])
+    store.undo()
+    assert (gallery.read_decisions().decided.dropped.tolist(), read) == ([1], [1])
 
 
 @pytest.mark.parametrize("damage", ["noise", "foreign", "newer"])
