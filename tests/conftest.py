@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from PIL import Image
 
 from index.faiss_library import let_threads_sleep
@@ -35,7 +35,9 @@ SLOW_OR_DEEP = re.compile(r"slow|deep|browser|shared_data|hypothesis")
 OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
 
 # A machine that does other things, too, is no error.
-settings.register_profile("untimed", settings(), deadline=None, max_examples=tries(30, deep=100))
+settings.register_profile(
+    "untimed", settings(), deadline=None, max_examples=tries(30, deep=100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 

@@ -156,7 +156,7 @@ class _Parent:
 
     def end(self) -> None:
         self._socket.close()
-        self._process.wait(20)
+        self._process.wait(120)
 
 
 @cache
