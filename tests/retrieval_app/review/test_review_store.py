@@ -290,9 +290,10 @@ def test_a_merge_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
 def marks_of(store: ReviewStore) -> dict[tuple[str, str], str | None]:
     if not store.path.exists():
         return {}
-    marks = read_annotations(store.path, wait_s=0).marks
-    assert marks is not None
-    return {(mark.sha256, mark.field): mark.value for mark in marks}
+    found = read_annotations(store.path, wait_s=0)
+    found.connection.close()
+    assert found.marks is not None
+    return {(mark.sha256, mark.field): mark.value for mark in found.marks}
 
 
 def test_marks_and_searches_are_steps_of_their_own(store: ReviewStore) -> None:
