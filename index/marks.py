@@ -31,6 +31,7 @@ _GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "sh
 # Of `Dataset.save_to_disk`, beside the Arrow files.
 _DATASETS_OWN = {"dataset_dict.json", "dataset_info.json", "state.json"}
 CROPS_MARK = "crops.json"  # of `retrieval dataset crop`
+_CROPS_KEYS = {"annotations", "images", "margin"}
 EXPORT_MARK, EXPORT_CARD = "manifest.json", "README.md"
 _EXPORTS_OWN = {EXPORT_MARK, EXPORT_CARD}  # of `retrieval dataset export`
 _DATASET_CACHE = re.compile(r"cache-[0-9a-f_]+\.arrow")
@@ -87,7 +88,7 @@ def leave_out_own(folder: str, names: Sequence[str]) -> list[str]:
     """The names in a folder without a lock, a gallery's own files, and those beside an exported or a saved dataset."""
     if GALLERY_MARK in names and read_mark(Path(folder)) is not None:
         return [name for name in names if name not in _GALLERYS_OWN]
-    if CROPS_MARK in names and (read_object(Path(folder, CROPS_MARK)) or {}).keys() == {"annotations", "margin"}:
+    if CROPS_MARK in names and (read_object(Path(folder, CROPS_MARK)) or {}).keys() == _CROPS_KEYS:
         return [name for name in names if name != CROPS_MARK]
     if EXPORT_MARK in names and (read_object(Path(folder, EXPORT_MARK)) or {}).keys() >= {"gallery", "left_out"}:
         return [name for name in names if name not in _EXPORTS_OWN]

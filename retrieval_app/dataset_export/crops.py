@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from index.images.image_files import read_image
 from index.marks import CROPS_MARK, read_object
 from index.progress import Progress, no_progress
 from index.sources.coco import AnnotatedImage, read_images
+from index.sources.table_rows import valid_unicode
 from index.system import sync_all
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
@@ -23,7 +25,7 @@ from retrieval_app.dataset_export.safe_names import SafeNames
 
 TABLE = "metadata.jsonl"
 _QUALITY = 95
-_WHOLE = 1 << 30  # target side: no image is reduced
+_WHOLE = 1 << 30  # target side: no image is reduced, and no side of a box is longer
 _READ_AHEAD = 8
 
 
@@ -58,7 +60,8 @@ def crop_boxes(
     if not any(map(_boxes, found)):
         raise InputError(f"{printable_path(str(annotations))}: no image has a box with a category; nothing is cropped")
     try:
-        mark = {"annotations": hash_file(annotations), "margin": margin}
+        folder = None if images is None else os.path.abspath(images)
+        mark = {"annotations": hash_file(annotations), "images": folder, "margin": margin}
         _open_folder(out, mark)
         labels, left_out = dict[str, int](), list[Mapping[str, Any]]()
         with replacing(out / TABLE) as table, table.open("w", encoding="utf-8") as file:
@@ -85,8 +88,8 @@ def _open_folder(out: Path, mark: Mapping[str, Any]) -> None:
     if out.is_dir() and any(out.iterdir()):
         if read_object(out / CROPS_MARK) != mark:
             raise InputError(
-                f"{printable_path(str(out))}: expected no folder, an empty one, or crops of the same file with "
-                "the same margin; remove it, or give another --out"
+                f"{printable_path(str(out))}: expected no folder, an empty one, or crops of the same file and "
+                "--images with the same margin; remove it, or give another --out"
             )
         for path in [path for path in out.iterdir() if is_temporary(path.name)]:
             path.unlink()
@@ -120,7 +123,11 @@ def _crop_image(
     rows, bad, decoded = list[dict[str, Any]](), list[dict[str, Any]](), None
     size = image.entry.get("width"), image.entry.get("height")
     for name, (annotation, label) in zip(names, _boxes(image), strict=True):
-        about = {"source_image": valid_text(image.entry["file_name"]), "annotation_id": annotation.get("id")}
+        number = annotation.get("id")
+        about = {
+            "source_image": valid_unicode(image.entry["file_name"]),
+            "annotation_id": valid_unicode(number) if isinstance(number, str) else number,
+        }
         target = out / name
         try:
             if not (target.exists() and target.stat().st_size):  # empty after a power cut
@@ -142,7 +149,7 @@ def _crop_image(
 def _find_edges(box: Any, size: tuple[int, int], *, margin: float) -> tuple[int, int, int, int]:
     """Left, top, right and bottom of a box with its margin, within the image; a ValueError where nothing is left."""
     is_box = isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box)
-    if not is_box or not all(map(math.isfinite, box)) or min(box[2:]) <= 0:
+    if not is_box or not all(-_WHOLE < side < _WHOLE for side in box) or min(box[2:]) <= 0:
         raise ValueError(f"bbox is {box!r:.80}; expected [x, y, width, height] in pixels, above 0")
     x, y, width, height = box
     left, top = max(0, math.floor(x - margin * width)), max(0, math.floor(y - margin * height))

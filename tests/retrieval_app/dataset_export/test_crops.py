@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,22 @@ def test_boxes_become_images_that_an_index_reads_and_a_second_run_goes_on(coco: 
     (out / "metadata.jsonl").unlink()
     assert crop_boxes(coco, out, images=tmp_path / "photos") == report
     assert (out / "green" / "one-1.jpg").stat().st_mtime_ns == kept
-    with pytest.raises(InputError, match="another --out"):
-        crop_boxes(coco, out, images=tmp_path / "photos", margin=0.1)
+    for other in ({"images": tmp_path / "photos", "margin": 0.1}, {"images": tmp_path}):
+        with pytest.raises(InputError, match="another --out"):
+            crop_boxes(coco, out, **other)
+
+
+def test_an_annotation_that_nothing_can_be_made_of_is_left_out_and_the_others_are_cropped(
+    coco: Path, tmp_path: Path
+) -> None:
+    document = json.loads(coco.read_text())
+    document["images"].append({"id": 9, "file_name": "\ud800.png"})
+    one, *_ = document["annotations"]
+    bad = [{"bbox": [10**400, 1, 2, 2]}, {"bbox": [1e308] * 4}, {"bbox": [math.nan, 1, 2, 2]}, {"image_id": 9}]
+    document["annotations"] = [one | {"id": "\ud800"}, *(one | {"id": n} | more for n, more in enumerate(bad))]
+    coco.write_text(json.dumps(document))
+    report = crop_boxes(coco, tmp_path / "crops", images=tmp_path / "photos", margin=0.5)
+    assert (report.crops, [left["annotation_id"] for left in report.left_out]) == (1, [0, 1, 2, 3])
 
 
 def test_the_command_adds_a_margin_and_names_bad_boxes(
