@@ -123,7 +123,7 @@ def _join_groups(
     """Ids of near-duplicate groups, without different images; those of which two images are near-duplicates are one.
 
     A group has the near-duplicates of its kept image only. A near-duplicate of another one of them, which may be in
-    another split, is in a group of its own; so these are compared with all rows.
+    another split, is in a group of its own; so these are compared with all rows, of equal files one.
     """
     group_of: dict[int, list[int]] = {}
     apart = set[int]()
@@ -133,7 +133,8 @@ def _join_groups(
             apart.update(ids)
         else:
             group_of |= dict.fromkeys(ids, ids)
-    hashed = {number: row.phash for number, row in rows.items() if row.phash is not None and number not in apart}
+    compared = {row.sha256: number for number, row in rows.items() if number not in apart}
+    hashed = {number: phash for number in compared.values() if (phash := rows[number].phash) is not None}
     asked = [number for number in hashed if number in duplicates.kept_for]
     if asked and duplicates.config is not None:
         view = gallery.as_given.by(gallery.manifest.similarity[-1])
