@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -170,8 +170,11 @@ def find_duplicate_groups(
     for kept_id, members in by_kept_id.items():
         members.sort(key=lambda found: (not found.same_bytes, -(found.similarity or 0), found.id))
         groups.append(DuplicateGroup(describe(kept_id), tuple(describe(found.id, found) for found in members)))
-    groups.sort(key=lambda group: (not group.labels_differ, -len(group.duplicates), group.kept.id))
-    return DuplicateReport(gallery.name, len(images), config, tuple(groups))
+    return DuplicateReport(gallery.name, len(images), config, _in_order(groups))
+
+
+def _in_order(groups: Iterable[DuplicateGroup]) -> tuple[DuplicateGroup, ...]:
+    return tuple(sorted(groups, key=lambda group: (not group.labels_differ, -len(group.duplicates), group.kept.id)))
 
 
 def check_duplicates_folder(out: Path) -> None:
@@ -198,7 +201,7 @@ def write_duplicates(
             images = [replace(image, similarity=None, hash_distance=None) for image in images]
         if len(images) > 1:
             groups.append(DuplicateGroup(images[0], tuple(images[1:])))
-    report = replace(report, images=report.images - len(gallery.decided.dropped), groups=tuple(groups))
+    report = replace(report, images=report.images - len(gallery.decided.dropped), groups=_in_order(groups))
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / TABLE_NAME, _COLUMNS, _table_rows(report))
     shown = report.groups[:limit]

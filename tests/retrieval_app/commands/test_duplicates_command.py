@@ -72,12 +72,16 @@ def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
 def test_dropped_images_do_not_count(
     photos: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    build(photos, tmp_path / "gallery", tiny_model)
+    shutil.copytree(photos, tmp_path / "photos")
+    for name in ("more.jpg", "most.jpg"):
+        shutil.copy(photos / "red" / "again.jpg", tmp_path / "photos" / "red" / name)
+    build(tmp_path / "photos", tmp_path / "gallery", tiny_model)
     set_labels(tmp_path / "gallery", None, where="path IN ('red/1.png', 'blue/0.jpg')", drop=True)
     assert main(["duplicates", str(tmp_path / "gallery"), "--out", str(tmp_path / "found")]) == 0
-    assert "16 images; 1 groups with 1 near-duplicates" in capsys.readouterr().out
+    assert "18 images; 2 groups with 3 near-duplicates" in capsys.readouterr().out
     assert members(read_table(tmp_path / "found"), "role", "path", "similarity") == [
-        ("keep", f"'{NOT_UTF8}", ""), ("duplicate", "green/copy.jpg", "")
+        ("keep", "red/again.jpg", ""), ("duplicate", "red/more.jpg", ""), ("duplicate", "red/most.jpg", ""),
+        ("keep", f"'{NOT_UTF8}", ""), ("duplicate", "green/copy.jpg", ""),  # its labels differed before
     ]  # fmt: skip
 
 
