@@ -126,9 +126,13 @@ class ActivityLog:
 
 
 def record_command(gallery: Path, what: str, **details: Any) -> None:
-    """Write a line about what a command did, and not a server."""
-    with closing(ActivityLog(gallery)) as log:
-        log.record(what, Client("the command line"), **details)
+    """Write a line about what a command did, and not a server; it is done, also where no line can be written."""
+    row = _make_row(what, Client("the command line"), **details)
+    try:
+        with closing(_open(gallery)) as database, database.writing() as connection:
+            connection.execute(_INSERT, row)
+    except ReviewError as error:
+        logger.error("%s; the activity log has no line about this command, which is done", error)
 
 
 def _make_row(what: str, client: Client, **details: Any) -> tuple[str, str, str]:
