@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal, TypeVar
@@ -267,11 +267,11 @@ def apply_verdicts(
     }
 
 
-def recommend_threshold(probabilities: Iterable[float]) -> float:
+def recommend_threshold(probabilities: Sequence[float]) -> float:
     """The lowest threshold from 60 % on above which at least seven in ten verdicts are expected to be right.
 
     Calibrated probabilities come in steps, of which none is cut: the threshold is that of a step, rounded down to a
-    percent, of (N,) falling probabilities; 70 % where no step will do.
+    percent unless that reaches the next one, of (N,) falling probabilities; 70 % where no step will do.
     """
     found, count, expected = _EXPECTED, 0, 0.0
     for probability, step in groupby(probabilities):
@@ -280,7 +280,8 @@ def recommend_threshold(probabilities: Iterable[float]) -> float:
         if probability < _LEAST or expected < _EXPECTED * count:
             break
         found = probability
-    return math.floor(100 * found + 1e-9) / 100
+    rounded = math.floor(100 * found + 1e-9) / 100
+    return found if any(rounded <= probability < found for probability in probabilities) else rounded
 
 
 def is_spared(

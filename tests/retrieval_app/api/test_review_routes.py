@@ -189,6 +189,7 @@ def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(re
         ([0.96] * 20 + [0.6903] * 40 + [0.6536] * 40 + [0.47], 0.65),
         ([0.9] * 10 + [0.6100] * 100, 0.9),  # of all together fewer than seven in ten would be right
         ([1.0] * 100 + [0.59], 1.0),
+        ([0.9] * 10 + [0.655] * 40 + [0.651] * 200, 0.655),  # .65 would reach the next step
         ([0.65] * 10, 0.7),
         ([], 0.7),
     ],
