@@ -47,6 +47,13 @@ def test_options_and_listings_load_nothing_heavy() -> None:
     assert {step: names for step, names in loaded.items() if names} == {}
 
 
+def test_the_help_of_every_command_loads_nothing_heavy() -> None:
+    (names,) = _loaded_by(
+        "from retrieval_app.commands.cli import COMMANDS, main; [main([name, '--help']) for name in COMMANDS]"
+    ).values()
+    assert names == set()
+
+
 def test_indexing_searching_and_insights_never_load_torch() -> None:  # of the server, its own test tells
     modules = ("index.gallery.gallery", "index.writing.build", "index.model.embedder", "index.evaluation.evaluate",
                "index.evaluation.metrics", "index.commands.index_group",

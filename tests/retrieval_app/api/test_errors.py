@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,17 +18,14 @@ from index.errors import (
     ModelFileError,
     UnknownImageError,
 )
-from index.writing.build import build_gallery
 from retrieval_app.api.errors import ApiError, add_error_handlers, refuse_with
 from retrieval_app.api.metrics import hide_typed
 from retrieval_app.api.schemas import SearchRequest
-from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.rights import ALL, Visitor, keep_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.jobs import UnknownJobError
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
-from tests.conftest import draw_folder
-from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.retrieval_app.api.conftest import TOKEN
 
 RAISED: dict[str, tuple[Exception, int, str]] = {
     "input": (InputError("k is wrong"), 422, "invalid"),
@@ -170,22 +166,3 @@ def _is_bounded(schema: dict[str, Any]) -> bool:
             return all(map(_is_bounded, schema.get("anyOf", ())))
         case _:
             return True
-
-
-@pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[TestClient]:
-    """Serves a gallery whose labels and metadata are as hostile as tables allow."""
-    folder = tmp_path_factory.mktemp("odd")
-    draw_folder(folder / "images", per_class=2)
-    rows = [
-        ("red/0.jpg", "<script>alert(1)</script>", "${x} {{y}}", '"}, {"', "../../etc/passwd"),
-        ("red/1.png", "=cmd()", "a\r\nSet-Cookie: b=c", "\u202egnp", "1e999"),
-        ("blue/0.jpg", "caf\u00e9' OR 1=1 --", "", "\x1b[31m", "12345678901234567890123"),
-    ]
-    with (folder / "table.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["path", "label", "<b>note</b>", 'quote"d', "id"])
-        table.writerows((f"images/{path}", *others) for path, *others in rows)
-    build_gallery(model_path=tiny_model, sources=[folder / "table.csv"], out=folder / "odd")
-    with serve(folder / "odd", access=Access()) as client:
-        yield client

@@ -329,9 +329,7 @@ def test_images_held_out_never_train_and_are_judged_by_posteriors(trainer: Train
     assert judged_by
 
 
-def test_where_the_frozen_embedding_selects_finetuned_it_ships_and_the_backbone_is_the_start(
-    trainer: Trainer, monkeypatch
-) -> None:
+def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start(trainer: Trainer, monkeypatch) -> None:
     monkeypatch.setattr("training.run.finetuning.stage._selects_finetuned", lambda _: False)
     trainer("plain", config=frozen_config())
     report = trainer(config=network_config())
