@@ -120,9 +120,13 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
     from retrieval_app.label_tools.formats import WRITERS
     from retrieval_app.label_tools.scored_labels import read_audited, score_gallery
 
-    for _, path in targets:
+    asked = [(path, name in ("cleanlab", "fiftyone")) for name, path in targets]  # these write several in a folder
+    asked += [(path.with_suffix(".xml"), False) for name, path in targets if name == "label-studio"]  # the interface
+    for path, is_folder in asked:
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
             raise InputError(f"{printable_path(str(path))}: exists already; remove it, or give another path")
+        if not is_folder and asked.count((path, False)) > 1:
+            raise InputError(f"{printable_path(str(path))}: two files would have this name; give another path")
     scored = read_audited(place) if (place / "audit.csv").exists() else score_gallery(Gallery.open(place))
     files = [str(path) for name, target in targets for path in WRITERS[name](scored, target)]
     document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": files}
