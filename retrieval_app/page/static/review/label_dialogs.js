@@ -28,7 +28,7 @@ export function askLabel(item, names, done) {
 
 /** Ask before all verdicts, or all proposals, from a threshold on are accepted. @param {Accepted} preview */
 export function confirmAccept(preview, run, {proposals, isBuiltin}) {
-  const percentage = Math.round(100 * preview.threshold);
+  const percentage = Math.floor(100 * preview.threshold + 1e-6);
   openDialog({
     title: proposals
       ? `Accept the proposed labels with a probability of at least ${percentage} %?`

@@ -57,7 +57,7 @@ export function makeAccept(list, readChoice, isBuiltin) {
       const found = await post('labels/accept', body);
       if (now !== turn) return;
       preview = {body, found};
-      field.placeholder = String(Math.round(100 * found.threshold));
+      field.placeholder = String(Math.floor(100 * found.threshold + 1e-6));
       words.textContent = describeAccepted(found, {proposals: body.kind === PROPOSAL});
       about.textContent = body.kind === PROPOSAL ? '% probability:' : '% probability of a label error:';
       accept.disabled = !(found.changed + found.dropped);
