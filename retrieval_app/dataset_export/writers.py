@@ -274,7 +274,7 @@ class DatasetWriter:
         for split in self._writers:
             whole = split is None and self._kind is ImageFolderWriter
             pattern = "**" if whole else self._kind.card.format(self._names[split])
-            lines += [f"  - split: {self._names[split]}", f"    path: {json.dumps(pattern)}"]
+            lines += [f"  - split: {self._names[split]}", f"    path: {_quote(pattern)}"]
         if self._kind is ParquetWriter:
             lines += ["dataset_info:", "  features:", *_list_features(self._plan)]
         (self._folder / EXPORT_CARD).write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
@@ -287,12 +287,18 @@ def _list_features(plan: RowPlan) -> Iterator[str]:
     """Lines of the card by which `datasets` reads labels as classes; in Parquet they are texts, for other programs."""
     yield from ("  - name: image", "    dtype: image")
     for name, kind in plan.columns.items():
-        yield f"  - name: {json.dumps(name)}"
+        yield f"  - name: {_quote(name)}"
         if name == LABEL and plan.labels:
             yield from ("    dtype:", "      class_label:", "        names:")
-            yield from (f"          '{number}': {json.dumps(label)}" for number, label in enumerate(plan.labels))
+            yield from (f"          '{number}': {_quote(label)}" for number, label in enumerate(plan.labels))
         else:
             yield f"    list: {TEXT}" if kind == TEXTS else f"    dtype: {kind}"
+
+
+def _quote(text: str) -> str:
+    """A text in YAML, which takes JSON's, but reads what JSON writes for a character beyond 16 bits as two."""
+    quoted = (one if ord(one) > 0xFFFF else json.dumps(one)[1:-1] for one in text)
+    return f'"{"".join(quoted)}"'
 
 
 def make_schema(plan: RowPlan, first: tuple[str, Any], features: Mapping[str, Any] | None = None) -> Any:

@@ -38,7 +38,7 @@ LABELS = [
     "x" * 300,
     "caf\u00e9",
     "cafe\u0301",
-    ".x",
+    ".x \U0001f431",
     "unlabelled",
     "train",
     "metadata.parquet",
