@@ -274,7 +274,7 @@ class DatasetWriter:
         for split in self._writers:
             whole = split is None and self._kind is ImageFolderWriter
             pattern = "**" if whole else self._kind.card.format(self._names[split])
-            lines += [f"  - split: {self._names[split]}", f"    path: {_quote(pattern)}"]
+            lines += [f"  - split: {_quote(self._names[split])}", f"    path: {_quote(pattern)}"]
         if self._kind is ParquetWriter:
             lines += ["dataset_info:", "  features:", *_list_features(self._plan)]
         (self._folder / EXPORT_CARD).write_text("\n".join([*lines, "---", ""]), encoding="utf-8")

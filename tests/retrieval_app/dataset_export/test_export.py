@@ -61,7 +61,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Galle
             draw_image((9 * number, 90, 200), seed=number).save(home / "photos" / name)
             price = "cheap" if number == 3 else number / 2
             table.writerow(
-                [name, label, price, number, "test" if number < 4 else "", f"i{number}", "yes" if number == 5 else ""]
+                [name, label, price, number, "1" if number < 4 else "", f"i{number}", "yes" if number == 5 else ""]
             )
     with tarfile.open(home / "more.tar", "w") as archive:
         for number in range(3):
@@ -104,7 +104,7 @@ def read_back(out: Path, kind: str) -> Truth:
 def test_what_is_exported_is_read_back_equal(gallery: Gallery, tmp_path: Path, kind: str) -> None:
     report = export_dataset(gallery, tmp_path / "out", kind=kind)
     assert (report.images, report.unlabelled, report.left_out) == (16, 2, ())
-    assert report.splits == {"test": 3, "my split/1": 1, "rest": 12}
+    assert report.splits == {"1": 3, "my split/1": 1, "rest": 12}
     assert report.linked == (14 if kind in ("imagefolder", "coco") else 0)
     assert read_back(tmp_path / "out", kind) == expected(gallery)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
