@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import tarfile
 import time
@@ -22,8 +23,6 @@ from index.text import align
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from training.losses.interface import Batch, MetricLoss
 
 GRADIENT_LOSSES = ("spa", "proxy-anchor", "proxy-nca")
 INSTALL = "install the extras gpu and train in place of cpu"
@@ -125,31 +124,40 @@ def _check_training(device: str) -> Iterator[Check]:
         raise InputError(f"torch finds no GPU ({built}): `nvidia-smi` tells whether the driver sees one")
     place = torch.device(device)
     for method in GRADIENT_LOSSES:
-        off, cpu_s, device_s = compare_gradients(method, device=place, classes=2000, batch=180, width=512, seed=0)
+        off, cpu_s, device_s = _compare_gradients(method, place)
         yield Check(f"training: {method}", "relative error of the gradient", off, 1e-3, cpu_s, device_s)
     yield _check_features(place)
     yield _check_run(device)
 
 
-def compare_gradients(
-    method: str, *, device: torch.device, classes: int, batch: int, width: int, seed: int
-) -> tuple[float, float, float]:
-    """Gradient of (B, D) float32 embeddings by a loss on a device, compared with that in float64 on the CPU.
+def _compare_gradients(method: str, device: torch.device) -> tuple[float, float, float]:
+    """Gradient of random (180, 512) float32 embeddings by a loss of 2,000 classes, compared with float64 on the CPU.
 
     Returns:
         |found - expected| / |expected|, 0 where both are 0; and the seconds of forward and backward on CPU and device.
     """
     import torch
 
+    from training.losses.interface import Batch, build_loss
+    from training.options.losses import LossConfig
+
+    config, generator = LossConfig(method), torch.Generator().manual_seed(0)
+    loss = build_loss(config, class_count=2000, embedding_dim=512, generator=generator)
+    embeddings = torch.nn.functional.normalize(torch.randn(180, 512, generator=generator))
+    labels = torch.randint(2000, (45,), generator=generator).repeat_interleave(4)
+    confidences = None
+    if config.needs_confidences:
+        confidences = 0.05 * torch.rand(180, 2000, generator=generator)
+        confidences[torch.arange(180), labels] = 0.9
+
     def differentiate(where: torch.device, dtype: torch.dtype) -> tuple[Tensor, float]:
-        loss, embeddings, told = draw_batch(
-            method, batch=batch, classes=classes, width=width, device=where, seed=seed
-        )  # fmt: skip
-        own, module = embeddings.detach().to(dtype).requires_grad_(), loss.to(dtype)
+        own, module = embeddings.to(where, dtype, copy=True).requires_grad_(), copy.deepcopy(loss).to(where, dtype)
+        there = None if confidences is None else confidences.to(where)
+        batch = Batch(labels.to(where), torch.arange(180, device=where), there)
 
         def run() -> Tensor:
             own.grad = None
-            module(own, told).backward()
+            module(own, batch).backward()
             assert own.grad is not None
             return own.grad.double().cpu()
 
@@ -159,28 +167,6 @@ def compare_gradients(
     expected, cpu_s = differentiate(torch.device("cpu"), torch.float64)
     length = expected.norm().item()
     return ((found - expected).norm().item() / length if length else found.norm().item()), cpu_s, device_s
-
-
-def draw_batch(
-    method: str, *, batch: int, classes: int, width: int, device: torch.device, seed: int
-) -> tuple[MetricLoss, Tensor, Batch]:
-    """The loss, random (B, D) float32 unit embeddings that want a gradient, and a batch of four images a class."""
-    import torch
-
-    from training.losses.interface import Batch, build_loss
-    from training.options.losses import LossConfig
-
-    generator = torch.Generator().manual_seed(seed)
-    loss = build_loss(LossConfig(method), class_count=classes, embedding_dim=width, generator=generator).to(device)
-    embeddings = torch.nn.functional.normalize(torch.randn(batch, width, generator=generator))
-    labels = torch.randint(classes, (-(-batch // 4),), generator=generator).repeat_interleave(4)[:batch]
-    confidences = None
-    if LossConfig(method).needs_confidences:
-        confidences = 0.05 * torch.rand(batch, classes, generator=generator)
-        confidences[torch.arange(batch), labels] = 0.9
-        confidences = confidences.to(device)
-    told = Batch(labels.to(device), torch.arange(batch, device=device), confidences)
-    return loss, embeddings.to(device).requires_grad_(), told
 
 
 def _check_features(device: torch.device) -> Check:

@@ -252,12 +252,3 @@ def test_evaluation(tmp_path: Path) -> None:
     few = ("--vectors", tmp_path, "--rows", "500", "--width", "16", "--rounds", "1")
     results = run("training.evaluation", tmp_path / "out", *few, "--classes", "large", record="record.json")
     assert max(results["large classes"]["differences"]["pytorch-metric-learning"].values()) < 1e-6
-
-
-def test_gpu_on_the_processor(tmp_path: Path) -> None:
-    few = ("--device", "cpu", "--side", "64", "--copied-mib", "1", "--classes", "300", "--batch", "12")
-    images = ("--width", "16", "--network", "squeezenet1_1", "--crop", "32", "--embedding-batch", "2")
-    rows = run("gpu", tmp_path, *few, *images, record="record-losses.json")["rows"]
-    assert all(row["seconds"] > 0 and (row["error"] or 0) < 1e-4 for row in rows)
-    rows = json.loads((tmp_path / "record-embedding.json").read_text())["results"]["rows"]
-    assert all(row["images_per_s"] > 0 for row in rows)
