@@ -126,6 +126,7 @@ def test_a_folder_of_images_gives_no_module_to_a_worker(tmp_path: Path) -> None:
     (tmp_path / "photo.tif").write_bytes(TIFF)
     code = (
         "import os, sys; from pathlib import Path; from index.images.image_files import read_image\n"
+        "import index.images.decoding_pool  # which is loaded at the first costly image\n"
         "os.chdir(sys.argv[1]); sys.path.insert(0, '')\n"
         "print(read_image(Path('photo.tif'), target_side=64).size)"
     )

@@ -101,7 +101,7 @@ def test_from_the_threshold_on_enough_pairs_are_copies_and_no_lower_one_would_do
     above = [float(at) for at in np.unique(copies) if at >= threshold]
     assert threshold == 1 or all(map(holds, above))
     below = [float(at) for at in np.unique(copies) if at < threshold]
-    assert not below or not holds(max(below))
+    assert not below or not all(map(holds, [max(below), *above]))
 
 
 @pytest.mark.parametrize(("precision", "expected"), [(0.99, 0.9), (0.75, 0.5)])
