@@ -50,7 +50,7 @@ LabelledPaths = Sequence[tuple[Path, str]]
 def _fit_whitening(
     extractor: Extractor, folder: Path, *, embedding_dim: int | None, cache: Path, progress: Progress
 ) -> tuple[Head, Pixels]:
-    """PCA whitening of the features of all usable images of a folder, and images for the parity check."""
+    """Half-whitened PCA of the features of all usable images of a folder, and images for the parity check."""
     paths = [folder / found.path for found in walk_folder(folder) if found.problem is None]
     store = open_store(cache, extractor, views=1)
     extracted = extract_features(
@@ -61,7 +61,7 @@ def _fit_whitening(
     features = store.load(extracted.hashes)[:, 0]
     if embedding_dim is None:
         embedding_dim = min(USUAL_DIM, count_directions(features))
-    head = fit_untrained("pca-whitened", features, embedding_dim=embedding_dim)
+    head = fit_untrained("pca-half-whitened", features, embedding_dim=embedding_dim)
     return head, read_check_images([paths[row] for row in extracted.rows], extractor.preprocess)
 
 
@@ -172,7 +172,7 @@ def export_run(
 
 
 def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportReport:
-    """Export a backbone's raw features, or their PCA whitening on a folder."""
+    """Export a backbone's raw features, or their half-whitened PCA on a folder."""
     assert config.backbone is not None
     backbone, view, pooling, whiten = config.backbone, config.view, config.pooling, config.whiten
     given = (("resize", config.resize), ("crop", config.crop))
@@ -195,7 +195,7 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
         head, checked = _fit_whitening(extractor, whiten, embedding_dim=width, cache=cache, progress=progress)
     contract = ModelContract(
         backbone=loaded.short_name,
-        method="raw" if whiten is None else "pca-whitened",
+        method="raw" if whiten is None else "pca-half-whitened",
         embedding_dim=head.embedding_dim,
         preprocess=preprocess,
         view=view,

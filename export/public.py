@@ -31,7 +31,7 @@ class ExportConfig:
         "or builtin.",
     )
     weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|none|FILE")
-    whiten: Path | None = option(None, "Without RUN: PCA-whiten on these images.", metavar="FOLDER")
+    whiten: Path | None = option(None, "Without RUN: half-whitened PCA on these images.", metavar="FOLDER")
     embedding_dim: int | None = option(
         None, "With --whiten: width of the embedding.", at_least=1,
         usual=f"{USUAL_DIM}, less where images or backbone allow no more",

@@ -89,11 +89,14 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
         )
         for row in found[:limit]
     ]
+    titles = ("p_right" if kind == PROPOSAL else "p_error", "kind", "label", "suggested", "decision", "path")
+    unlisted = proposals if kind != PROPOSAL else 0
     lines = [
         f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong as given; {len(found):,} label issues"
         f"{f', {decided:,} of them decided' if decided else ''}",
-        *(align([("p_error", "kind", "label", "suggested", "decision", "path"), *cells], right={0}) if cells else ()),
-        *((f"{proposals:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if proposals else ()),
+        *(align([titles, *cells], right={0}) if cells else ()),
+        *((f"the first {limit:,} are listed; --limit lists more",) if len(found) > limit else ()),
+        *((f"{unlisted:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if unlisted else ()),
         *((LOWER_BOUND,) if issues.is_lower_bound else ()),
     ]
     emit(document, as_json=as_json, text="\n".join(lines))

@@ -271,7 +271,7 @@ def test_whitening_needs_no_labels_and_gives_decorrelated_rows(pictures: Path, t
     (flat / "notes.txt").write_text("no image")
     report = _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=flat, embedding_dim=5)
     embedder = Embedder(Path(report.model))
-    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("pca-whitened", 5)
+    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("pca-half-whitened", 5)
     rows = embedder.embed_batch(np.stack([read_pixels(embedder, path) for path in sorted(flat.glob("*.jpg"))]))
     moments = rows.T @ rows / len(rows)  # of unit rows: the diagonal sums to one
     assert np.abs(moments - np.eye(5) / 5).max() < 0.1
@@ -296,7 +296,7 @@ def _embed_photos(model: Path, pictures: Path) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["raw", "pca", "pca-whitened"])
+@pytest.mark.parametrize("method", ["raw", "pca", "pca-half-whitened"])
 def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
     pictures: Path, raw_model: Path, tmp_path: Path, method: str
 ) -> None:
@@ -319,7 +319,7 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
         np.testing.assert_allclose(np.abs(rows), np.abs(expected), atol=0.01)
         return
     backbone = raw_model
-    if method == "pca-whitened":
+    if method == "pca-half-whitened":
         report = _export_untrained(tmp_path / "b.onnx", tmp_path / "cache", whiten=pictures, embedding_dim=5)
         backbone = Path(report.model)
     np.testing.assert_allclose(rows, _embed_photos(backbone, pictures), atol=1e-4)
