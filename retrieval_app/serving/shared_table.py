@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _WAIT_S = 10.0
+_AGAIN_S = 0.01
 
 
 class SharedTable:
@@ -25,9 +27,21 @@ class SharedTable:
             ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=_WAIT_S
         )
         weakref.finalize(self, self._connection.close)
-        self._connection.execute("PRAGMA journal_mode = WAL")  # so that readers never wait
         self._connection.execute("PRAGMA synchronous = OFF")
-        self._connection.executescript(schema)
+        end = time.monotonic() + _WAIT_S
+        while not self._is_set_up(schema, is_last=time.monotonic() > end):
+            time.sleep(_AGAIN_S)
+
+    def _is_set_up(self, schema: str, *, is_last: bool) -> bool:
+        """Make the tables; False where another process does so at this moment: SQLite does not wait for it."""
+        try:
+            self._connection.execute("PRAGMA journal_mode = WAL")  # so that readers never wait
+            self._connection.executescript(schema)
+        except sqlite3.OperationalError as error:
+            if is_last or not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                raise
+            return False
+        return True
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from index.errors import ImageError
 from index.gallery.gallery import Gallery
 from retrieval_app.serving import thumbnails
 from retrieval_app.serving.photos import KeptPhotos, Photo
+from retrieval_app.serving.shared_table import SharedTable
 from retrieval_app.serving.thumbnails import decode_in_turn
 
 
@@ -105,3 +109,15 @@ def test_what_one_process_keeps_another_finds(tmp_path: Path) -> None:
     assert len(other) == 1
     other.put(make_photo("b", picture_bytes=980))
     assert one.get("a") is None
+
+
+def test_a_table_that_another_process_begins_at_this_moment_is_waited_for(tmp_path: Path) -> None:
+    path, connect = tmp_path / "shared.sqlite", partial(sqlite3.connect, isolation_level=None, check_same_thread=False)
+    with closing(connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ending = threading.Timer(0.2, other.execute, ["COMMIT"])
+        ending.start()
+        table = SharedTable(path, "CREATE TABLE IF NOT EXISTS numbers (number INTEGER)")
+        ending.join()
+    with table.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
