@@ -52,3 +52,8 @@ def command_line(name: str, gallery: object, options: Mapping[str, str | None] |
     """A command of `retrieval index`, for messages."""
     words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
     return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))
+
+
+def count_images(count: int) -> str:
+    """A number of images in words: `1 image`, `2,000 images`."""
+    return f"{count:,} {'image' if count == 1 else 'images'}"

@@ -10,10 +10,11 @@ import click
 
 from index.commands.console import PATH, emit, output_options, progress_bars, refuse_unused, where_option
 from index.text import printable_path
-from retrieval_app.dataset_export.public import GROUP, IMAGE, KINDS, export_dataset
+from retrieval_app.dataset_export.public import GROUP, IMAGE, KINDS, DatasetReport, export_dataset
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
+    from retrieval_app.dataset_export.crops import CropReport
 
 _SHOWN = 5
 
@@ -79,11 +80,7 @@ def export(
         lines.append("splits: " + ", ".join(f"{name} {count:,}" for name, count in report.splits.items()))
     for one in report.left_out[:_SHOWN]:
         lines.append(f"left out: {printable_path(one['path'])}: {one['reason']}: {printable_path(one['detail'])}")
-    if len(report.left_out) > _SHOWN:
-        lines.append(f"left out in all: {len(report.left_out):,}; manifest.json lists them")
-    emit(asdict(report), as_json=as_json, text="\n".join(lines))
-    if report.left_out:
-        context.exit(1)
+    _emit(context, report, lines, listed_by="manifest.json", as_json=as_json)
 
 
 @dataset.command(short_help="Write the boxes of a COCO file as images of their own.")
@@ -118,8 +115,15 @@ def crop(
     for one in report.left_out[:_SHOWN]:
         shown = printable_path(one["source_image"])
         lines.append(f"left out: annotation {one['annotation_id']!r} of {shown}: {one['reason']}")
+    _emit(context, report, lines, listed_by="--json", as_json=as_json)
+
+
+def _emit(
+    context: click.Context, report: DatasetReport | CropReport, lines: list[str], *, listed_by: str, as_json: bool
+) -> None:
+    """Write the lines of a report, or its JSON; exit with 1 where something was left out."""
     if len(report.left_out) > _SHOWN:
-        lines.append(f"left out in all: {len(report.left_out):,}; --json lists them")
+        lines.append(f"left out in all: {len(report.left_out):,}; {listed_by} lists them")
     emit(asdict(report), as_json=as_json, text="\n".join(lines))
     if report.left_out:
         context.exit(1)

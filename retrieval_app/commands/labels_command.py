@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.commands.console import emit, output_options, where_option
-from index.text import align, printable_path
+from index.text import align, count_images, printable_path
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
@@ -188,7 +188,7 @@ def set_(
     if (label is not None) + take_back + drop != 1:
         raise click.UsageError("say one of --label TEXT, --take-back and --drop")
     images = set_labels(gallery, label, where=where, ids=ids or None, drop=drop)
-    some = f"{images:,} {'image' if images == 1 else 'images'}"
+    some = count_images(images)
     text = f"{some} labelled {printable_path(label)}" if label else f"{some} dropped"
     if take_back:
         text = f"{some}: label decisions taken back"

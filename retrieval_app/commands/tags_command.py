@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from index.commands.console import emit, output_options, where_option
-from index.text import align, printable_path
+from index.text import align, count_images, printable_path
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
@@ -89,8 +89,7 @@ def add(
         draw = partial(sample_images, how=how, count=count, per_label=per_label, seed=seed)
     change = partial(tag_images, tag=tag)
     images = change_images(gallery, change, what="add-tag", ids=ids or None, where=where, sample=draw, tag=tag)
-    some = f"{images:,} {'image' if images == 1 else 'images'}"
-    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{some} tagged {printable_path(tag)}")
+    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{count_images(images)} tagged {printable_path(tag)}")
 
 
 @tags.command(short_help="Take a tag away.")
@@ -114,5 +113,6 @@ def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...
     condition = where if where is not None or ids else equals(TAG, tag)
     change = partial(untag_images, tag=tag)
     images = change_images(gallery, change, what="remove-tag", ids=ids or None, where=condition, tag=tag)
-    some = f"{images:,} {'image' if images == 1 else 'images'}"
-    emit({"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {some}")
+    emit(
+        {"tag": tag, "images": images}, as_json=as_json, text=f"{printable_path(tag)} taken from {count_images(images)}"
+    )
