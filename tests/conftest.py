@@ -1,7 +1,5 @@
 """Fixtures that many tests share: a tiny real model, and folders of drawn images."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """How often a test tries anew: some times in `make test`, many in `make test-all`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable
 

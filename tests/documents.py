@@ -1,7 +1,5 @@
 """The README and the pages under docs/: their commands, links, headings and code."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Playwright speaks WebDriver BiDi with Firefox, and begins with a command that th
 know yet. It is answered here as done; everything else goes through as it is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

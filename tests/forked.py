@@ -4,8 +4,6 @@ They are killed, limited and watched as any other. What is tested of the start i
 said before) starts `python -m retrieval_app`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib

@@ -4,8 +4,6 @@ A look takes some 100 microseconds and loads nothing: state of a library that is
 warnings' filters, which pytest puts back itself, and modules' attributes, which is what `monkeypatch` is for.
 """
 
-from __future__ import annotations
-
 import gc
 import locale
 import logging

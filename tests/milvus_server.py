@@ -1,7 +1,5 @@
 """A real Milvus server on loopback, for the tests that are marked `cluster`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

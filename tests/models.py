@@ -1,7 +1,5 @@
 """A tiny real model for tests: the contract, the graph and the file are what the exporter writes, only smaller."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

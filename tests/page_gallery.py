@@ -1,7 +1,5 @@
 """A gallery of real photos for the tests in a browser, with copies, wrong labels and metadata planted in it."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import pickle

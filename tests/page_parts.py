@@ -1,7 +1,5 @@
 """Parts of the page, and what is done to them, for tests in a real browser."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

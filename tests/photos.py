@@ -1,7 +1,5 @@
 """Small real photos for tests: those of the demo, by kind and number."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ Its head embeds nothing, two nodes of one processor each do. It prints its addre
 worker`, `kill node`, `add node`. It ends with its stdin.
 """
 
-from __future__ import annotations
-
 import sys
 
 import click

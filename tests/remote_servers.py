@@ -1,7 +1,5 @@
 """Servers of a test's own on this machine: one of files, with faults on demand, and one that speaks S3."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """The application of a server in this process, asked as over HTTP, for tests whose subject is not the socket."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

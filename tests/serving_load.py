@@ -1,7 +1,5 @@
 """Clients that ask a server all the while, and check every answer, while versions of its gallery come and go."""
 
-from __future__ import annotations
-
 import io
 import random
 import shutil

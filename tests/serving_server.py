@@ -1,7 +1,5 @@
 """The real server in a process of its own, on a free port, over a small gallery."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The real photos and weights that are not part of the project."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

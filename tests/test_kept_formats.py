@@ -4,8 +4,6 @@
 new adds an archive of its own.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """A test that leaves something behind fails, and is named."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

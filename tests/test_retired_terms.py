@@ -1,7 +1,5 @@
 """Terms that the project gave up for those of the field (docs/glossary.md) stand in no text that users read."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Programs under strace: which addresses they reach out to, and which files they make, change or remove."""
 
-from __future__ import annotations
-
 import codecs
 import ipaddress
 import os

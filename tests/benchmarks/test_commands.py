@@ -1,7 +1,5 @@
 """Every benchmark command runs for real at its smallest size and writes a record of its results."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

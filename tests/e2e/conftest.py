@@ -1,7 +1,5 @@
 """What the tests in a browser share, and the server that is attacked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

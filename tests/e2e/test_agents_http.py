@@ -1,7 +1,5 @@
 """`retrieval mcp --http` with tokens: what each opens to the protocol's own client over real HTTP, and until when."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The Gradio app of the real server: asked by `gradio_client`, and used in a real Chromium."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The notebooks run from the first cell to the last, as they are."""
 
-from __future__ import annotations
-
 import ast
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files under docs/deploy/: what they start is there, and starts, as far as that goes without a container."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """axe-core over every view and state of the page: nothing that keeps people out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

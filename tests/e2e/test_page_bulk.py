@@ -1,7 +1,5 @@
 """Many images at once in the page: selected as a whole, labelled, tagged, undone; searches that are saved."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from urllib.parse import quote

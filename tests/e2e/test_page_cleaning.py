@@ -1,7 +1,5 @@
 """The whole job of cleaning a folder in a real browser, as the benchmark does it, and the data set that comes out."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

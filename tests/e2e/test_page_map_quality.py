@@ -1,7 +1,5 @@
 """The map and the quality view in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

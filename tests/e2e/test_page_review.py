@@ -1,7 +1,5 @@
 """The working lists of label issues and of duplicates in a real browser."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

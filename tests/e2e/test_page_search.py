@@ -1,7 +1,5 @@
 """Searching on the page in a real browser: queries, crops, filters, facets, results."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

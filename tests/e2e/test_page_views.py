@@ -1,7 +1,5 @@
 """What every view of the page does, whatever gallery it is given: a further one in views.json has to pass, too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

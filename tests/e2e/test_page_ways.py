@@ -1,7 +1,5 @@
 """Keys, links, Back, failures, themes and phones, in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -3,8 +3,6 @@
 Nothing of the environment that switches reports off by chance, as CI does, reaches them; their home is empty.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Access control of a running server: no address, host, site or wrong token opens what is closed."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

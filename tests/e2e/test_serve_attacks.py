@@ -1,7 +1,5 @@
 """Hand-made attacks on a running server: nothing breaks, nothing leaks, memory and decoding are bounded."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -4,8 +4,6 @@ Alone the server keeps its memory and recovers; behind a proxy others are answer
 loopback addresses of their own.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

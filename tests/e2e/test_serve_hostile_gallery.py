@@ -1,7 +1,5 @@
 """A gallery whose files, names, labels and metadata are attacks: they are shown, and nothing of them is ever run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """What a real server tells of its requests: its log, its metrics and spans, with no secret in them."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 import time

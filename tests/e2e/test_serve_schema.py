@@ -1,7 +1,5 @@
 """Every answer of the API is as its own OpenAPI document says, whatever is asked."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

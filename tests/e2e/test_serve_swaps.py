@@ -1,7 +1,5 @@
 """New versions under load, kills and the end: no request fails, no answer mixes versions, nothing accepted is lost."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

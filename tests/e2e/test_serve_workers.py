@@ -1,7 +1,5 @@
 """A server of several processes: one that is killed cuts only its own connections, and what one knows all know."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

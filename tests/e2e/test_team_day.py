@@ -4,8 +4,6 @@ revoked, one gallery gets a new version, the server starts anew, and a backup is
 Nobody sees what they may not, and nothing that was decided is lost.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

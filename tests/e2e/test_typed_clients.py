@@ -1,7 +1,5 @@
 """Clients that are generated of the API's OpenAPI document, as docs/api.md says, and asked of a real server."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

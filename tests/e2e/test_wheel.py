@@ -1,7 +1,5 @@
 """The wheel, built from the source distribution and installed without the clone trains, exports, indexes and serves."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The small run of the training tests, and the model exported from it."""
 
-from __future__ import annotations
-
 import pytest
 
 from export.exports import export_run

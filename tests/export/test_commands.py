@@ -1,7 +1,5 @@
 """`retrieval export` as people and programs call it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Backbones of every library and family, every view and pooling: the file gives what training saw, up to the search."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

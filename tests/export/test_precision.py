@@ -1,7 +1,5 @@
 """Models in a lower precision: what they cost is measured, and none is written that costs too much."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

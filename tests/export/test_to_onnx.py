@@ -1,7 +1,5 @@
 """The exported file: its contract, its graph, what it leaves behind, and when it is not written at all."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m tests.fuzz`: attack the readers of images and archives, the server and the commands, for a named time."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

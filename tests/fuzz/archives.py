@@ -1,7 +1,5 @@
 """Damaged tar and zip files: listed and read within bounds, to known reasons, and no name leads out of them."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

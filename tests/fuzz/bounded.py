@@ -1,7 +1,5 @@
 """A process that is handed one file after another and watched from outside: its processor time, its memory, its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

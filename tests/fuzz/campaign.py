@@ -1,7 +1,5 @@
 """A campaign: cases drawn from a seed until the time is over, their outcomes counted, what failed kept as a file."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Random trees where a gallery is expected: no command, and no server, changes what it did not make."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

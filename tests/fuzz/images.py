@@ -1,7 +1,5 @@
 """Damaged images of every format: each is RGB or a known reason, within bounds of processor time and memory."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Ways to damage bytes: each takes content that is not empty and a source of chance, and gives other content."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

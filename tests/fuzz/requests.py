@@ -1,7 +1,5 @@
 """Damaged requests to a real server that may be written: it lives, stays ready, in bounds, and never fails."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -4,8 +4,6 @@ It reads requests from its standard input, each a line of JSON, and answers each
 traceback of what nobody foresaw. `python -m tests.fuzz.subject images`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """Every fuzzer, for some cases of one seed; `make fuzz` is for more. What fails is kept, told and drawn again."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

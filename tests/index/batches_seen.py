@@ -1,7 +1,5 @@
 """Counting what a model is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

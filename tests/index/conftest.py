@@ -1,7 +1,5 @@
 """Fixtures of what lies on a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

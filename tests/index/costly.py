@@ -1,7 +1,5 @@
 """Files of little size that ask for much work: what a decoder would spend minutes or gigabytes on."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The processes that a program decodes in, as the kernel tells of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

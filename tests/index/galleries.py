@@ -1,7 +1,5 @@
 """Building small galleries, and reading what is in them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A folder of everything that breaks image pipelines, and what should become of each file."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

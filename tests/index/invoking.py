@@ -1,7 +1,5 @@
 """Calling the commands of `retrieval index` in this process."""
 
-from __future__ import annotations
-
 import click
 from click.testing import CliRunner, Result
 

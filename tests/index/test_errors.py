@@ -1,7 +1,5 @@
 """The errors that worker processes hand to their parent."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

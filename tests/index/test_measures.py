@@ -1,7 +1,5 @@
 """Measures of an image, against plain float64 computations; size and JPEG quality against what files were made of."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Paths and names as Windows has them."""
 
-from __future__ import annotations
-
 import ntpath
 
 import pytest

@@ -1,7 +1,5 @@
 """Reports of dependencies: off before any loads, unless somebody wants them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Threads that multiply matrices: each on its own, and afterwards as before."""
 
-from __future__ import annotations
-
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 

@@ -1,7 +1,5 @@
 """Vectors that look like those of real galleries, and what is true of them, in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

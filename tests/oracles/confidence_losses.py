@@ -3,8 +3,6 @@
 The losses run on 0-d float64 tensors, whose gradient is autograd's; confidences are plain floats, so constants.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext

@@ -3,8 +3,6 @@
 The same loops run on floats (with `math`) and on 0-d float64 tensors (with `torch`), whose gradient is autograd's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

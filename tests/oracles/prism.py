@@ -1,7 +1,5 @@
 """PRISM as loops over its equations, on 0-d float64 tensors, whose gradient is autograd's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

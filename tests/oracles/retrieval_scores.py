@@ -1,7 +1,5 @@
 """Recall@K, MAP@R and R-precision off whole rankings, every product in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

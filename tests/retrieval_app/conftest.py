@@ -1,7 +1,5 @@
 """A small real gallery to serve: drawn images, a hostile file name, one file that vanished after the build."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What `from retrieval_app import …` gives, used as a program would."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

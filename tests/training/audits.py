@@ -1,7 +1,5 @@
 """A messy folder of images with labels wrong on purpose, a run on it, and rows of an audit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import dataclass

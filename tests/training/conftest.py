@@ -1,7 +1,5 @@
 """Small real runs: drawn images, a small backbone with random weights, a few epochs."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from functools import partial

@@ -1,7 +1,5 @@
 """Reading run folders, and interrupting runs."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

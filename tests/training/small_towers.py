@@ -1,7 +1,5 @@
 """Models of open_clip small enough for tests, by its own way to add some."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`retrieval train` as people and programs call it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

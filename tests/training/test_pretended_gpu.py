@@ -1,7 +1,5 @@
 """Whole runs keep their tensors on one device: as far as a machine without a GPU can tell, they run on one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

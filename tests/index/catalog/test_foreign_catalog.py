@@ -1,7 +1,5 @@
 """Galleries of other people: what their catalogue says is read no further than a source, and spoils one row alone."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """From a folder of images to a search by one command: the gallery is made beside it, once, and is said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

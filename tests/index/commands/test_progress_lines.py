@@ -1,7 +1,5 @@
 """Progress in a log: a line every half a minute, and one at the end of what took long."""
 
-from __future__ import annotations
-
 import pytest
 
 from index.commands.console import EVERY_S, ProgressLines

@@ -1,7 +1,5 @@
 """The commands with addresses in the place of paths."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

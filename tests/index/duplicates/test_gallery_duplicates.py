@@ -1,7 +1,5 @@
 """The links of a gallery's duplicates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

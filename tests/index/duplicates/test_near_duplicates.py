@@ -1,7 +1,5 @@
 """KeptImages against a plain loop; copy thresholds of galleries with and without alike images."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An engine behind a cache: the same vectors to the bit, and the model sees no image twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """What the embedding engine promises."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The file in which vectors are kept: what is in it is what was put in, or it is not in it."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import multiprocessing

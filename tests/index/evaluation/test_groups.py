@@ -1,7 +1,5 @@
 """Which images count as one group: planted bursts are found, and where there are none nothing is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What ranking again is worth: the figures of a gallery are those of its own searches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

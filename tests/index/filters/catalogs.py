@@ -1,7 +1,5 @@
 """A catalogue in memory with rows as conditions see them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

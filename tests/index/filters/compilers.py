@@ -3,8 +3,6 @@
 A compiler is tried by `keep`, which gives the positions of the rows that a condition keeps, in rising order.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Whether one item fulfils a condition, with the same truth as the SQL of it has among the rows of a catalogue."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

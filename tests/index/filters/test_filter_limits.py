@@ -1,7 +1,5 @@
 """The time limit of filters holds whatever one comparison costs."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

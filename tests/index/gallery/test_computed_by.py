@@ -1,7 +1,5 @@
 """A gallery remembers which runtime computed its vectors, and answers with no other that differs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damage anywhere in a gallery: the file is named and nothing is answered from it, thousands of times."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

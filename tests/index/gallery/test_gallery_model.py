@@ -1,7 +1,5 @@
 """Any row of commands on changing files leaves the gallery that a plain dictionary says, with ids that never lie."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Image problems: thresholds from a gallery's own images, the filters that they are, and placeholders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Results ranked again by the neighbours that they share with the query, against loops over the equation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import exp
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A gallery whose model has several outputs: it keeps all vectors of every image, and is asked by two of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files that cost a decoder minutes or gigabytes: each is given up in time, or decodes for little."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -1,7 +1,5 @@
 """HEIC photos, as iPhones write them: read where pillow-heif is installed, and named where it is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

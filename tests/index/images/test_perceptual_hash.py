@@ -1,7 +1,5 @@
 """The perceptual hash: what it is, what it survives, and what it cannot tell apart."""
 
-from __future__ import annotations
-
 import io
 import sqlite3
 

@@ -1,7 +1,5 @@
 """When a photo was taken, by its Exif."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime
 from pathlib import Path

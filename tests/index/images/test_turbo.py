@@ -1,7 +1,5 @@
 """JPEG by simplejpeg: the pixels of Pillow, the refusals of Pillow, and Pillow itself where the two would differ."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable, Iterator

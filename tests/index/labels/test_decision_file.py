@@ -1,7 +1,5 @@
 """What a person decided: read strictly, matched by content and label."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What any estimate of wrong labels has to keep."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Gaussian classes: against densities written down in a loop, what a row has no say in, and what is missing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

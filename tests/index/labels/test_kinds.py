@@ -1,7 +1,5 @@
 """Each kind of label issue by its rule."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

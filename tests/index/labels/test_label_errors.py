@@ -1,7 +1,5 @@
 """Label-error detection: weights of the second pass, what it finds, and the same result in blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Leave-one-out in closed form against regressions that are fitted again without the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

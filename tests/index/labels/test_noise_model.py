@@ -1,7 +1,5 @@
 """The fit of model: what was done to labels is found again, and its likelihood is the equation's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """ScoreCalibration from simulated mistakes: what they are where the truth is known, and where there is none to find."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

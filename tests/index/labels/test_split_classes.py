@@ -1,7 +1,5 @@
 """Labels that should be split: two classes under one label are found, clean classes are not."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from index.labels.split_classes import find_split_classes

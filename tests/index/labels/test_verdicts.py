@@ -1,7 +1,5 @@
 """One rule, one verdict."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Forged models with a right checksum: what does more than compute is refused before the runtime sees it."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Thousands of damaged model files: each is refused by name, and the runtime never sees one."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

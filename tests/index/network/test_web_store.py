@@ -1,7 +1,5 @@
 """A web server that keeps to HTTP and means no good: it is waited for, but not for ever."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

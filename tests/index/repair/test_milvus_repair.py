@@ -1,7 +1,5 @@
 """Galleries in a real Milvus server that lost its collection, or files of their folder, are whole again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """COCO annotation files: where their images are, and the label of an image with several boxes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

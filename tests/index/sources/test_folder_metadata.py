@@ -1,7 +1,5 @@
 """Folders with metadata tables, as Hugging Face's ImageFolder has them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Parquet and Arrow files with images in their cells, as Hugging Face `datasets` writes them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

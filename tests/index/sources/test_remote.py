@@ -1,7 +1,5 @@
 """Buckets, and files of the web, as sources: what is listed and read, and what is said where it cannot be."""
 
-from __future__ import annotations
-
 import gzip
 import time
 from pathlib import Path

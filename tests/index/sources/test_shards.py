@@ -1,7 +1,5 @@
 """Compressed shards: unpacked once, read like plain ones, and whatever is wrong with them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

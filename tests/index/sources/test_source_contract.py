@@ -1,7 +1,5 @@
 """What every kind of source promises; a further kind passes the same tests once it has a line in `CASES`."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

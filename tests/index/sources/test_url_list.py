@@ -1,7 +1,5 @@
 """Lists of addresses: every form of img2dataset's tables, what is fetched from where, and what never is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every kind in the registry must do; a further one is tested here by being in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import faiss

@@ -1,7 +1,5 @@
 """A store in Milvus whose index reckons scores with an error, as single precision has it; no server is needed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast

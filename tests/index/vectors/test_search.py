@@ -1,7 +1,5 @@
 """Every type of index against float64: recall under filters, deletions and additions, and what holds exactly."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

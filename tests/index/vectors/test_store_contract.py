@@ -1,7 +1,5 @@
 """What every store of vectors must do, with its writer; a further one is tested here by an entry of `TRIED`."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

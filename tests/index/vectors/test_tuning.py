@@ -1,7 +1,5 @@
 """What measuring says of an index; no time is ever asserted, only how times are used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """No command removes or changes what the gallery did not make, whatever a folder given to it holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Several writers of one gallery: each waits for its turn, says so, and can be stopped meanwhile."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A folder becomes a gallery: every file settled, nothing lost to a kill, clear refusals."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import itertools

@@ -1,7 +1,5 @@
 """Galleries made with vectors that were embedded before: the same to the byte, and the model sees nothing twice."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Changing a gallery: several sources that overlap, parts of them, archives, disks that are not there, duplicates."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

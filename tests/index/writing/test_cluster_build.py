@@ -1,7 +1,5 @@
 """A gallery made on a real Ray cluster, whose workers, nodes and driver are killed in the middle."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a task on a cluster's node refuses, and the addresses at which no cluster answers; the rest needs a cluster."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import sys

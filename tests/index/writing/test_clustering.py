@@ -1,7 +1,5 @@
 """`index cluster`: names in the metadata column `cluster`, which updates keep."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

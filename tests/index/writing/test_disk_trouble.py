@@ -1,7 +1,5 @@
 """Disks that are full, files that vanish or change meanwhile, writers that die: a clear error, and nothing is lost."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os

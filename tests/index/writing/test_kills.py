@@ -1,7 +1,5 @@
 """Commands that are killed at random moments and run again end as if nothing had happened; more of it: tests.kills."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A gallery whose vectors are in a real Milvus server, beside its twin whose vectors are in its folder."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

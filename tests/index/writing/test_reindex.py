@@ -1,7 +1,5 @@
 """Galleries whose index is written anew: what was wished for is remembered, and the images stay as they are."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

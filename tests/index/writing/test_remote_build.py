@@ -1,7 +1,5 @@
 """Galleries of what lies on a network: built, stopped and gone on with, brought up to date, looked after."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

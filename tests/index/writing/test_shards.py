@@ -1,7 +1,5 @@
 """Shards of a listing, made by any number of processes, and merged to the gallery that one build makes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

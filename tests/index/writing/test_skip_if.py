@@ -1,7 +1,5 @@
 """Images that a condition skips: recorded with it, left out of later updates, and back in the next build without it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

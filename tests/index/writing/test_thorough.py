@@ -1,7 +1,5 @@
 """Files that changed behind an equal size and time: what reads bytes sees them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Building again: what is kept, what is embedded anew, what is refused, what is removed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

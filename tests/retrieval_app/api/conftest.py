@@ -1,7 +1,5 @@
 """The API over a small real gallery: a server for this machine, one with a token, and one that may be written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labels and tags of many images at once, and saved searches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules that decide all near-duplicates at once, and leaks between splits: API and commands."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What names folders of the machine: no answer to a stranger does, whatever is asked."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """A server in health and in trouble: what it tells, that nothing is lost, and that it goes on."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

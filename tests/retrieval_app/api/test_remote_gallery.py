@@ -1,7 +1,5 @@
 """Images that lie on a network: those of a gallery, fetched when somebody looks, and photos by their address."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

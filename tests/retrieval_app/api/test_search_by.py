@@ -1,7 +1,5 @@
 """Searches by semantic similarity and for copies over HTTP: by member, by kept or sent photo, alone and in a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`retrieval audit` as people and programs call it, and training again with what it wrote."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

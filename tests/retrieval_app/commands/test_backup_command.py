@@ -1,7 +1,5 @@
 """`retrieval backup` and `retrieval restore` as people and programs call them."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The root command: quick to help, honest about errors, one exit code for each kind of end."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

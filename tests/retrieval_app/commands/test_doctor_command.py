@@ -1,7 +1,5 @@
 """What `retrieval doctor` says is what is there, and what is wrong ends it with 1."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`retrieval duplicates` as people and programs call it, on galleries with and without near-duplicates left out."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """`retrieval index export-vectors` as people and programs call it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`retrieval doctor --gpu`: the same checks run on the CPU, and what is missing is named."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Help of the commands: what a stranger sees first."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

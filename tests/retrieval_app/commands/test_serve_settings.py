@@ -1,7 +1,5 @@
 """Every limit of the server as an option, a variable and a line of a file, and which of them goes before which."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

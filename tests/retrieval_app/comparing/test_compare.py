@@ -1,7 +1,5 @@
 """`retrieval compare` as people and programs call it: what it says, what it embeds, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

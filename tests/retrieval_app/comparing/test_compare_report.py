@@ -1,7 +1,5 @@
 """The page of a comparison: what is written into it, and what a person can do with it in a real browser."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs as candidates: their backbone runs once for all, and who learnt from the images is told."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

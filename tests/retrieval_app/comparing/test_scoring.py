@@ -1,7 +1,5 @@
 """Scores, intervals and pairs, beside what is counted by hand and what `evaluate` says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`retrieval dataset crop`: boxes of a COCO file as images of their own."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

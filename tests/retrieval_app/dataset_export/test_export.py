@@ -1,7 +1,5 @@
 """Exported data sets, read back by this package's own sources and by Hugging Face `datasets`."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Names of folders and files for labels of any text."""
 
-from __future__ import annotations
-
 import unicodedata
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Shares of splits and labels, and groups that stay together."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

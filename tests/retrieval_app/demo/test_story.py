@@ -1,7 +1,5 @@
 """The demo as a command, and called again on what it made."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """Real galleries of drawn images: one with labels of which some are wrong, and copies; others for the edges."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

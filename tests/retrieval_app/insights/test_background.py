@@ -1,7 +1,5 @@
 """Work beside the server: begun when asked for, one after the other, kept on disk, and stopped."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Groups of images that repeat each other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

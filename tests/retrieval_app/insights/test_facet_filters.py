@@ -1,7 +1,5 @@
 """What members can be told apart by, with filters that select just what was counted."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

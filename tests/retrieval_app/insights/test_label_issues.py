@@ -1,7 +1,5 @@
 """Labels that may be wrong."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How well a gallery finds its own labels."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

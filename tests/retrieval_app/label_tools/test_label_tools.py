@@ -1,7 +1,5 @@
 """`retrieval labels`: issues are listed and exported, decisions of other programs are imported."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The page's modules: they make no markup of data, and ask the server once, about what was seen."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages of an audit, with what a person can do in a real browser, and of duplicates: what is written into them."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

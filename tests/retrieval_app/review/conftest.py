@@ -1,7 +1,5 @@
 """A small gallery of drawn images to decide about, and one with file names that attack whoever prints them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

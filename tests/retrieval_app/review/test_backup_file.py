@@ -1,7 +1,5 @@
 """A file that is no backup, or a damaged or hostile one, is refused by name, and nothing is changed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

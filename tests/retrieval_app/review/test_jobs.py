@@ -1,7 +1,5 @@
 """Jobs of a server, and their list, with which another process goes on where one has ended."""
 
-from __future__ import annotations
-
 import errno
 import io
 import itertools

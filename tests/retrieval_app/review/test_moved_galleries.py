@@ -1,7 +1,5 @@
 """A gallery that is moved, copied or linked knows its images again: none comes twice, none that was removed is back."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Decisions of people: kept, taken back and merged."""
 
-from __future__ import annotations
-
 import random
 import signal
 import sqlite3

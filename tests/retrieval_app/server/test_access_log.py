@@ -1,7 +1,5 @@
 """Lines reach the file in their order, whatever becomes of it; what cannot be written is counted and said."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

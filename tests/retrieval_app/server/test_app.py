@@ -1,7 +1,5 @@
 """The application of a server with one gallery: page and API, what goes out compressed, and what is logged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path

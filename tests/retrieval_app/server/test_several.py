@@ -1,7 +1,5 @@
 """Several galleries on one server: each with rights of its own, and nobody is told of one that is not theirs to see."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The application of a server with tokens of names and rights: what each opens, by its own description."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Near-duplicates in results, which image stands for them; and results ranked again by shared neighbours."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Photos of pasted addresses: fetched from servers of the test's own, and never from where they must not be."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket

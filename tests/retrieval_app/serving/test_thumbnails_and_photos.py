@@ -1,7 +1,5 @@
 """Photos that can be asked with again: kept up to a size, and shared by the processes of a server."""
 
-from __future__ import annotations
-
 import io
 import sqlite3
 import threading

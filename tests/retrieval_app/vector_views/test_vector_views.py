@@ -1,7 +1,5 @@
 """The files for embedding-atlas and for the Embedding Projector, as TensorBoard's own plugin reads it."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables and the label file that an audit writes, and what a decision changes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

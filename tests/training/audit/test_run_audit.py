@@ -1,7 +1,5 @@
 """A run's audit: what was planted is found, and nothing is computed twice."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The backbone, its weights files, and the two trained parts."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import random

@@ -1,7 +1,5 @@
 """The feature store and the pass that fills it: keyed by content, whole or absent, computed once."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large tensors find their pages where the last ones left them, and nothing stays with the process in the end."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """A frozen backbone's graph gives torch's features, is written once, and is compared with torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

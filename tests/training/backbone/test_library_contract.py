@@ -1,7 +1,5 @@
 """What every library of backbones does alike, whichever it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

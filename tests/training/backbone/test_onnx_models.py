@@ -1,7 +1,5 @@
 """Backbones of ONNX files: whatever form a graph has, what is exported gives what the graph gave."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Poolings: which maps are found in which network, what is made of them, and that all come of one pass."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The confidences that phase 2 reads, and the images that are trusted by them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

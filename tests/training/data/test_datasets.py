@@ -1,7 +1,5 @@
 """Datasets: what is listed, what is dropped, and what is refused before any long work."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

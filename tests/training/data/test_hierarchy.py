@@ -1,7 +1,5 @@
 """Class hierarchies from a CSV."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Label noise: exact, seeded, and always wrong; and the report on what it did."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

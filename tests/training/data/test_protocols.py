@@ -1,7 +1,5 @@
 """Benchmarks: miniature copies of the official downloads, whole and damaged."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence

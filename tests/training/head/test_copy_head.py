@@ -1,7 +1,5 @@
 """The output `copy`: its losses against loops over the equations, its batches, its threshold, and what it learns."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

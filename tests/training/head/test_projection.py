@@ -1,7 +1,5 @@
 """The methods without a step of training: PCA and whitening against their definition, and their scores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Batches for the tests of the losses, and a loss's value with its gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

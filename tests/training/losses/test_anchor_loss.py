@@ -1,7 +1,5 @@
 """The loss in chunks: no chunk size changes it, nothing of all classes and the whole batch is made, and its edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """ProcSim against loops over its equations, its claims as properties, and what its parts may and may not touch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

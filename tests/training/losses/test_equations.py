@@ -1,7 +1,5 @@
 """Proxy-Anchor and its kin, Proxy-NCA and Multi-Similarity: loops over their equations, libraries, and edges."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Language guidance against loops over its definition, and the files its similarities come from."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

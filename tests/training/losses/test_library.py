@@ -1,7 +1,5 @@
 """The losses of pytorch-metric-learning: the library's own values, its memory, and without the library."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What the trainer may rely on with any loss: a new entry of the registry must pass all of this."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """PRISM against a loop over its equations, which images it selects, and its memory."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Blocks of networks of several families: in the order in which they run, whole, and nothing twice."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Convolutions that stand in give the features and the gradients of the network as it is, and leave it as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

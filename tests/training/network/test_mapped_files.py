@@ -1,7 +1,5 @@
 """Arrays in mapped files: filled once whatever interrupts it, and refused before any work where they have no room."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model in training: gradients reach what is unfrozen and nothing else, statistics stay, the result is a run's."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Random windows, as the generator says and nothing else; and the usual views."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Options: what is read from them, and what is refused with its flag and what was given."""
 
-from __future__ import annotations
-
 import math
 from inspect import get_annotations
 from typing import Any

@@ -1,7 +1,5 @@
 """Options in a TOML file: what is read, and what is refused with the file's name."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

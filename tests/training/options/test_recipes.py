@@ -1,7 +1,5 @@
 """The default recipe and the paper's, from the command line to the exported model."""
 
-from __future__ import annotations
-
 import colorsys
 import dataclasses
 import json

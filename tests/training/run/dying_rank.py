@@ -1,7 +1,5 @@
 """`python -m training` whose rank 1 dies, hangs or fails in the second epoch of the network, by its first argument."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

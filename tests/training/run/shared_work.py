@@ -3,8 +3,6 @@
 python -m tests.training.run.shared_work OUT PICTURES: rank 0 writes what came of it to OUT.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`retrieval train --copy-head`: a second output from the run's own backbone, its threshold, and the model file."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Processes that torchrun starts train as one with the same batches, and a run outlives any of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

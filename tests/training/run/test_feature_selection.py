@@ -1,7 +1,5 @@
 """What a look looks at: whole classes, as training would label them, each image extracted once a view."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """What computes a run's features is settled once, told, noted, and the same whoever asks again."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

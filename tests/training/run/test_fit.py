@@ -1,7 +1,5 @@
 """The two loops: early stopping, what they return, and what they refuse."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Both phases together: when labels are judged, by whom, and which images then train."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Holdout evaluation: its splits, its result where labels tell something or nothing, and the verdict."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

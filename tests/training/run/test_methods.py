@@ -1,7 +1,5 @@
 """Whole runs of every method: to the end, through an interruption, with images left out, with guidance."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

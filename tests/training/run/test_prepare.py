@@ -1,7 +1,5 @@
 """Label noise and benchmarks as a whole run meets them: what is on record, and what is scored."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs that are interrupted or killed, and go on to the same bits."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

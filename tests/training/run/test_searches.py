@@ -1,7 +1,5 @@
 """What validation images are asked for: ungrouped, grouped, and against the training images."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

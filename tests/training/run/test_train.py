@@ -1,7 +1,5 @@
 """Whole runs on drawn images: what they leave behind, how they stop and go on, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

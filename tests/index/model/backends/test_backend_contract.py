@@ -1,7 +1,5 @@
 """What every runtime promises: a further one passes the same tests by its line in the registry."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which runtime runs a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

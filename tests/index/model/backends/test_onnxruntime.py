@@ -1,7 +1,5 @@
 """An ONNX Runtime made for GPUs runs models on the CPU where there is no GPU, and says why."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Who asks too often is told when he may again, and nobody else is."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Time budget of the network: training ends with its time, in which learning rates fall, also after an interruption."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.training.conftest import Trainer

@@ -1,7 +1,5 @@
 """What fine-tuning is judged by, when its loop gives up, and what it keeps of the confidences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Kept inputs in whole runs: the front runs once, runs share what it gave, an interrupted run ends in the same bits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fine-tuning in whole runs: what trains, what is held out, what ships, and what a resume gives."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What the programs that trainings are told to have of a run, read back from their own stores."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Its arguments are DATA VAL CACHE STORE RUNS, and `--kill` for the one that is ki
 In a process of its own: the clients hook into interpreters, and wandb's into their environment too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What every kind of `--log` has of a training, read back from its own store: whole and killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

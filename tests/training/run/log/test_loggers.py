@@ -1,7 +1,5 @@
 """What becomes of a training whose watchers fail, cannot be opened, or are not there at all."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
