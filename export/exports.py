@@ -1,7 +1,5 @@
 """Exports to ONNX: a training run, an untrained backbone, or a model file in another precision."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """ONNX export of a torch embedding model with its contract, after a parity check against torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Arrays that the modules exchange: vectors, ids and labels."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

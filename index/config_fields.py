@@ -3,8 +3,6 @@
 `index.commands.console.config_options` generates the flags; Python passes the fields as keywords.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import types

@@ -3,8 +3,6 @@
 Unfinished files are named `.retrieval-0123456789abcdef.tmp`, which never collides with foreign files.
 """
 
-from __future__ import annotations
-
 import csv
 import errno
 import hashlib

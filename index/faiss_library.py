@@ -1,7 +1,5 @@
 """The faiss module: lazy import, and temporary changes of its global settings."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -5,8 +5,6 @@ GALLERY/PART/part.json      {"kind": "part of a retrieval gallery", "gallery": t
                             ever be removed: `building`, a version; only files that the program writes go
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

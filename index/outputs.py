@@ -4,6 +4,4 @@ Searches use the first two. Label issues are found with `untrained`, since an ou
 wrong ones.
 """
 
-from __future__ import annotations
-
 SEMANTIC, COPY, UNTRAINED = OUTPUTS = "semantic", "copy", "untrained"

@@ -3,8 +3,6 @@
 `system` is the path module of the operating system; tests give that of Windows.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

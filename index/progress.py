@@ -1,7 +1,5 @@
 """The callbacks by which long work reports its progress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]

@@ -1,7 +1,5 @@
 """LRU cache with a size limit."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

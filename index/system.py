@@ -3,8 +3,6 @@
 Nothing here was ever run on Windows; a test runs the rest of the program without what Windows lacks.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

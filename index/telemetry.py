@@ -3,8 +3,6 @@
 ONNX Runtime is imported only in `index.model.backends.onnxruntime`, which calls this.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Text: printable paths, valid Unicode, aligned tables, sizes and command lines."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence

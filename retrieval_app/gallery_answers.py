@@ -1,7 +1,5 @@
 """Gallery queries with plain values as answers: for the Gradio app, its clients, and agents."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar

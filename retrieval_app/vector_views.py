@@ -1,7 +1,5 @@
 """Exports of a gallery for viewers: a Parquet file for embedding-atlas, a folder for the Embedding Projector."""
 
-from __future__ import annotations
-
 import io
 import math
 import shutil

@@ -1,7 +1,5 @@
 """`python -m training` is the command `retrieval train`, which torchrun can start: `torchrun -m training ...`."""
 
-from __future__ import annotations
-
 import sys
 
 from index.commands.exit_codes import RESUME, run_command

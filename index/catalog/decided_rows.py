@@ -3,8 +3,6 @@
 The catalogue itself keeps what the sources gave; readers overlay what people decided.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Rows of a catalogue."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -4,8 +4,6 @@ A catalogue records a source in the gallery relative to it, and others by absolu
 paths relative to the gallery.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

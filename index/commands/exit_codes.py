@@ -1,7 +1,5 @@
 """Exit codes: an expected error is one line on stderr."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """GALLERY arguments that may be images: their gallery is beside them, and is made if need be."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

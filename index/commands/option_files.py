@@ -4,8 +4,6 @@ An option overrides the file, which overrides the default, as click does with it
 names, refusals, and the origin of each value.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches

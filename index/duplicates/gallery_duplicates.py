@@ -1,7 +1,5 @@
 """Near-duplicates of a gallery, including those that its build left out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 So there are no chains: every image of a group is a near-duplicate of the group's kept image.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise

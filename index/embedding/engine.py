@@ -1,7 +1,5 @@
 """Embedding engine: decodes and embeds items in threads of this process."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Bootstrap intervals over queries: of one method's mean, and of the paired difference of two methods."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

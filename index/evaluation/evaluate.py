@@ -1,7 +1,5 @@
 """Retrieval quality on labelled images: of a finished gallery, or of a model on a folder, all in memory."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Sources of groups: what a gallery, or images that were just embedded, tell beside their vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ as frequent as other pairs of their label. At least one of two such pairs is the
 pairs are nowhere so frequent, beyond chance, names and times tell nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

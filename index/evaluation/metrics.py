@@ -5,8 +5,6 @@ relevant); R-precision and MAP@R as in Musgrave, Belongie and Lim, "A Metric Lea
 the number of relevant items of the query.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

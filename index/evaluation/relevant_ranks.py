@@ -4,8 +4,6 @@ A blocked float32 product finds the candidates for the first places. The exact p
 stand closer to a neighbour than the error of float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Re-ranking evaluation: MAP@R and precision at ten, before and after."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

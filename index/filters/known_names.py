@@ -1,7 +1,5 @@
 """Check of the metadata and labels in a filter, to report misspelt names instead of finding nothing."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Collection, Sequence

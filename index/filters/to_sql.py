@@ -1,7 +1,5 @@
 """Compiler of conditions to SQL; user text is always bound to a `?`. The rules are in `index.filters.parser`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

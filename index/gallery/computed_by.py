@@ -1,7 +1,5 @@
 """Runtimes of a gallery's vectors: the recorded one, and the check that another one agrees."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

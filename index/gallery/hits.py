@@ -1,7 +1,5 @@
 """A hit: one result of a search."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

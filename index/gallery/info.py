@@ -1,7 +1,5 @@
 """`retrieval index info`: a summary of manifest and catalogue, without opening vectors, index or model."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

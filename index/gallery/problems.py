@@ -4,8 +4,6 @@ A problem is a filter on a measure, whose threshold is chosen from the gallery's
 median that few good images lie beyond, and within limits, so that a clean gallery has few problems and a bad one many.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Queries of the command line: images of any source, vectors of `.npy` files, members by id; and their results."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ nearest members; the overlap of two descriptions is mixed with the distance. The
 it is mostly right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

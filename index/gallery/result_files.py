@@ -1,7 +1,5 @@
 """Result files of searches, CSV, Parquet or JSON Lines, written atomically."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

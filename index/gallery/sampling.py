@@ -1,7 +1,5 @@
 """Samples of a gallery's images: random ones, typical ones of each label, or ones that differ most."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import Literal, TypeAlias, get_args

@@ -1,7 +1,5 @@
 """Selecting items of a gallery by path or glob, id, label, metadata and filter."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os

@@ -1,7 +1,5 @@
 """`retrieval index verify`: files against the manifest, parts against each other, a sample against its images."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Sequence

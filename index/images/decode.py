@@ -4,8 +4,6 @@ The cost is not bounded here: `image_files.decode_image` calls this directly for
 process that can be killed for all others.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import logging

@@ -7,8 +7,6 @@ is answered as `too-costly`; the parent then starts another. Nothing heavier tha
     answer      ANSWER, then the pixels, three bytes each, or JSON with reason and detail
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

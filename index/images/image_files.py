@@ -4,8 +4,6 @@ The content decides whether a file is an image, never its name. Every file ends 
 `ImageError` with one of `REASONS`, at a bounded cost.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -4,8 +4,6 @@ The proof bounds pixels, scans, blocks, and bytes of metadata. A refused file on
 is unclear is refused, and rare formats are not parsed.
 """
 
-from __future__ import annotations
-
 import struct
 from itertools import count
 

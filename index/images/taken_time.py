@@ -1,7 +1,5 @@
 """The time when a photo was taken, from the EXIF segment of a JPEG file; nothing is decoded."""
 
-from __future__ import annotations
-
 import struct
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a person can decide about a label: keep, change or drop, in words that outlive a run and a gallery."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Decisions about groups of near-duplicates, whose images are known by their bytes, which outlive ids."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

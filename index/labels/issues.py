@@ -1,7 +1,5 @@
 """Label issues: labels that are probably wrong, and labels proposed for images without one, with the nearest images."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

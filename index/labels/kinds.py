@@ -1,7 +1,5 @@
 """Kinds of label issues, by one rule each, and verdicts: keep the label, change it or drop the image."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Literal, TypeAlias, get_args
 

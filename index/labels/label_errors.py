@@ -6,8 +6,6 @@ more. In the second pass rows are weighted by the probability that their label i
 constants were chosen on parts of five datasets that `benchmarks.labels.chances` does not report on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ identity, F_g (I - F_g'W_g F_g)^-1 (F'WY - F_g'W_g Y_g), which equals Y_g - (I -
 the cost of one eigendecomposition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 

@@ -3,8 +3,6 @@
 A mark is a field of an image: `tag:NAME`, or `split`, which takes the place of the metadata column of that name.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import dataclass, replace
 from functools import lru_cache

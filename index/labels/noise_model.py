@@ -1,7 +1,5 @@
 """Noise model: the noise rate and the transition probabilities between labels, fitted by maximum likelihood."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ simulated wrong label therefore costs no second computation: only its score is r
 false discoveries in proteomics in the same way: Elias and Gygi, 2007.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Labels that should be split: their images are of two kinds that are no more alike than images of any labels."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from index.arrays import Floats, Ids, Labels, normalise_rows, rows_by_value

@@ -1,7 +1,5 @@
 """Built-in model: the ONNX file that comes with the package; docs/builtin-model.md describes it."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

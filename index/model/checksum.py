@@ -5,8 +5,6 @@ The runtime is native code that a damaged file can crash. So the checksum is ver
 and the runtime gets the bytes that were verified.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ export` needs none of that. So the relevant protobuf fields are parsed here, wit
 is refused. Protobuf's own parser creates an object for every part: 60 MB can take 4 GB.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """File systems of fsspec: sftp, hdfs, hf, webdav and others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime

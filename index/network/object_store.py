@@ -4,8 +4,6 @@ Credentials and endpoints come from the standard environment variables (AWS_ACCE
 AWS_SKIP_SIGNATURE, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME ...), for S3 from ~/.aws too.
 """
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -1,7 +1,5 @@
 """Public addresses: the check that protects internal networks from addresses in lists and requests (SSRF)."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Callable, Iterable
 from contextlib import suppress

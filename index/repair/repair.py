@@ -1,7 +1,5 @@
 """Repair and rollback of a gallery: its versions are checked byte by byte for one that can be used or rebuilt."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -4,8 +4,6 @@ Sidecars have the image's name with another extension, as in WebDataset and img2
 `0001.txt`, `0001.cls`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import logging

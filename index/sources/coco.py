@@ -4,8 +4,6 @@ The images lie below the file's folder, or beside it in `images`, `data` or the 
 `val2017` of `annotations/instances_val2017.json`; `annotations.json#images=FOLDER` names another place.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -3,8 +3,6 @@
 A table has a column `file_name` with paths below its own folder, perhaps `label`, and other columns.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Folder walk: sorted, following links without loops."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -4,8 +4,6 @@ A cell of an Arrow file is read from the file by its offset, like a member of a 
 cells are unpacked once into the spool, one after another, and read from there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

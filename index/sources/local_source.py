@@ -1,7 +1,5 @@
 """Local sources: folders, files, archives, lists, tables and glob patterns."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

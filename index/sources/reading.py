@@ -1,7 +1,5 @@
 """Reading the bytes of an item: a file, a member of an archive, or a remote file; prefetching of remote items."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

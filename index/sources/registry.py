@@ -1,7 +1,5 @@
 """The registry of source kinds, and the choice of one by a path, pattern or catalogue."""
 
-from __future__ import annotations
-
 import os
 
 from index.errors import InputError

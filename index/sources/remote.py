@@ -1,7 +1,5 @@
 """Remote sources: all files below an address, a pattern, an archive, or one file."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

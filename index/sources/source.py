@@ -1,7 +1,5 @@
 """Image sources: the base class. A new kind is one class in a file, and its line in the registry."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ An archive is fetched and unpacked once, then listed and read from there. Where 
 recently used archives are removed; reading one again fetches it again. The folder may be deleted at any time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

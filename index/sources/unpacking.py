@@ -1,7 +1,5 @@
 """Streaming decompression of gzip, bzip2, xz and zstd, in bounded memory."""
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import zlib

@@ -1,7 +1,5 @@
 """Source of a list of web addresses: a table with a column `url`, as for img2dataset, or a text with one a line."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

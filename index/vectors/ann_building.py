@@ -1,7 +1,5 @@
 """Building an ANN index: choose its kind, build it, measure it with held-out vectors, and write it."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

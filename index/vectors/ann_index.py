@@ -4,8 +4,6 @@ A built index is read-only; later vectors lie beside it. Search parameters go wi
 index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clusters of vectors by k-means."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from index.arrays import Floats, Labels

@@ -3,8 +3,6 @@
 A version shares unchanged files with the one before it, by hard links.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path

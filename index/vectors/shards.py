@@ -1,7 +1,5 @@
 """Vectors on disk: the `.npy` shards of a version, in id order, and the checkpoints of a build."""
 
-from __future__ import annotations
-
 import errno
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Only the store knows its shards, its ANN index and its deleted vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -7,8 +7,6 @@ GALLERY/annotations/sessions/       ended browser sessions
 GALLERY/annotations/incoming/       unfinished uploads; whole files are moved to added/
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

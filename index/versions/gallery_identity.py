@@ -1,7 +1,5 @@
 """Identity and lock of a gallery: whether a folder is one, and the lock that one writer holds."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

@@ -5,8 +5,6 @@ GALLERY/building/publishing    the name of the complete version that is about to
 GALLERY/shards/                shards of many machines; see `index.writing.shard_plan`
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

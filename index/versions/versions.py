@@ -12,8 +12,6 @@ GALLERY/.lock              held by the one process that writes
 What a version shares with the one before it is a hard link to the same file.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Build, add, update and remove: the commands that change a gallery's images; they continue stopped work."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

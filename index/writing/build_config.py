@@ -1,7 +1,5 @@
 """Options of commands that embed images, in a module that loads nothing heavy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict

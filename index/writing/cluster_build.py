@@ -3,8 +3,6 @@
 Where a worker or its node dies, Ray gives the shard to another node, which continues after its last checkpoint.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -1,7 +1,5 @@
 """Clusters of a gallery's images by their vectors, written to the metadata column `cluster`."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Copy, compact and tune: new versions or galleries of the same vectors; nothing is embedded."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Changes of a gallery: lock it, change the catalogue, settle, publish a version, report."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

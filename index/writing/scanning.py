@@ -1,7 +1,5 @@
 """Scanning a gallery's sources: every item once, also where sources overlap."""
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_left
 from collections import defaultdict

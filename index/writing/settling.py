@@ -1,7 +1,5 @@
 """Settling the rows after a scan: hash changed items, embed new ones, set duplicates aside."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -8,8 +8,6 @@ A file NAME.npz has the outcomes of some items, by keys that do not depend on id
 Files are written atomically, and writing one twice gives the same file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Building a gallery on many machines: each embeds a shard of the items, and a merge makes the gallery."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Unfinished work of a gallery, `GALLERY/building/`: it survives a kill, and becomes a version."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """MCP server over a gallery: tools to search, to look at images and to list label issues."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

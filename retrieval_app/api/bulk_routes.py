@@ -1,7 +1,5 @@
 """Bulk routes: labels and tags of many images at once, and saved searches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """OpenAPI document of the API, and the factory of applications with its routes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Review list of near-duplicates: groups with their decisions, page by page."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, Literal
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """Routes about all near-duplicates at once: a rule that decides which are kept, and leaks between splits."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 

@@ -6,8 +6,6 @@ Unexpected exceptions are logged under the request's id, and the response does n
 of the machine to visitors without the token.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 A form is split by searching for its boundary alone, so that no body takes longer to read than it took to arrive.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from python_multipart.multipart import parse_options_header

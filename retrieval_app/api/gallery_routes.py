@@ -1,7 +1,5 @@
 """Gallery routes: its description, facets, quality and map."""
 
-from __future__ import annotations
-
 import heapq
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Security headers of every response: no type guessing, no frames, nothing to or from another host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from retrieval_app.api.security.addresses import is_gradio, is_gradio_data

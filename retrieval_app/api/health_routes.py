@@ -1,7 +1,5 @@
 """Health routes: whether the server is alive and ready, and its Prometheus metrics."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Response

@@ -1,7 +1,5 @@
 """Image routes: lists, details, thumbnails, labels of neighbours, vectors."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Label issues as a working list: which are open, which decided, page by page."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Request records for logs and traces, and Prometheus metrics."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping

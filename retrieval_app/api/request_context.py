@@ -1,7 +1,5 @@
 """Request context, declarations of routes, and filters of requests."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache, partial

@@ -1,7 +1,5 @@
 """Review routes: lists of label issues and near-duplicates, decisions about them, and exports."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack

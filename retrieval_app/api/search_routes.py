@@ -1,7 +1,5 @@
 """Search routes: kept photos, queries of several parts, a photo as the body, many searches at once, embedding."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace

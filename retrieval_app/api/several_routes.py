@@ -1,7 +1,5 @@
 """Routes of a server of several galleries: their list, and their health and metrics together."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Job routes: changes of the gallery, and evaluations, done one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal

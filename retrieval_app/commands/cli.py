@@ -1,7 +1,5 @@
 """The root command `retrieval`: commands load when they are called, errors become exit codes."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Sequence

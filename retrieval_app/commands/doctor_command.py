@@ -1,7 +1,5 @@
 """`retrieval doctor`: the installation. `retrieval info`: a model or a gallery, and what runs it here."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`retrieval index export-vectors`, beside the other commands of `retrieval index`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

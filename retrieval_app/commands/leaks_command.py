@@ -1,7 +1,5 @@
 """`retrieval index leaks`: near-duplicates and groups in several splits, and what to do with them."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

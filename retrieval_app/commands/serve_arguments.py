@@ -1,7 +1,5 @@
 """Galleries and token of a server, from the arguments and options of its command."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

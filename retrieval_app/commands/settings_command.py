@@ -1,7 +1,5 @@
 """Settings of a command: options that variables and a file can give too, and where each value came from."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Report of a comparison: HTML page, table of queries, and text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images of a comparison with their labels, and the vectors of one candidate for them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

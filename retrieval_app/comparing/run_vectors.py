@@ -1,7 +1,5 @@
 """Vectors of a training run: cached features of its backbone, through its head."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of candidates on the same queries, with intervals and paired differences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Crops of a COCO file's boxes: one image for each box, in a folder for each category, with a metadata table."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

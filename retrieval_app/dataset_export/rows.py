@@ -1,7 +1,5 @@
 """Columns of an exported data set: types that every row has, and the split of each image."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

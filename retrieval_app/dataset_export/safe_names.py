@@ -1,7 +1,5 @@
 """Names of folders and files that every file system takes, for labels, splits and images of any name."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Splitting images into train, validation and test: shares of every label, groups never apart."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 

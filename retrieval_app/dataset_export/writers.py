@@ -1,7 +1,5 @@
 """Writers of data sets: image folder, Parquet, COCO and WebDataset, each into a new folder."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """Page of the demo: its findings, new photos with their nearest labelled photo at each stage, and edited photos."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Offline demo on photos of the package: search for new photos before training, after it, and with cleaned labels."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shlex

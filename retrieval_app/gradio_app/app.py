@@ -1,7 +1,5 @@
 """Gradio app: search by photo, Recall@K and label issues; the same as endpoints for clients."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path

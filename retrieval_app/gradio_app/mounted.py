@@ -1,7 +1,5 @@
 """Gradio app mounted below a path of the server, made at the first request for it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

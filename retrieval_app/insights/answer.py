@@ -1,7 +1,5 @@
 """Base class of the API's answers, computed results among them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict

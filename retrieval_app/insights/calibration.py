@@ -1,7 +1,5 @@
 """Calibration of scores: the precision at each score, by the labels of the gallery."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

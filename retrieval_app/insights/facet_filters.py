@@ -1,7 +1,5 @@
 """Facets: counts of members by label, tag, folder, source and metadata, with the filter of each value."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

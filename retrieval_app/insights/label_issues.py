@@ -1,7 +1,5 @@
 """Label issues of a gallery: labels that its vectors contradict, also after people decided about some."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

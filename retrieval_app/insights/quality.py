@@ -1,7 +1,5 @@
 """Quality of a gallery: Recall@K and MAP@R on its own labels, failures, and figures of its index."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Export of labels with their error probabilities: Label Studio, FiftyOne, cleanlab, and one flat table."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Import of label decisions that people made in other programs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

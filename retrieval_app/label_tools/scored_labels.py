@@ -1,7 +1,5 @@
 """Labels of a gallery or an audit with the probability that each is wrong, for `retrieval labels`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The API's interactive documentation: Swagger UI over the server's document, from files that are installed."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 from pathlib import Path

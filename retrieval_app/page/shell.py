@@ -1,7 +1,5 @@
 """HTML documents of the page: a header and an empty place for every view, and the sign-in page."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """Scripts and styles of the page, read once and served from memory."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import cache

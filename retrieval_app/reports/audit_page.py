@@ -1,7 +1,5 @@
 """Page of an audit, on which a person decides about label issues: one HTML file that needs no network."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

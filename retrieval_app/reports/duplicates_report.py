@@ -1,7 +1,5 @@
 """Near-duplicate groups of a gallery: report, CSV table and HTML page."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing

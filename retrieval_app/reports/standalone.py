@@ -4,8 +4,6 @@ Names and labels are hostile: in markup they are escaped, in data `<`, `>` and `
 scripts insert them as text, never as markup.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -4,8 +4,6 @@ A line is a JSON object: `at` (UTC), `who`, `from`, `what`, `request`, and the d
 has room of its own: exports and failed sign-ins do not push out the changes.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import deque

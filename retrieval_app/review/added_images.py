@@ -7,8 +7,6 @@ GALLERY/annotations/incoming/                 unfinished uploads; whole files ar
 The name of an image is its path below `added`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

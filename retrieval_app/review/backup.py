@@ -9,8 +9,6 @@ No member is compressed. A restore reads and checks the whole file before it cha
 of the gallery stay.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Bulk annotation: one label or tag for many images, as one step that one undo takes back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial

@@ -1,7 +1,5 @@
 """SQLite databases beside a gallery, for threads and processes; a write is on the disk when its call returns."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import threading

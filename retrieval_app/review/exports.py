@@ -1,7 +1,5 @@
 """Exports: labels and near-duplicates with the decisions applied, as CSV; chosen images as CSV or ZIP."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Rules that decide which image of every group of near-duplicates is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args

@@ -1,7 +1,5 @@
 """Leaks: near-duplicates, and images of one group, in several splits of a gallery."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The path of an image is relative to its source, or absolute where a table names a file elsewhere.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

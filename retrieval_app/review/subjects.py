@@ -1,7 +1,5 @@
 """Decided images in a gallery, identified by their bytes and given label, which outlive ids."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 

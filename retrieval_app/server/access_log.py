@@ -9,8 +9,6 @@ Beside it OpenTelemetry spans, one a request, if its packages are installed and 
 instrumentation would send URLs with tokens in them.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

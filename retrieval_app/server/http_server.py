@@ -3,8 +3,6 @@
 It bounds heads and bodies. Slow heads, slow readers and floods of connections are left to a proxy: docs/deploy.md.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """`retrieval serve`: opens galleries, listens, and runs until interrupted. Needs the extra `ui`."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import socket

@@ -1,7 +1,5 @@
 """MCP server of a gallery, over pipes or HTTP. Needs the extra `agents`."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress

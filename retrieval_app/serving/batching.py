@@ -4,8 +4,6 @@ Tasks wait in lanes. A free worker takes the oldest task of the first lane that 
 the same batch.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Bounded thread pool whose clients take turns by their address."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Errors of a server: busy, timed out, not ready, unknown photo, full disk."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 

@@ -1,7 +1,5 @@
 """Query photos: decoded, and kept for a while for further searches by the whole or a crop."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

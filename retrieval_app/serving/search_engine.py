@@ -5,8 +5,6 @@ on one core, a lone photo on all cores. Everything else that is read, thumbnails
 waiting is bounded.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

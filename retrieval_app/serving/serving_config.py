@@ -1,7 +1,5 @@
 """Serving limits: how much a server takes at once, and how long a request may wait."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from index.config_fields import check_fields, option

@@ -1,7 +1,5 @@
 """SQLite table that the processes of a server share while it runs; in memory where there is one process."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

@@ -1,7 +1,5 @@
 """Thumbnails and previews of a gallery's images: re-encoded pixels, never the original file."""
 
-from __future__ import annotations
-
 import io
 import threading
 from functools import partial

@@ -1,7 +1,5 @@
 """Cleaned label file of an audit, which `train` reads in place of the original labels."""
 
-from __future__ import annotations
-
 import csv
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """Label audit of a run: leave-one-out confidences from its features, label issues, and nearest images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Frozen backbones by name, from any library."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

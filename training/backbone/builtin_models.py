@@ -1,7 +1,5 @@
 """EfficientNet-Lite2 without batch norm: the network of the built-in model, with weights from its ONNX file."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Feature maps of a convolutional network, found by a dry run instead of architecture names."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """ONNX graphs of frozen backbones and models: written, kept below the cache folder, and opened by runtimes."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator

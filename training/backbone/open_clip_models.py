@@ -4,8 +4,6 @@ A name is a model's, or `model/tag` with the tag of its pretrained weights: `ViT
 belongs to the weights; without a tag it is what all of a model's weights agree on, else open_clip's default.
 """
 
-from __future__ import annotations
-
 import difflib
 from contextlib import suppress
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Backbones of timm: any model without the classifier."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from importlib import import_module

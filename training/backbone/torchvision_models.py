@@ -1,7 +1,5 @@
 """Backbones of torchvision: any classification model without its last layer."""
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 

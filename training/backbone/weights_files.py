@@ -1,7 +1,5 @@
 """Backbone weights: downloaded by a library, or read from a file without executing it."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import struct

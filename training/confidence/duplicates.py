@@ -1,7 +1,5 @@
 """Near-duplicates among training images: equal bytes, or an image saved again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Labelled images from a folder of class folders, or from a CSV or Parquet file."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import os

@@ -1,7 +1,5 @@
 """Seeded label noise for experiments; only the labels of drawn samples change, always to another class."""
 
-from __future__ import annotations
-
 import csv
 import logging
 from collections import defaultdict

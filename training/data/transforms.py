@@ -1,7 +1,5 @@
 """Image views for training: random crops, and edited copies."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import math

@@ -1,7 +1,5 @@
 """Copy-detection head, trained on features of images and of their edited copies (SSCD)."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Embedding heads on backbone features."""
 
-from __future__ import annotations
-
 import math
 
 import torch

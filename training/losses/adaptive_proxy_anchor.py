@@ -1,7 +1,5 @@
 """Adaptive Proxy-Anchor (Phan et al., "Adaptive Proxy Anchor Loss for Deep Metric Learning", Eqs. 2-4)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Language guidance (Roth et al., "Integrating Language Guidance into Vision-based Deep Metric Learning", 2022)."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """MetricLoss interface: a module over a batch, which may have parameters of its own, such as proxies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

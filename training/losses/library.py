@@ -18,8 +18,6 @@ With few classes a large batch is slow: lifted-structure's memory and time grow 
 (B^4 / C), triplet's with B^3.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any, ClassVar
 

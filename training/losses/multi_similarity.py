@@ -1,7 +1,5 @@
 """Multi-Similarity (Wang et al., "Multi-Similarity Loss with General Pair Weighting", CVPR 2019)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """PRISM (Liu et al., "Noise-resistant Deep Metric Learning with Ranking-based Instance Selection", CVPR 2021)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

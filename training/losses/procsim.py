@@ -1,7 +1,5 @@
 """ProcSim (Barbany et al., "ProcSim: Proxy-based Confidence for Robust Similarity Learning", WACV 2024)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proxy-Anchor (Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, Eq. 4)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from training.losses.anchor_loss import LabelPairs, anchor_loss

@@ -1,7 +1,5 @@
 """Proxy-NCA (Movshovitz-Attias et al., ICCV 2017), with the probability of Proxy-NCA++ (Teh et al., ECCV 2020)."""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Smooth Proxy-Anchor (Roig et al., "Smooth Proxy-Anchor Loss for Noisy Metric Learning", Eqs. 5 and 7)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from training.losses.anchor_loss import ConfidencePairs, anchor_loss

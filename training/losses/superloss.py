@@ -1,7 +1,5 @@
 """SuperLoss (Castells et al., NeurIPS 2020) over contrastive pairs, as ProcSim compares with it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

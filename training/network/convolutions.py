@@ -5,8 +5,6 @@ Frozen batch norm is a scale and a shift of every channel, so it belongs into th
 gradients for w, g and b, except for rounding. In bfloat16 some depthwise convolutions run backward in float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

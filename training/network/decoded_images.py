@@ -1,7 +1,5 @@
 """Decoded training images in a memory-mapped file, and random views of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Trainable model of fine-tuning: the backbone from its first trainable block on, and the head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

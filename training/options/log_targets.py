@@ -1,7 +1,5 @@
 """Targets of `--log KIND[:PLACE]`: TensorBoard, MLflow, Weights & Biases."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Nothing here imports torch, so that `retrieval train --help` is quick. A new los
 one entry here; the fields of its options class become command-line options.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Atomic checkpoints in safetensors, with all that a phase needs to resume."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

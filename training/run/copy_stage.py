@@ -1,7 +1,5 @@
 """Copy-detection stage of a run (--copy-head): the second output and its threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

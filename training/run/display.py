@@ -1,7 +1,5 @@
 """Progress display of training on stderr: bars on a terminal, else a line for each stage and every tenth epoch."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Candidates are evaluated without training: each photo of the sample searches the others by half-whitened PCA.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training loops on features: label confidences (phase 1), then the embedding head with its proxies (phase 2)."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Experiment trackers: TensorBoard, MLflow and Weights & Biases; their failures never end a training."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Images of a run with their labels, fixed once, and their features."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

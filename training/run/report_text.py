@@ -1,7 +1,5 @@
 """Report of a training as text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training run, from labelled images to a run folder; `train` lists its steps in order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Verdict of a training: the trained embedding against the best untrained one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

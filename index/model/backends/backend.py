@@ -1,7 +1,5 @@
 """`InferenceBackend`, the interface of runtimes. A new one is a class in a file, and its line in the registry."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Names of runtimes, without importing one."""
 
-from __future__ import annotations
-
 VARIABLE = "RETRIEVAL_BACKEND"
 """The environment variable of the default runtime; `--backend` sets it for one command."""
 USUAL_BACKEND = "onnxruntime"

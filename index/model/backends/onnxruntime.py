@@ -3,8 +3,6 @@
 All imports of ONNX Runtime are here, after its telemetry is switched off.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import logging

@@ -4,8 +4,6 @@ In int8, layers left in float32 are computed in bfloat16 where the processor has
 quantised took twice as long.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Sequence

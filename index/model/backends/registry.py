@@ -4,8 +4,6 @@
 whose embeddings agree with those of ONNX Runtime, the usual one.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

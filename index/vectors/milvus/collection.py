@@ -5,8 +5,6 @@ search waits 0.2 s for the server's clock; opening a collection checks it with S
 are written before it is published.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

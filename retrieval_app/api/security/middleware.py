@@ -3,8 +3,6 @@
 It reads bodies whole. Beside it: the root path of a server behind a proxy, and CORS for the API.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

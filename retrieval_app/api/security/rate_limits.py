@@ -4,8 +4,6 @@ Programs on the machine itself, without a proxy, are free of the first. A right 
 lock others out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter, OrderedDict

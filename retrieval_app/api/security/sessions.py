@@ -4,8 +4,6 @@ The key comes from the token, or from the token file and a secret beside it. So 
 the token.
 """
 
-from __future__ import annotations
-
 import hmac
 import logging
 import secrets

@@ -10,8 +10,6 @@ help whoever keeps the server busy with wrong tokens.
 A running server follows the file. While it is missing, damaged or writable by others, no token opens anything.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Request bodies: read whole, within a limit on the bytes of all bodies that have arrived so far."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Training loop of fine-tuning: blocks of the backbone, the head and the loss's parameters."""
 
-from __future__ import annotations
-
 import math
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Inputs of fine-tuning: decoded images or cached outputs of the frozen blocks, and the model that takes them."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence

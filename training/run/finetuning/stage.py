@@ -1,7 +1,5 @@
 """Fine-tuning of a run: the backbone trains with a head, and is exported unless the frozen embedding finds more."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
