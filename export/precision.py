@@ -1,7 +1,5 @@
 """Lower precisions of a model, each compared with float32 on other images before it is written."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -171,7 +169,9 @@ def lower_precision(
     )
 
 
-def _convert(model: Path, precision: str, calibration: Pixels, judge: _Judge) -> Iterator[tuple[onnx.ModelProto, int]]:
+def _convert(
+    model: Path, precision: str, calibration: Pixels, judge: "_Judge"
+) -> Iterator[tuple[onnx.ModelProto, int]]:
     """Models in a precision with the number of layers left in float32, the fastest first."""
     proto = onnx.load(model)
     if precision in HALVES:

@@ -14,8 +14,6 @@ RetrievalError                    anything a user can cause and mend; the comman
 └── MissingDependencyError        an optional extra that is not installed
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -74,7 +72,7 @@ class ImageError(RetrievalError):
         self.reason = reason
         self.detail = detail
 
-    def apart(self) -> ImageError:
+    def apart(self) -> "ImageError":
         """The same error to be kept: without the frames it was raised through, which hold the file's bytes."""
         return ImageError(path=self.path, reason=self.reason, detail=self.detail)
 

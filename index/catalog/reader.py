@@ -1,7 +1,5 @@
 """Reading the catalogue of a gallery: a SQLite table with one row for every item found, and its sources."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -77,7 +75,7 @@ _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAIN
 @contextmanager
 def read_catalog(
     path: Path, *, limit_s: float | None = None, spoiled: bool = False, decided: DecidedRows = NOTHING_DECIDED
-) -> Iterator[Catalog]:
+) -> "Iterator[Catalog]":
     """Open the catalogue of a finished version, read-only, with decisions and marks applied to its rows.
 
     In a `spoiled` one, invalid labels and metadata are hidden. `limit_s` limits a statement, as in `opened`.
@@ -251,7 +249,7 @@ class Catalog:
             self.attach_tags()
         check_names(where, self._connection, has_decided=bool(self._decided.by_id))
 
-    def fingerprints(self) -> Fingerprints:
+    def fingerprints(self) -> "Fingerprints":
         """Perceptual hashes of the indexed rows, for duplicates, in id order."""
         query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
         table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)
@@ -279,7 +277,7 @@ class Catalog:
         query = "SELECT source, count(*) FROM images NOT INDEXED WHERE status = 'indexed' GROUP BY source"
         return dict(self._connection.execute(query).fetchall())
 
-    def indexed_labels(self, *, limit: int) -> IndexedLabels:
+    def indexed_labels(self, *, limit: int) -> "IndexedLabels":
         """Counts of the indexed rows' labels, with the `limit` largest."""
         query = (
             "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "

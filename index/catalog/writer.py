@@ -1,7 +1,5 @@
 """Writing the catalogue of a gallery: sources, settings, scans, outcomes of items, and the finished file."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -75,7 +73,7 @@ class Checkpoint:
 
 
 @contextmanager
-def write_catalog(path: Path) -> Iterator[CatalogWriter]:
+def write_catalog(path: Path) -> "Iterator[CatalogWriter]":
     """Open, or create, the catalogue of unfinished work, in WAL mode."""
     with opened(path, query="mode=rwc") as connection:
         connection.execute("PRAGMA journal_mode = WAL")

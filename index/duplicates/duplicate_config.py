@@ -16,8 +16,6 @@ one jacket photographed twice. The most similar photos of different things had a
 within 8 and 0.96 within 10 (SPA; 0.86, 0.92 and 0.93 with the others). So neither embeddings nor hashes suffice alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from index.config_fields import check_fields, option
@@ -47,7 +45,7 @@ class DuplicateConfig:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def settle(self, copy_threshold: float | None) -> DuplicateConfig:
+    def settle(self, copy_threshold: float | None) -> "DuplicateConfig":
         """The config with defaults filled in; `copy_threshold` is the model's, None without a copy-detection output."""
         if copy_threshold is None:
             usual: tuple[float, int] = MIN_SIMILARITY, MAX_HASH_DISTANCE

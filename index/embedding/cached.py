@@ -5,8 +5,6 @@ SHA-256, its perceptual hash, measures and vector, and a CRC of all; a damaged r
 file. Problems with the cache are logged, and images are then embedded again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -114,7 +112,7 @@ class VectorCache:
                 self._remove()
                 self._database = self._connect()
 
-    def __enter__(self) -> VectorCache:
+    def __enter__(self) -> "VectorCache":
         return self
 
     def __exit__(self, *_: object) -> None:

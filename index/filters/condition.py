@@ -1,7 +1,5 @@
 """Conditions of a filter, as a tree that is independent of SQL; `index.filters.parser` has their meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -97,21 +95,21 @@ class HasWord:
 class Not:
     """True where the part is false, unknown where it is unknown."""
 
-    part: Condition
+    part: "Condition"
 
 
 @dataclass(frozen=True, slots=True)
 class And:
     """True where all parts are, false where one is, else unknown."""
 
-    parts: tuple[Condition, ...]
+    parts: "tuple[Condition, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
     """True where one part is, false where all are, else unknown."""
 
-    parts: tuple[Condition, ...]
+    parts: "tuple[Condition, ...]"
 
 
 Leaf: TypeAlias = Compare | Among | Like | IsNull | HasWord

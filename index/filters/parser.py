@@ -24,8 +24,6 @@ Keywords ignore case, names do not. Within quotes the quote is written twice.
 - LIKE takes % for any characters and _ for one, of numbers too, and ignores case. Lists are their JSON text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -83,13 +81,13 @@ def parse_filter(text: str) -> tree.Condition:
 @dataclass(slots=True)
 class _Parser:
     text: str
-    tokens: list[Token]
+    tokens: "list[Token]"
     at: int = 0
     nesting: int = 0
     conditions: int = 0
 
     @property
-    def token(self) -> Token:
+    def token(self) -> "Token":
         return self.tokens[self.at]
 
     def read_any(self) -> tree.Condition:
@@ -138,7 +136,7 @@ class _Parser:
         condition = self._read_set(column, start, wanted="IN, LIKE or BETWEEN" if is_negated else _COMPARISON)
         return tree.Not(condition) if is_negated else condition
 
-    def _read_set(self, column: tree.Column, start: Token, *, wanted: str) -> tree.Condition:
+    def _read_set(self, column: tree.Column, start: "Token", *, wanted: str) -> tree.Condition:
         if self._take("IN"):
             self._expect("(", wanted="(, as in IN (1, 2)")
             constants = [self._read_value(column, start)]
@@ -179,7 +177,7 @@ class _Parser:
         self.at += 1
         return valid_text(token.content)
 
-    def _read_value(self, column: tree.Column, start: Token, *, ordered: bool = False) -> tree.Constant:
+    def _read_value(self, column: tree.Column, start: "Token", *, ordered: bool = False) -> tree.Constant:
         """A value to compare with a column, whose first token is `start`."""
         token = self.token
         truth = {"TRUE": "1", "FALSE": "0"}.get(token.reserved)

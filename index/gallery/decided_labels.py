@@ -1,7 +1,5 @@
 """Annotations of a gallery, label and group decisions and marks, applied to the rows of an open version."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import weakref
@@ -103,7 +101,7 @@ class DecidedLabels:
         except sqlite3.Error:  # locked or damaged: reading it tells
             return False
 
-    def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> DecidedLabels:
+    def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> "DecidedLabels":
         """The annotations of now; itself where none came since."""
         if self.is_current(gallery):
             return self

@@ -1,7 +1,5 @@
 """Export of a gallery's vectors and catalogue rows to .npy, CSV and Parquet."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Iterable, Iterator
@@ -38,7 +36,7 @@ class ExportReport:
     thumbnails: int = 0
 
     @classmethod
-    def of(cls, gallery: Gallery, files: Iterable[Path], *, thumbnails: int = 0) -> ExportReport:
+    def of(cls, gallery: Gallery, files: Iterable[Path], *, thumbnails: int = 0) -> "ExportReport":
         names = [valid_text(str(file)) for file in files]
         return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, thumbnails)
 

@@ -1,7 +1,5 @@
 """An open version of a gallery: immutable, checked, and safe among threads."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -102,7 +100,7 @@ class Gallery:
         return self._decisions.dropped_copies
 
     @property
-    def as_given(self) -> Gallery:
+    def as_given(self) -> "Gallery":
         """The same version without decisions: with given labels and dropped images."""
         return self if self._given is None else self._given.by(self.output)
 
@@ -110,7 +108,7 @@ class Gallery:
         """Whether no decision came since; takes microseconds and never waits."""
         return self._decisions.is_current(self.path)
 
-    def read_decisions(self, *, wait_s: float = LOCK_WAIT_S) -> Gallery:
+    def read_decisions(self, *, wait_s: float = LOCK_WAIT_S) -> "Gallery":
         """The same version with the label decisions of now; itself where none came since.
 
         Raises:
@@ -127,7 +125,7 @@ class Gallery:
         other._forget_choices()
         return other.by(self.output)
 
-    def by(self, output: str) -> Gallery:
+    def by(self, output: str) -> "Gallery":
         """The same version, searched by `semantic` similarity or for a `copy` of the image.
 
         Raises:
@@ -152,7 +150,7 @@ class Gallery:
                 self._opened.views[output] = other
         return other
 
-    def for_label_errors(self) -> Gallery:
+    def for_label_errors(self) -> "Gallery":
         """The same version, by the untrained vectors where it has them, to find label errors."""
         return self.by(UNTRAINED) if UNTRAINED in self.manifest.outputs else self
 
@@ -165,7 +163,7 @@ class Gallery:
     @classmethod
     def open(
         cls, path: Path, *, threads: int = 1, embedder: Embedder | None = None, filter_s: float | None = None
-    ) -> Gallery:
+    ) -> "Gallery":
         """Open the current version of a gallery, with its label decisions.
 
         Files are checked against the manifest: the index and the model at first use, all others here.

@@ -1,7 +1,5 @@
 """Pool of worker processes that decode possibly costly images, and are killed beyond their limits."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
@@ -86,7 +84,7 @@ class DecodingPool:
             worker.disown()
         self._idle = []
 
-    def _take(self) -> _Worker:
+    def _take(self) -> "_Worker":
         while True:
             with self._lock:
                 if not self._idle:
@@ -97,7 +95,7 @@ class DecodingPool:
             worker.kill()
         return _Worker()
 
-    def _put(self, worker: _Worker) -> None:
+    def _put(self, worker: "_Worker") -> None:
         with self._lock:
             self._idle.append(worker)
 

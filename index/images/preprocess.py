@@ -1,7 +1,5 @@
 """Preprocessing of a decoded image to a model input, and the perceptual hash."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -65,7 +63,7 @@ class PreprocessConfig:
         return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> PreprocessConfig:
+    def from_json(cls, values: Mapping[str, Any]) -> "PreprocessConfig":
         known = {field.name for field in fields(cls)}
         if set(values) != known:
             raise InputError(f"preprocess must have exactly the keys {sorted(known)}, got {sorted(values)}")

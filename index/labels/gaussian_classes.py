@@ -9,8 +9,6 @@ psi_d. There labels are drawn from N(0, psi_d) and rows of a label from N(label,
 being less likely. Unlike a regression's, the logarithms of these probabilities separate far labels from very far ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -96,7 +94,7 @@ class GaussianClasses:
         size = min(_ROWS_AT_ONCE, max(1, _VALUES_AT_ONCE // self._count))
         return (rows[start : start + size] for start in range(0, len(rows), size))
 
-    def _add_up(self, rows: Ids) -> _Sums:
+    def _add_up(self, rows: Ids) -> "_Sums":
         """Weights and sums of the rows of every label, and their scatter about 0."""
         width = self._rows.shape[1]
         found = _Sums(
@@ -116,13 +114,13 @@ class GaussianClasses:
             self._tell(0)
         return found
 
-    def _without(self, fold: int) -> _Sums:
+    def _without(self, fold: int) -> "_Sums":
         one = self._add_up(np.flatnonzero(self._fold_of == fold))
         return _Sums(
             (self._sums.weights - one.weights).clip(min=0), self._sums.rows - one.rows, self._sums.scatter - one.scatter
         )
 
-    def _score(self, classes: _Classes, rows: Ids) -> Doubles:
+    def _score(self, classes: "_Classes", rows: Ids) -> Doubles:
         return classes.log_likelihood(self._rows[rows].astype(np.float64))
 
     def _choose(self, shrinkages: tuple[float, ...]) -> tuple[float, float]:

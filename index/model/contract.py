@@ -6,8 +6,6 @@ norm, for semantic similarity. A model may have two more, float32 of unit norm: 
 metadata key `retrieval`; its `checksum` is the SHA-256 of the whole file (see `index.model.checksum`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -113,7 +111,7 @@ class ModelContract:
         return json.dumps(values, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> ModelContract:
+    def from_json(cls, text: str) -> "ModelContract":
         """Parse and validate the metadata text, without the checksum."""
         try:
             values = json.loads(text)

@@ -1,7 +1,5 @@
 """Embedder: a model file opened for inference, without torch."""
 
-from __future__ import annotations
-
 from copy import copy
 from pathlib import Path
 
@@ -74,7 +72,7 @@ class Embedder:
         self.runtime = f"{self.backend} {self._backend.version}, {self.precision}, {'GPU' if self.on_gpu else 'CPU'}"
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
-    def giving(self, *outputs: str) -> Embedder:
+    def giving(self, *outputs: str) -> "Embedder":
         """The same opened model with other outputs."""
         if missing := [name for name in outputs if name not in self.contract.widths]:
             raise InputError(

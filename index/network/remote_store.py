@@ -3,8 +3,6 @@
 A new kind is one class in a file, and its line in `_open`, which loads nothing of any other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random
@@ -73,7 +71,7 @@ class RemoteStore(Protocol):
     def look(self, path: str) -> RemoteFile:
         """Size and stamp of a file, without its content."""
 
-    def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> AbstractContextManager[Content]:
+    def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> "AbstractContextManager[Content]":
         """Stream the bytes of a file from an offset on, all or so many."""
 
 

@@ -1,7 +1,5 @@
 """Members of tar and zip files, read by offset without a list of the others and without a lock."""
 
-from __future__ import annotations
-
 import bz2
 import io
 import lzma
@@ -60,7 +58,7 @@ class Member:
         kind = self.name[len(self.stem) + 1 :].lower()
         return kind if kind in SIDECAR_EXTENSIONS and self.problem is None else None
 
-    def describes(self, other: Member) -> bool:
+    def describes(self, other: "Member") -> bool:
         """Whether this sidecar belongs to the other member, as a.json to a.jpg and a.mask.png."""
         return other.name == self.stem or other.name.startswith(self.stem + ".")
 

@@ -1,7 +1,5 @@
 """Items of sources: found items, the places of their bytes, and embedded items."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,7 +91,7 @@ class FoundItem:
     metadata: Mapping[str, Any] | None = None
     problem: ImageError | None = None
 
-    def with_problem(self, reason: str, detail: str) -> FoundItem:
+    def with_problem(self, reason: str, detail: str) -> "FoundItem":
         """The item, which cannot be used for a reason."""
         return replace(self, problem=ImageError(path=printable_path(self.path), reason=reason, detail=detail))
 

@@ -1,7 +1,5 @@
 """Options of the store of vectors and of the ANN index, in a module that loads nothing heavy."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -63,7 +61,7 @@ class AnnConfig:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str | None) -> AnnConfig:
+    def from_text(cls, text: str | None) -> "AnnConfig":
         """The config of a catalogue's text; the defaults without one."""
         values: Mapping[str, object] = {} if text is None else json.loads(text)
         return cls(**values)  # type: ignore[arg-type]
@@ -100,5 +98,5 @@ class StoreConfig:
         return None if self.store == FILES else {"type": self.store, "uri": self.uri}
 
     @classmethod
-    def from_text(cls, text: str | None) -> StoreConfig:
+    def from_text(cls, text: str | None) -> "StoreConfig":
         return cls() if text is None else cls(**json.loads(text))

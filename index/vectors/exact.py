@@ -4,8 +4,6 @@ A blocked float32 product finds candidates by a proven error bound. Candidates a
 once to float32, so that equal rows tie. `search.VectorSearch` searches stored vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,7 +37,7 @@ class Nearest:
     rows: Ids
 
     @classmethod
-    def none(cls, count: int, k: int) -> Nearest:
+    def none(cls, count: int, k: int) -> "Nearest":
         return cls(np.full((count, k), -np.inf, dtype=np.float32), np.full((count, k), NO_ID, dtype=np.int64))
 
     def of(self, place: int) -> list[tuple[int, float]]:

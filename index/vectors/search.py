@@ -5,8 +5,6 @@ that it lacks are scanned beside it. A filtered search scans the kept rows where
 finds too few: k results are found where k exist.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -145,7 +143,7 @@ class VectorSearch:
     @classmethod
     def open(
         cls, shards: Sequence[VectorRows], *, folder: Path, described: Mapping[str, Any], deleted: Ids | None = None
-    ) -> VectorSearch:
+    ) -> "VectorSearch":
         """Open an index that `ann_building.build_ann_index` wrote, whose checksum was verified before."""
         stored = StoredRows.of(shards)
         if KINDS[described["type"]].is_exact:

@@ -5,8 +5,6 @@ float32 scores, which `search.VectorSearch` ranks exactly. NumPy scans for a sin
 importing it takes longer than scanning 100,000 rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -42,7 +40,7 @@ class RowSet:
     stored_ids: Ids = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
 
     @classmethod
-    def of(cls, mask: Mask, *, indexed: Ids | None = None) -> RowSet:
+    def of(cls, mask: Mask, *, indexed: Ids | None = None) -> "RowSet":
         """The rows of a mask; `indexed` are the positions in the order of an index."""
         return cls(mask, np.flatnonzero(mask), None if indexed is None else pack(mask[indexed]))
 
@@ -73,7 +71,7 @@ class StoredRows:
     _ids: Ids = field(repr=False)  # followed by `NO_ID`, for position -1
 
     @classmethod
-    def of(cls, shards: Sequence[VectorRows]) -> StoredRows:
+    def of(cls, shards: Sequence[VectorRows]) -> "StoredRows":
         shards = [VectorRows(shard.ids, shard.vectors.view(np.ndarray)) for shard in shards]  # faster than maps
         starts = np.cumsum([0, *(len(shard.ids) for shard in shards)])
         return cls(shards, starts, np.concatenate([*(shard.ids for shard in shards), [NO_ID]]))

@@ -1,7 +1,5 @@
 """Tuning of ANN indexes: the parameters that meet a target recall, measured with unseen queries against a scan."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +36,7 @@ class Trial:
     queries: Vectors
     truth: Floats
 
-    def without_copies(self) -> Trial:
+    def without_copies(self) -> "Trial":
         new = self.truth[:, 0] < 1 - _SCORE_TOLERANCE
         return Trial(self.queries[new], self.truth[new]) if new.sum() >= _ENOUGH_QUERIES else self
 

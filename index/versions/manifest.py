@@ -1,7 +1,5 @@
 """The manifest of a version: its counts, its settings, and the checksum of every file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
@@ -88,7 +86,7 @@ class Manifest:
         """Kinds of similarity that searches can use."""
         return tuple(name for name in self.outputs if name != UNTRAINED)
 
-    def part(self, output: str) -> Manifest:
+    def part(self, output: str) -> "Manifest":
         """What it says of the vectors of one output, as if they alone were in their folder (`part_folder`)."""
         described = None if output == SEMANTIC else getattr(self, output)
         if described is None:
@@ -104,7 +102,7 @@ class Manifest:
         return json.dumps(values, indent=2) + "\n"
 
     @classmethod
-    def read(cls, version: Version) -> Manifest:
+    def read(cls, version: Version) -> "Manifest":
         """Read and check the manifest of a version."""
         path = version.folder / MANIFEST_NAME
         try:
@@ -120,7 +118,7 @@ class Manifest:
             raise GalleryDamagedError(printable_path(str(path)), f"damaged: {error}") from error
 
     @classmethod
-    def parse(cls, content: bytes) -> Manifest:
+    def parse(cls, content: bytes) -> "Manifest":
         """A manifest from the bytes of its file.
 
         Raises:

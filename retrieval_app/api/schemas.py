@@ -3,8 +3,6 @@
 Bodies are read strictly (a text is no number); NaN, infinities, NUL characters and lone surrogates are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
@@ -355,7 +353,7 @@ class ImageChoice(_Condition, Body):
     )
 
     @model_validator(mode="after")
-    def _names_images_once(self) -> ImageChoice:
+    def _names_images_once(self) -> "ImageChoice":
         if (self.ids is None) == (not (self.where or "").strip() and not (self.text or "").strip()):
             raise ValueError("give either ids, or a condition: where or text")
         return self

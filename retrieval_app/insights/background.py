@@ -1,7 +1,5 @@
 """Background computation of results of a gallery version: begun at the first request, kept on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -73,7 +71,8 @@ class Computed(Generic[Value]):
 class _Task:
     """A result, how it is computed, and how far that is."""
 
-    compute: Callable[[Insights, Gallery, Progress], Any]  # of no instance: a version that nobody uses is to go at once
+    # takes the instance: a function of one would keep a version that nobody uses open
+    compute: "Callable[[Insights, Gallery, Progress], Any]"
     kind: type | None = None  # of the result, where it is kept on disk
     of_decisions: bool = False  # it is computed anew after a decision about labels
     goes_on: bool = False  # the value of before holds while that is done, and for a rest afterwards

@@ -1,7 +1,5 @@
 """Map of a gallery by t-SNE (van der Maaten and Hinton 2008, by openTSNE)."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
@@ -39,7 +37,7 @@ class MapLayout(Answer):
     label: list[int]
     labels: list[str]
 
-    def with_decisions(self, decided: DecidedRows) -> MapLayout:
+    def with_decisions(self, decided: DecidedRows) -> "MapLayout":
         """The same places with decided labels, without dropped images."""
         dropped = set(decided.dropped.tolist())
         shown = [place for place, number in enumerate(self.ids) if number not in dropped]

@@ -3,8 +3,6 @@
 The queue is a SQLite table, which the processes of a server may share.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -84,7 +82,7 @@ class UnknownJobError(InputError):
 class JobOverError(InputError):
     """Cancelling a job that is over."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: "Job") -> None:
         super().__init__(f"the job is over already, so it cannot be cancelled; its state: {job.state}")
 
 

@@ -3,8 +3,6 @@
 They outlive its versions.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -148,7 +146,7 @@ class ReviewStore:
         self._labels: tuple[object, LabelStates] = None, ()  # of the file that was open
 
     @classmethod
-    def of_gallery(cls, gallery: Path) -> ReviewStore:
+    def of_gallery(cls, gallery: Path) -> "ReviewStore":
         """The decisions of a gallery."""
         return cls(decisions_file(gallery))
 

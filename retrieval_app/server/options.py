@@ -1,7 +1,5 @@
 """Server options, checked: those of `retrieval serve` and `retrieval mcp`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,7 +145,7 @@ class ServeOptions:
         check_origins(self.cors_origins)
 
     @classmethod
-    def of(cls, gallery: Path, **options: Any) -> ServeOptions:
+    def of(cls, gallery: Path, **options: Any) -> "ServeOptions":
         """The options of a server with one gallery."""
         return cls((ServedGallery(gallery),), **options)
 

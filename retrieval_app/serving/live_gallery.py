@@ -4,8 +4,6 @@ A request takes one `Snapshot` and uses it to its end, so that no answer mixes t
 closed when its last request is done.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -41,7 +39,7 @@ class Snapshot:
     insights: Insights
     wide_embedder: Embedder
 
-    def by(self, output: str) -> Snapshot:
+    def by(self, output: str) -> "Snapshot":
         """The same version, searched by another of its outputs; an InputError where it has no such vectors."""
         gallery = self.gallery.by(output)
         return self if gallery is self.gallery else replace(self, gallery=gallery)

@@ -1,7 +1,5 @@
 """Searches of one gallery version, answered many at a time, and their timings for the log of slow requests."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -154,7 +152,7 @@ class SearchTask:
     query: SearchQuery
     vectors: tuple[Vectors | None, ...]
     duplicates: DuplicateReport | None = None
-    times: SearchTimes | None = field(default=None, compare=False)
+    times: "SearchTimes | None" = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -1,7 +1,5 @@
 """Label audit report: its images, classes and pairs of classes, and the tables that it writes."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter
@@ -32,7 +30,7 @@ Neighbour = tuple[int, float]
 """Row of another training image in the audit, and its cosine."""
 
 
-def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
+def write_audit_tables(report: "AuditReport", out: Path) -> list[Path]:
     """Write audit.csv, noise.csv and summary.json into a folder, and audit.parquet where pyarrow is installed.
 
     Every file is replaced atomically; an audit.parquet that could not be renewed is removed.
@@ -66,12 +64,12 @@ def check_audit_folder(out: Path) -> None:
     check_own_files(out, names, header=list(_COLUMNS)[:3])
 
 
-def rank_images(report: AuditReport) -> list[int]:
+def rank_images(report: "AuditReport") -> list[int]:
     """Rows of the report's images, the most probable errors first; ties by row."""
     return sorted(range(len(report.images)), key=lambda row: issue_order(report.images[row]))
 
 
-def summarise_audit(report: AuditReport) -> dict[str, Any]:
+def summarise_audit(report: "AuditReport") -> dict[str, Any]:
     """The report without its images, as plain values."""
     verdicts = Counter(image.verdict for image in report.images)
     kinds = Counter(image.kind for image in report.images)
@@ -87,7 +85,7 @@ def summarise_audit(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def _image_rows(report: AuditReport) -> Iterator[Row]:
+def _image_rows(report: "AuditReport") -> Iterator[Row]:
     for rank, row in enumerate(rank_images(report), start=1):
         image = report.images[row]
         twin = None if image.duplicate_of is None else _path_text(report.images[image.duplicate_of].path)
@@ -101,7 +99,7 @@ def _image_rows(report: AuditReport) -> Iterator[Row]:
         ]  # fmt: skip
 
 
-def _neighbour_cells(neighbours: Sequence[Neighbour], images: Sequence[AuditedImage]) -> Row:
+def _neighbour_cells(neighbours: Sequence[Neighbour], images: "Sequence[AuditedImage]") -> Row:
     return _fill([cell for row, cosine in neighbours for cell in (_path_text(images[row].path), round(cosine, 6))])
 
 

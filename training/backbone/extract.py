@@ -1,7 +1,5 @@
 """Feature extraction: decoding and inference in one pass, the feature store, and the sources of training loops."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json
@@ -69,7 +67,7 @@ class CachedSource:
 class LiveSource:
     """A new random crop and flip of every image each time, through the backbone."""
 
-    def __init__(self, paths: Sequence[Path], *, centre: Tensor, extractor: Extractor, workers: int) -> None:
+    def __init__(self, paths: Sequence[Path], *, centre: Tensor, extractor: "Extractor", workers: int) -> None:
         self.centre = centre
         self.views: int | None = None
         self._paths, self._extractor = paths, extractor
@@ -225,7 +223,7 @@ class Extractor:
         self.std = 255 * torch.tensor(preprocess.std, device=device).view(1, 3, 1, 1)
         self._graph: InferenceBackend | None = None
 
-    def computed_by(self, graph: InferenceBackend) -> Extractor:
+    def computed_by(self, graph: InferenceBackend) -> "Extractor":
         """The same extractor by a runtime with the backbone's graph, for these weights."""
         other = copy(self)
         other._graph = graph

@@ -6,8 +6,6 @@ A foreign graph is brought into one form first: float32 images (N, 3, H, W), nor
 written as ONNX.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -145,7 +143,7 @@ class OnnxBackbone(nn.Module):
         self.width = _OPENED[self.key].width
 
     @classmethod
-    def of(cls, proto: onnx.ModelProto) -> OnnxBackbone:
+    def of(cls, proto: onnx.ModelProto) -> "OnnxBackbone":
         """The module of a graph."""
         return cls(torch.frombuffer(bytearray(proto.SerializeToString()), dtype=torch.uint8))
 

@@ -8,8 +8,6 @@ layers  [gem, 0.5 mean(wide), 0.35 mean(earlier)], each at unit length before it
 every   the raw pieces of all these side by side, of which `PoolingLayout.select` makes each of them
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -52,7 +50,7 @@ GEM_POWER, GEM_FLOOR = 3, 1e-6
 LAYER_WEIGHTS: Mapping[str, float] = {"gem": 1.0, "wide": 0.5, "earlier": 0.35}
 POOLING_VERSION = 1  # raise it when the pieces or their maps change: cached features are then stale
 
-_LAYOUTS: WeakKeyDictionary[nn.Module, dict[int, PoolingLayout]] = WeakKeyDictionary()  # by the side of images
+_LAYOUTS: "WeakKeyDictionary[nn.Module, dict[int, PoolingLayout]]" = WeakKeyDictionary()  # by the side of images
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class PoolingLayout:
     maps: Mapping[str, FeatureMap]
 
     @classmethod
-    def of(cls, network: nn.Module, *, side: int) -> PoolingLayout:
+    def of(cls, network: nn.Module, *, side: int) -> "PoolingLayout":
         """Layout of a network at an image size of `side` pixels; `InputError` without feature maps."""
         known = _LAYOUTS.setdefault(network, {})
         if side not in known:

@@ -1,7 +1,5 @@
 """Label confidences of phase 1: the confidence module, leave-one-out, and what losses read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Protocol
@@ -40,7 +38,7 @@ class TopConfidences:
     rest: Tensor
 
     @classmethod
-    def of(cls, blocks: Iterable[Tensor]) -> TopConfidences:
+    def of(cls, blocks: Iterable[Tensor]) -> "TopConfidences":
         """From (B, C) blocks of confidences of all images."""
         parts = []
         for block in blocks:
@@ -57,11 +55,11 @@ class TopConfidences:
     def device(self) -> torch.device:
         return self.classes.device
 
-    def take(self, rows: Tensor) -> TopConfidences:
+    def take(self, rows: Tensor) -> "TopConfidences":
         """Those of some images."""
         return TopConfidences(*(part[rows] for part in self._parts()))
 
-    def to(self, device: torch.device) -> TopConfidences:
+    def to(self, device: torch.device) -> "TopConfidences":
         """The same on a device."""
         return TopConfidences(*(part.to(device) for part in self._parts()))
 
@@ -72,7 +70,7 @@ class TopConfidences:
         found[inside.nonzero()[:, 0], self.classes[inside] - start] = self.values[inside]
         return found
 
-    def place(self, rows: Tensor, classes: Tensor, *, count: int) -> TopConfidences:
+    def place(self, rows: Tensor, classes: Tensor, *, count: int) -> "TopConfidences":
         """As `rows` (N,) of `count` images, 0 for the others; class c becomes `classes[c]`."""
         wider = [torch.zeros(count, *part.shape[1:], dtype=part.dtype) for part in self._parts()]
         for whole, part in zip(wider, (classes[self.classes], self.values, self.rest), strict=True):
@@ -99,7 +97,7 @@ class ConfidenceModule(nn.Module):
         """(B, F) features to (B, C) logits."""
         return self.classify(nn.functional.relu(self.reduce(features)))
 
-    def columns(self, features: Tensor) -> ModuleColumns:
+    def columns(self, features: Tensor) -> "ModuleColumns":
         """The same confidences of (B, F) features by columns: (B, C) is never held."""
         hidden = nn.functional.relu(self.reduce(features))
         return ModuleColumns(hidden, self.classify.weight, self.classify.bias)
@@ -202,7 +200,7 @@ class LabelConfidences:
     noise: NoiseModel | None = None
 
     @classmethod
-    def of(cls, confidences: Confidences, labels: Tensor, *, noise: NoiseModel | None = None) -> LabelConfidences:
+    def of(cls, confidences: Confidences, labels: Tensor, *, noise: NoiseModel | None = None) -> "LabelConfidences":
         """From confidences in all classes and (N,) labels."""
         own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()]
         return cls(torch.cat(own), confidences, noise)

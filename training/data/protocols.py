@@ -1,7 +1,5 @@
 """Benchmark protocols: readers of the official downloads, with their splits and K of Recall@K."""
 
-from __future__ import annotations
-
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +46,7 @@ class _Download:
     archive: str
 
     @classmethod
-    def find(cls, root: Path, *, marker: str, archive: str, tops: Sequence[str] = ()) -> _Download:
+    def find(cls, root: Path, *, marker: str, archive: str, tops: Sequence[str] = ()) -> "_Download":
         """The download with the file `marker`: in `root`, or in one of the archive's top folders there."""
         for folder in (root, *(root / top for top in tops)):
             if (folder / marker).is_file():

@@ -1,7 +1,5 @@
 """Closed-form projections: PCA and within-class whitening, as methods and as initialisations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -164,7 +162,7 @@ class LabelledFeatures:
     groups: Ids | None = None
     weights: Floats | None = None
 
-    def take(self, rows: np.ndarray) -> LabelledFeatures:
+    def take(self, rows: np.ndarray) -> "LabelledFeatures":
         """Some of the images, with their classes numbered anew."""
         parts = (None if part is None else part[rows] for part in (self.copies, self.groups, self.weights))
         labels = np.unique(self.labels[rows], return_inverse=True)[1].astype(np.int64)

@@ -9,8 +9,6 @@ exp needs no maximum where exponents are bounded: with alpha 32 none exceeds 40.
 (margins, weights, denominators) scale the narrow sides of the products instead of the (B, c) powers.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -175,7 +173,7 @@ def _normalise(proxies: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _add_pull(
-    pull: _Side, logits: Tensor, found: PairChunk, start: int, *, lengths: Tensor, directions: Tensor
+    pull: "_Side", logits: Tensor, found: PairChunk, start: int, *, lengths: Tensor, directions: Tensor
 ) -> Tensor | None:
     """Add the sums of the proxies with a positive, and remove their positives from the (B, c) logits of the push."""
     columns, is_every = found.columns, len(found.columns) == logits.shape[1]

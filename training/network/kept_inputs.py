@@ -1,7 +1,5 @@
 """Cached inputs of a network's tail: the frozen front runs once, and its outputs are kept in mapped files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +33,7 @@ class _Shape:
     more: tuple[int, ...]
 
     @classmethod
-    def between(cls, one: Tensor, two: Tensor) -> _Shape:
+    def between(cls, one: Tensor, two: Tensor) -> "_Shape":
         return cls(tuple(one.shape), tuple(b - a for a, b in zip(one.shape, two.shape, strict=True)))
 
     def of(self, images: int) -> tuple[int, ...]:
@@ -205,7 +203,7 @@ class KeptInputs:
     def plan(
         cls, tail: Tail, rows: npt.NDArray[np.int64], *, hashes: Sequence[str], views: int, how: Mapping[str, Any],
         cache: Path,
-    ) -> KeptInputs:  # fmt: skip
+    ) -> "KeptInputs":  # fmt: skip
         """Cached inputs, in a file shared by runs with the same weights, images and views.
 
         `hashes` are of the images `rows`, in order; `how` is everything else that they depend on, as JSON.

@@ -5,8 +5,6 @@ The defaults of these classes are the Smooth Proxy-Anchor paper's. Nobody makes 
 torch, so that `retrieval train --help` is quick.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -187,7 +185,7 @@ class InputConfig:
             return ("crop",)
         return tuple(view for view, cost in VIEW_COSTS.items() if cost <= self.embedding_cost)
 
-    def settle(self, *, view: str, pooling: str) -> InputConfig:
+    def settle(self, *, view: str, pooling: str) -> "InputConfig":
         """The same with a view and a pooling of the given ones; the whole image is not larger than the crop."""
         return replace(self, view=view, pooling=pooling, resize=self.crop if view == "whole" else self.resize)
 
@@ -261,7 +259,7 @@ class EmbeddingConfig:
                 f"--head-batch-size ({self.head_batch_size})"
             )
 
-    def wide(self, spanned: int) -> EmbeddingConfig:
+    def wide(self, spanned: int) -> "EmbeddingConfig":
         """The same with a width: the given one, else `USUAL_DIM` or the directions that features span."""
         if self.embedding_dim is not None:
             return self

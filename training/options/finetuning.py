@@ -1,7 +1,5 @@
 """Options of fine-tuning: which blocks of the backbone train after the head, for how long, and how."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 
@@ -94,7 +92,7 @@ class FinetuneConfig:
             return USUAL_BLOCKS
         return None if self.finetune == WHOLE else int(self.finetune.removeprefix("last-"))
 
-    def limited(self, images: int, *, on_cpu: bool) -> FinetuneConfig:
+    def limited(self, images: int, *, on_cpu: bool) -> "FinetuneConfig":
         """The same with the usual limits for this many images, where neither epochs nor a time are given."""
         if self.epochs is not None or self.time_budget is not None:
             return self

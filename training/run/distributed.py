@@ -4,8 +4,6 @@ Rank 0 runs the training: it lists, selects, trains heads, evaluates and writes.
 `Team.first_does` and do what it asks for. A process without torchrun is alone: each function returns its argument.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -48,7 +46,7 @@ class Place:
     local_rank: int = 0
 
     @classmethod
-    def read(cls, variables: Mapping[str, str] = os.environ) -> Place:
+    def read(cls, variables: Mapping[str, str] = os.environ) -> "Place":
         """From torchrun's environment variables; alone without them."""
         if variables.get("WORLD_SIZE", "1") == "1":
             return cls()

@@ -1,7 +1,5 @@
 """Feature extraction of a run, shared among its processes, by torch or an equivalent runtime."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -65,7 +63,7 @@ class SentExtractor:
     runtime: str
 
     @classmethod
-    def of(cls, extractor: Extractor) -> SentExtractor:
+    def of(cls, extractor: Extractor) -> "SentExtractor":
         backbone = extractor.backbone
         packed = {name: tensor.cpu() for name, tensor in backbone.network.state_dict().items()}
         return cls(

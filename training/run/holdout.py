@@ -6,8 +6,6 @@ its untrained rivals are fitted to the rest too. Recall@1 compares them by the p
 labels are wrong, the given labels rank methods wrongly. Without posteriors it compares them by the given labels.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -274,7 +272,7 @@ def _name_l2_sp(l2_sp: float | None) -> str:
     return f"{TRAINED}, L2-SP {l2_sp:g}"
 
 
-def _choose_l2_sp(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
+def _choose_l2_sp(hits: "Mapping[str, _Hits]", *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
     """Mean Recall@1 of both parts by L2-SP weight, and the selected weight.
 
     That is `FIRM_L2_SP`, or the best where it clearly leads. On fewer classes than `LEAST_CLASSES` in a part nothing

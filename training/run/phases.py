@@ -1,7 +1,5 @@
 """Training phases: the job, random seeds, batches and epoch reports."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -96,7 +94,7 @@ class Watcher:
     on_report: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
 
-    def beside(self, other: Watcher) -> Watcher:
+    def beside(self, other: "Watcher") -> "Watcher":
         """Both watchers in one; this one is called first."""
 
         def call_both(name: str) -> Callable[..., None]:

@@ -1,7 +1,5 @@
 """Run folder: inputs, options and results of one training, and its checkpoints."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -68,7 +66,7 @@ class RunFolder:
     def create(
         cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None,
         asked: Mapping[str, Any] = MappingProxyType({}),
-    ) -> RunFolder:  # fmt: skip
+    ) -> "RunFolder":  # fmt: skip
         """New run folder; `asked` are the given options."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
@@ -87,7 +85,7 @@ class RunFolder:
         return run
 
     @classmethod
-    def open(cls, path: Path, *, resuming: bool = False) -> RunFolder:
+    def open(cls, path: Path, *, resuming: bool = False) -> "RunFolder":
         """Existing run folder; `resuming` only changes the error message."""
         if not (path / "config.json").is_file():
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"

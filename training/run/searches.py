@@ -1,7 +1,5 @@
 """Validation searches: validation images against each other, ungrouped and grouped, and against the training images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -198,7 +196,7 @@ class Searches:
     queries: Ids | None = None
     against: ValidationSet | None = None
 
-    def seen_as(self, features: Floats, *, training: Floats) -> Searches:
+    def seen_as(self, features: Floats, *, training: Floats) -> "Searches":
         """The same searches by other features: (M, F) of the validation images, (N, F) of the training images."""
         return replace(self, ungrouped=replace(self.ungrouped, features=features), training=training)
 

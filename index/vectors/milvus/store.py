@@ -6,8 +6,6 @@ Results are ranked here, exactly, by the vectors of the server's candidates. The
 with vectors that the index lacks, against an exact scan.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -143,7 +141,7 @@ class MilvusRows:
     def express(self, gone: Ids) -> str:
         return f"id <= {self.last}" + (f" and id not in {gone.tolist()}" if len(gone) else "")
 
-    def read(self) -> MilvusRows:
+    def read(self) -> "MilvusRows":
         return self
 
     def __getitem__(self, positions: Ids) -> Vectors:

@@ -3,8 +3,6 @@
 One credential of a request counts: the code of the address, else the header, else the cookie.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -71,7 +69,7 @@ class SignIn:
         self._tries = FailedTries(log=self._log_wrong)
         self.close = self._tries.close
 
-    def for_gallery(self, access: Access) -> SignIn:
+    def for_gallery(self, access: Access) -> "SignIn":
         """The same sessions, with the access rules of one gallery of a server."""
         other = copy(self)
         other._access = access

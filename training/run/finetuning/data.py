@@ -1,7 +1,5 @@
 """Data of fine-tuning: labels with their confidences, and the held-out images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -58,7 +56,7 @@ class FinetuneData:
         """With (N, F) features."""
         return LabelledFeatures(features, self.labels, self.copies, self.groups)
 
-    def with_held_out_posteriors(self, features: Floats) -> FinetuneData:
+    def with_held_out_posteriors(self, features: Floats) -> "FinetuneData":
         """The same with posteriors by (N, F) fine-tuned features for the held-out images.
 
         Posteriors by one network's features favour its embedding. For images that train, those by frozen features stay:
@@ -163,7 +161,7 @@ class LossConfidences:
         return {f"confidences.{name}": value for name, value in found.items() if value is not None}
 
     @classmethod
-    def unpack(cls, tensors: dict[str, Tensor]) -> LossConfidences:
+    def unpack(cls, tensors: dict[str, Tensor]) -> "LossConfidences":
         """From `pack`."""
         top = [tensors.get(f"confidences.top.{name}") for name in TopConfidences.__slots__]
         kept = [part for part in top if part is not None]
@@ -171,7 +169,7 @@ class LossConfidences:
         return cls(tensors.get("confidences.weights"), confidences)
 
     @classmethod
-    def of(cls, confidences: LabelConfidences, loss: LossConfig) -> LossConfidences:
+    def of(cls, confidences: LabelConfidences, loss: LossConfig) -> "LossConfidences":
         """From phase 1, for all images."""
         weights = confidences.own.cpu() if loss.weighs_samples else None
         if not loss.needs_confidences:
