@@ -88,12 +88,12 @@ def train(
 ) -> None:  # fmt: skip
     """Train an image embedding on labelled photos, some with wrong labels.
 
-    DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, or a benchmark
-    (--protocol). A classifier estimates the confidence of each label from the other images. A head on the frozen
-    backbone is trained with these weights, and compared with untrained embeddings, on --val or on a part of the data
-    that is held out. Then the backbone is fine-tuned, in ten minutes or less on a CPU, and exported unless it finds
-    fewer of held-out images. Ctrl-C ends fine-tuning early and keeps the weights so far. --frozen leaves the backbone
-    as it is.
+    DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, a gallery (labels as
+    decided, without dropped images), or a benchmark (--protocol). A classifier estimates the confidence of each label
+    from the other images. A head on the frozen backbone is trained with these weights, and compared with untrained
+    embeddings, on --val or on a part of the data that is held out. Then the backbone is fine-tuned, in ten minutes or
+    less on a CPU, and exported unless it finds fewer of held-out images. Ctrl-C ends fine-tuning early and keeps the
+    weights so far. --frozen leaves the backbone as it is.
 
     \b
     Examples:
@@ -101,6 +101,7 @@ def train(
       retrieval train photos/ --weights imagenet --out run --val test/
       retrieval train photos/ --weights imagenet --out run --time-budget 1h
       retrieval train photos/ --weights imagenet --out run --frozen
+      retrieval train photos-gallery --weights imagenet --out run-cleaned
     """
     context = click.get_current_context()
     machine = {name: options.pop(name) for name in option_names(Machine)}

@@ -91,7 +91,7 @@ def list_items(
     """
     from index.filters.condition import LABEL, equals, join
     from index.filters.parser import write_condition
-    from index.gallery.decided_labels import read_decided_catalog
+    from index.labels.decided_labels import read_decided_catalog
     from index.text import printable_path, valid_text
     from index.versions.versions import find_version
 

@@ -23,9 +23,9 @@ from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
-from index.gallery.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
 from index.gallery.hits import Hit
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
+from index.labels.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
 from index.model.contract import find_contract
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED

@@ -1,4 +1,4 @@
-"""Labelled images from a folder of class folders, or from a CSV or Parquet file."""
+"""Labelled images from a folder of class folders, from a CSV or Parquet file, or from a gallery."""
 
 import csv
 import logging
@@ -13,10 +13,13 @@ import numpy as np
 from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
 from index.images.image_files import IMAGE_SUFFIXES, read_image
+from index.labels.decided_labels import read_decided_catalog
+from index.marks import read_mark
 from index.sources.folder_walk import walk_folder
 from index.sources.table_rows import (
     USUAL,
     TableColumns,
+    as_text,
     find_table,
     folder_label,
     read_column,
@@ -24,6 +27,7 @@ from index.sources.table_rows import (
     read_label_file,
 )
 from index.text import printable_path
+from index.versions.versions import hold_current
 
 logger = logging.getLogger(__name__)
 _NAMED_PARTS = 6
@@ -60,36 +64,45 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
     """List a dataset without decoding.
 
     Args:
-        data: a folder (an image's label is the first folder below it), a CSV or Parquet file, or its address. A column
-            `group` is optional. A CSV of lines `image,label` needs no header.
+        data: a folder (an image's label is the first folder below it), a CSV or Parquet file, or its address, or a
+            gallery (labels as decided, without dropped images). A column `group` is optional. A CSV of lines
+            `image,label` needs no header.
         columns: names of the path and label columns of a table.
     """
     table, columns = find_table(data, columns)
     if not table.exists():
-        raise InputError(f"{printable_path(str(data))}: no such folder, CSV or Parquet file")
-    dataset = _list_folder(data) if data.is_dir() else _list_table(table, columns)
+        raise InputError(f"{printable_path(str(data))}: no such folder, CSV or Parquet file, or gallery")
+    if _is_gallery(data):
+        dataset = _list_gallery(data)[0]
+    else:
+        dataset = _list_folder(data) if data.is_dir() else _list_table(table, columns)
     if not dataset.records:
         raise InputError(
             f"{printable_path(str(data))}: no labelled image; expected class folders with images in them, "
-            "or a CSV or Parquet file of paths and labels"
+            "a CSV or Parquet file of paths and labels, or a gallery"
         )
     return dataset
 
 
 def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tuple[Dataset, Dataset | None]:
-    """Training and validation images of a table, by a column.
+    """Training and validation images of a table or a gallery, by a column.
 
     `train` trains; `val` (or `valid`, `validation`, `dev`) validates, else `test`. Others are left out with a warning.
     """
     table, columns = find_table(data, columns)
     shown = printable_path(str(data))
-    if not table.is_file():
-        raise InputError(f"{shown}: --split-column goes with a CSV or Parquet file, whose column it names")
-    splits = read_column(table, split_column, columns=columns)
+    if _is_gallery(data):
+        dataset, splits = _list_gallery(data, split_column=split_column)
+    elif table.is_file():
+        dataset, splits = _list_table(table, columns), read_column(table, split_column, columns=columns)
+    else:
+        raise InputError(
+            f"{shown}: --split-column goes with a CSV or Parquet file, or a gallery, whose column it names"
+        )
     if not splits:
         raise InputError(f"{shown}: no image has a value in a column {split_column!r}")
     parts: dict[str, list[Record]] = {}
-    for record in _list_table(table, columns).records:
+    for record in dataset.records:
         parts.setdefault(splits.get(str(record.path), "").lower(), []).append(record)
     seen = _count_parts(parts)
     training = [record for name in _TRAINING for record in parts.pop(name, ())]
@@ -107,6 +120,43 @@ def _count_parts(parts: Mapping[str, Sequence[Record]]) -> str:
     named = [f"{name or 'nothing'!r} ({len(records)})" for name, records in sorted(parts.items())]
     more = f" and {len(named) - _NAMED_PARTS:,} others" if len(named) > _NAMED_PARTS else ""
     return ", ".join(named[:_NAMED_PARTS]) + more
+
+
+def _is_gallery(data: Path) -> bool:
+    """Whether a folder is a gallery, and not one of class folders."""
+    return read_mark(data) is not None
+
+
+def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Dataset, dict[str, str]]:
+    """Members with labels as decided, without dropped ones, and the values of a metadata column by path.
+
+    Images in archives and remote stores, which training does not read, are left out with a warning.
+    """
+    shown = printable_path(str(gallery))
+    records, splits, unreadable = [], dict[str, str](), 0
+    version, hold = hold_current(gallery)
+    try:
+        with read_decided_catalog(gallery, version) as catalog:
+            sources = catalog.sources()
+            for row in catalog.rows(status="indexed"):
+                if not (label := (row.label or "").strip()):
+                    continue
+                place = sources[row.source].locate(row)
+                if row.archive is not None or place.store is not None:
+                    unreadable += 1
+                    continue
+                records.append(Record(place.file, label, as_text(row.metadata.get(COLUMN)) or None))
+                if split_column is not None and (split := as_text(row.metadata.get(split_column)).strip()):
+                    splits[str(place.file)] = split
+    finally:
+        os.close(hold)
+    if unreadable:
+        advice = f"`retrieval dataset export {shown} --out FOLDER` writes them as files"
+        where = "in archives or remote stores, which training does not read"
+        if not records:
+            raise InputError(f"{shown}: its {unreadable:,} labelled images are {where}: {advice}; train on that FOLDER")
+        logger.warning("%s: left out, because %s: %d; %s", shown, where, unreadable, advice)
+    return Dataset(tuple(sorted(records, key=lambda record: record.path)), ()), splits
 
 
 def _list_folder(folder: Path) -> Dataset:

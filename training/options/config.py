@@ -77,7 +77,7 @@ class DataConfig:
     label_column: str = option("label", "Column of labels in a CSV or Parquet file.", metavar="NAME")
     split_column: str | None = option(
         None,
-        "Column of a CSV or Parquet file with the split: train, and val (else test) in place of --val.",
+        "Column of a table or a gallery with the split: train, and val (else test) in place of --val.",
         metavar="NAME",
     )
 

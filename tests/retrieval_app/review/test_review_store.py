@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import GalleryError, InputError
-from index.gallery.decided_labels import read_annotations
+from index.labels.decided_labels import read_annotations
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.group_decisions import DuplicateDecision, Subject
 from index.labels.marks import PRESENT, Mark, tag_field

@@ -1,5 +1,6 @@
 """Datasets: what is listed, what is dropped, and what is refused before any long work."""
 
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,13 @@ from PIL import Image
 from pyarrow import parquet
 
 from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision
+from index.labels.marks import Mark
 from index.sources.table_rows import TableColumns
+from index.writing.build import build_gallery
+from retrieval_app.review.review_store import ReviewStore
+from tests.conftest import draw_folder
 from training.data import transforms
 from training.data.datasets import Record, cap_classes, check_trainable, keep_usable_classes, list_dataset, list_splits
 from training.data.transforms import EDITS, draw_copy
@@ -86,6 +93,26 @@ def test_a_parquet_file_gives_what_a_csv_gives(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table(rows), tmp_path / "labels.parquet")
     expected = (Record(tmp_path / "x/1.png", "3"), Record(tmp_path / "x/2.png", "7"))
     assert list_dataset(tmp_path / "labels.parquet").records == expected
+
+
+def test_a_gallery_gives_its_files_with_labels_and_splits_as_decided(tmp_path: Path, tiny_model, caplog) -> None:
+    photos, gallery = draw_folder(tmp_path / "photos", per_class=2), tmp_path / "gallery"
+    with tarfile.open(tmp_path / "more.tar", "w") as archive:
+        archive.add(_save(tmp_path / "one.png"), "red/one.png")
+    build_gallery(model_path=tiny_model, sources=[photos, tmp_path / "more.tar"], out=gallery)
+    by_name = {row.path: row for row in Gallery.open(gallery).rows(range(1, 7))}
+    store = ReviewStore.of_gallery(gallery)
+    store.decide([LabelDecision(by_name["blue/1.png"].sha256, "blue", "change", "red")])
+    store.decide([LabelDecision(by_name["green/0.jpg"].sha256, "green", "drop")])
+    store.mark([Mark(row.sha256, "split", "train" if "0" in name else "test") for name, row in by_name.items()])
+    store.close()
+    kept = {"blue/0.jpg": "blue", "blue/1.png": "red", "green/1.png": "green", "red/0.jpg": "red", "red/1.png": "red"}
+    expected = [Record(photos / name, label) for name, label in kept.items()]
+    assert list(list_dataset(gallery).records) == expected
+    assert "in archives or remote stores, which training does not read: 1;" in caplog.text
+    training, held_out = list_splits(gallery, columns=TableColumns(), split_column="split")
+    assert held_out is not None
+    assert ([*training.records], [*held_out.records]) == (expected[::3], [expected[1], expected[2], expected[4]])
 
 
 @pytest.fixture

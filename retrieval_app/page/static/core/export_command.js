@@ -44,7 +44,7 @@ export async function openExport(where = null) {
 }
 
 /** An argument for a shell. @param {string} text */
-function quote(text) {
+export function quote(text) {
   if (/^[\w./-]+$/.test(text)) return text;
   return /["$`\\!]/.test(text) ? `'${text.replaceAll("'", "'\\''")}'` : `"${text}"`;
 }

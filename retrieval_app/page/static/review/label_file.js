@@ -1,7 +1,8 @@
 // The label file below the list, what is said of it, and the way from an image to a search with it.
 
+import {withGallery} from '../core/api.js';
 import {button, count, make} from '../core/dom.js';
-import {openExport} from '../core/export_command.js';
+import {openExport, quote} from '../core/export_command.js';
 import {linkTo} from '../core/url_state.js';
 
 /** Images that are fetched at a time. */
@@ -12,15 +13,19 @@ export const KEPT =
   'What you decide shows at once in search, filters, Quality and exports, and dropped images leave the results; '
   + 'images and folders stay as they are.';
 
-const TRAIN = 'retrieval train labels.csv --out run-cleaned';
+/** What is said of training on the decisions above the list. */
+export function drawHint() {
+  const command = make('code');
+  withGallery(({name, folder}) => command.append(trainOn(quote(folder ?? name))));
+  return [
+    'Train on the labels as decided, by the options of your first training: ',
+    command,
+    '. The label file lists them for other programs. Or ',
+    button('export the data set', {class: 'quiet small'}, () => openExport()),
+  ];
+}
 
-/** What is said of the file above the list. */
-export const drawHint = () => [
-  'The label file lists every image with your decisions applied; train with it, by the options of your first training: ',
-  make('code', TRAIN),
-  '. Or ',
-  button('export the data set', {class: 'quiet small'}, () => openExport()),
-];
+const trainOn = place => `retrieval train ${place} --out run-cleaned`;
 
 /** The file to take away: its route, the words of the button, and what is said once it is saved. */
 export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile, hasPaths: true};
@@ -50,7 +55,7 @@ function describeFile(headers, paths) {
     `Saved as labels.csv: ${count(rows, 'image')}${changed ? `, ${changed.toLocaleString('en')} with another label` : ''}.`,
     left.length && `Left out: ${left.join(', ')}.`,
     paths === 'relative' && 'Move it into the folder of the images.',
-    `Train with it, by the options of your first training: ${TRAIN}`,
+    `Train with it, by the options of your first training: ${trainOn('labels.csv')}`,
   ]
     .filter(Boolean)
     .join(' ');
