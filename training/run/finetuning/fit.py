@@ -444,6 +444,13 @@ class FinetuneLoop:
             after = evaluations * fitted.epochs[0].seconds + self._reserved_s
             self._deadline = self._begun + max(half, budget - after)
             self._note_time((len(fitted.epochs) - 1) * len(self._rows))
+            if (left := self._deadline - self._first_step) < self.prepared_s and len(fitted.epochs) == 1:
+                ends = f"{left:.0f} s are left to train" if left > 0 else "nothing is fine-tuned"
+                minutes = math.ceil((2 * self.prepared_s + after) / 60)
+                self._on_note(
+                    f"fine-tuning: preparation took {self.prepared_s:.0f} s of --time-budget "
+                    f"{self._options.time_budget}, so {ends}: train anew with --time-budget {minutes}m or more"
+                )
 
     def _has_unused(self) -> bool:
         """Whether a pass leaves out parameters that train, such as a mask token."""

@@ -257,6 +257,12 @@ def finetune_backbone(
     train = split.train
     limited = config.finetuning.limited(len(train), on_cpu=machine.device.type == "cpu")
     config = replace(config, finetuning=limited)
+    if limited.time_budget is not None:
+        before = sum(job.seconds.values())
+        job.watcher.on_note(
+            f"fine-tuning: {limited.time_budget} from now (--time-budget), with decoding and evaluations; the "
+            f"{before:.0f} s before and --val are not part of it"
+        )
     data = FinetuneData(
         labels, len(training.classes), split, copies=training.copies, groups=training.groups,
         posteriors=None if confidences is None else confidences.posteriors(),

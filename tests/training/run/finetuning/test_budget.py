@@ -71,8 +71,8 @@ def test_epochs_that_end_before_the_time_end_the_training_and_the_rates_fall_wit
 def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_report_says_so(
     trainer: Trainer, rates
 ) -> None:
-    config = budget_config("0.001s")
-    report = trainer(config=config)
+    config, notes = budget_config("0.001s"), list[str]()
+    report = trainer(config=config, watcher=Watcher(on_note=notes.append))
     network = report["finetuning"]
     assert (len(network["epochs"]), network["selected"], rates) == (1, False, [])
     assert not [line for line in read_metrics(trainer.folder / "run") if line["phase"] == "finetuning"]
@@ -80,3 +80,4 @@ def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_r
     assert f"preparation took {network['prepared_s']:.1f} s and left no time for a step" in said
     assert "raise --time-budget 0.0" in said
     assert "MAP@R" not in said
+    assert any("so nothing is fine-tuned: train anew with --time-budget 1m" in note for note in notes)
