@@ -24,8 +24,8 @@ class FinetuneConfig:
         usual=f"last-{USUAL_BLOCKS}, or all blocks of a backbone with fewer",
     )  # fmt: skip
     time_budget: str | None = option(
-        None, "Most time of fine-tuning (90s, 30m, 1.5h), with decoding and evaluations. Features and holdout before it, "
-        "and --val after it, take more.", metavar="TIME", usual=f"{USUAL_BUDGET} on a CPU; none with --epochs",
+        None, "Most time of fine-tuning (90s, 30m, 1.5h), with decoding and evaluations. Features and holdout before "
+        "it and --val after it take more.", metavar="TIME", usual=f"{USUAL_BUDGET} on a CPU; none with --epochs",
     )  # fmt: skip
     epochs: int | None = option(
         None, "Most epochs of fine-tuning.", metavar="N",
