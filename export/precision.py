@@ -27,6 +27,7 @@ from index.model.contract import MeasuredPrecision
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 
+logger = logging.getLogger(__name__)
 _OPERATIONS = ("Conv", "Gemm", "MatMul", "Add", "Clip", "Relu", "GlobalAveragePool")
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _LEAST = 256  # numbers of what is worth it
@@ -71,16 +72,16 @@ class Int8Converter:
     def _prepared(self) -> Iterator[Path]:
         """The model after ONNX Runtime's preprocessing, in a folder of its own."""
         library = import_quantization()
-        logger, level = logging.getLogger(), logging.getLogger().level
+        root, level = logging.getLogger(), logging.getLogger().level
         with tempfile.TemporaryDirectory() as folder:
             path, source = Path(folder) / "prepared.onnx", Path(folder) / "float32.onnx"
             onnx.save(self._model, source)  # of a model in memory it leaves the weights in a folder that is gone
-            logger.setLevel(logging.ERROR)  # it warns on the root logger of what does not matter here
+            root.setLevel(logging.ERROR)  # it warns on the root logger of what does not matter here
             try:
                 library.shape_inference.quant_pre_process(source, path, skip_symbolic_shape=True)
                 yield path
             finally:
-                logger.setLevel(level)
+                root.setLevel(level)
 
 
 def _reader(library: Any, images: Pixels) -> Any:
@@ -149,6 +150,7 @@ def lower_precision(
     model = Path(report.model)
     calibrated = min(CALIBRATED, len(images.pixels) // 2)
     held = slice(calibrated, calibrated + MEASURED)
+    logger.info("measuring the precision on %d images", len(images.pixels[held]))
     judge = _Judge(model, images.pixels[held], images.labels[held], progress=progress)
     tried: list[MeasuredPrecision] = []
     for proto, left in _convert(model, precision, images.pixels[:calibrated], judge):
@@ -178,8 +180,10 @@ def _convert(
         keep_in_half(proto, precision)
         yield proto, 0
         return
+    logger.info("converting to int8, with ranges from %d images", len(calibration))
     converter = Int8Converter(proto, calibration)
     yield converter.convert(), 0
+    logger.info("int8 costs too much: looking for layers to leave in float32, by up to %d conversions", 2 * _GROUPS - 1)
     groups = [list(group) for group in np.array_split(np.array(converter.layers), _GROUPS) if len(group)]
 
     def sensitivity(group: Sequence[str]) -> float:

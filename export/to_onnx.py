@@ -1,5 +1,6 @@
 """ONNX export of a torch embedding model with its contract, after a parity check against torch."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from index.model.contract import MeasuredPrecision, ModelContract
 from index.model.embedder import Embedder
 from training.backbone.graphs import NoGraphError, PixelModel, serialize_model, write_graph
 
+logger = logging.getLogger(__name__)
 MIN_COSINE = 0.99999
 
 
@@ -84,8 +86,10 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
     """
     try:
         with _writing(out) as temporary:
+            logger.info("writing the ONNX graph")
             proto = write_graph(model.eval().float().cpu(), contract)
             temporary.write_bytes(serialize_model(proto, contract))
+            logger.info("comparing it with torch on %d images", len(check_images))
             min_cosine = check_parity(model, temporary, check_images, name=str(out))
     except NoGraphError as error:
         raise InputError(f"{error}; choose another --backbone") from error

@@ -12,6 +12,7 @@ from index.errors import RetrievalError, naming_extras
 from index.telemetry import switch_off_telemetry
 
 INTERRUPTED = 130
+_TELLING = ("index.vectors.ann_building", "export")  # loggers that say what long work without a bar does
 RESUME = "what was done is kept: run the same command again with --resume to go on"
 
 
@@ -36,9 +37,10 @@ def run_command(
     """
     switch_off_telemetry()
     log_warnings()
-    building = logging.getLogger("index.vectors.ann_building")  # which says what building an index takes
-    level = building.level
-    building.setLevel(logging.INFO)
+    telling = [logging.getLogger(name) for name in _TELLING]
+    levels = [one.level for one in telling]
+    for one in telling:
+        one.setLevel(logging.INFO)
     state = {"debug": False}
     try:
         with naming_extras("this command"):
@@ -56,7 +58,8 @@ def run_command(
         click.echo(f"Interrupted; {how_to_go_on(words)}.", err=True)
         return INTERRUPTED
     finally:
-        building.setLevel(level)
+        for one, level in zip(telling, levels, strict=True):
+            one.setLevel(level)
     return result if isinstance(result, int) else 0
 
 
