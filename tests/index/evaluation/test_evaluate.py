@@ -1,19 +1,35 @@
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import index.evaluation.comparison
+from index.arrays import UNLABELLED, normalise_rows
 from index.errors import InputError
-from index.evaluation.comparison import bootstrap_interval
+from index.evaluation.comparison import bootstrap_interval, paired_bootstrap
 from index.evaluation.group_sources import read_group_sources
-from index.evaluation.groups import find_groups
+from index.evaluation.groups import (
+    GroupSources,
+    find_groups,
+    find_known_groups,
+    find_level,
+    keep_alike,
+    pair_by_name,
+    pair_by_time,
+)
 from index.evaluation.metrics import score_retrieval
+from index.evaluation.reranked import score_reranked
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.public import evaluate
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
+from tests.deep import tries
+from tests.index.galleries import build
 
 KS = (1, 2, 4)
 
@@ -171,3 +187,235 @@ def test_a_column_groups_the_evaluation(tmp_path: Path, tiny_model: Path, burst_
         evaluate(gallery, groups="trip", k=KS)
     some = evaluate(gallery, where=parse_filter("label = 'kiwi'"), k=KS).grouped
     assert some.scores.hits[1].tolist() == expected.hits[1][expected.labels == 0].tolist()
+
+
+CLASSES, BURSTS, SHOTS = 12, 10, 5
+
+
+LABELS = np.repeat(np.arange(CLASSES), BURSTS * SHOTS)
+
+
+BURST = np.arange(len(LABELS)) // SHOTS
+
+
+NAMES = [f"{label}/IMG_{row:05}.jpg" for row, label in enumerate(LABELS)]
+
+
+UNKNOWN = np.full(len(LABELS), np.nan)
+
+
+def photos(*, group: float, label: float = 1.0, seed: int = 0) -> np.ndarray:
+    """(N, 32) unit rows of a label, a burst weighing `group`, and noise."""
+    random = np.random.default_rng(seed)
+    x = label * random.normal(size=(CLASSES, 32))[LABELS] + group * random.normal(size=(CLASSES * BURSTS, 32))[BURST]
+    return normalise_rows((x + random.normal(size=(len(LABELS), 32))).astype(np.float32))
+
+
+def times(rows: Sequence[int], *, pause_s: float = 3600.0) -> np.ndarray:
+    """Shots three seconds grouped, bursts an hour."""
+    return np.array([pause_s * (row // SHOTS) + 3.0 * (row % SHOTS) for row in rows])
+
+
+def purity(groups: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
+    """Of the pairs of one group the share that is of one burst, and of these the share that is in one group."""
+    together, burst = (values[:, None] == values for values in (groups, truth))
+    off = ~np.eye(len(groups), dtype=bool)
+    both = (together & burst & off).sum()
+    return both / max(1, (together & off).sum()), both / (burst & off).sum()
+
+
+@pytest.mark.parametrize("clue", ["file names", "times"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_planted_bursts_are_found_by_names_or_times(clue: str, shuffled: bool) -> None:
+    order = np.random.default_rng(5).permutation(len(LABELS)) if shuffled else np.arange(len(LABELS))
+    group_sources = GroupSources(
+        [NAMES[row] for row in order] if clue == "file names" else ["x"] * len(order),
+        times(order.tolist()) if clue == "times" else UNKNOWN,
+    )
+    groups = find_known_groups(photos(group=3.0)[order], LABELS[order], group_sources)
+    assert groups.is_certain
+    assert groups.found_by == clue
+    right, found = purity(groups.numbers, BURST[order])
+    assert right > 0.85, "a far pair in two hundred is as alike, and bursts beside each other then join"
+    assert found > 0.95
+
+
+@pytest.mark.parametrize("clue", ["file names", "times"])
+def test_names_and_times_in_no_order_of_groups_tell_nothing(clue: str) -> None:
+    """As in a data set that was numbered at random, or copied: bursts are there, but do not stand together."""
+    vectors = photos(group=3.0)
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(LABELS))
+        order = order[np.argsort(LABELS[order], kind="stable")]  # every folder by itself
+        numbered = (
+            GroupSources(NAMES, UNKNOWN)
+            if clue == "file names"
+            else GroupSources(["x"] * len(LABELS), UNKNOWN * 0 + 1e9)
+        )
+        assert find_known_groups(vectors[order], LABELS[order], numbered) is None
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(10, deep=20), deadline=None)
+@given(seed=st.integers(0, 10**6), label=st.sampled_from([0.0, 0.3, 0.6, 0.8, 1.0, 1.5]))
+def test_independent_photos_are_of_no_group_however_they_are_named(seed: int, label: float) -> None:
+    vectors = photos(group=0.0, label=label, seed=seed)
+    assert find_groups(vectors, LABELS, GroupSources(NAMES, times(range(len(LABELS))))) is None
+
+
+def test_bursts_without_any_clue_are_suspected_by_closeness_alone() -> None:
+    """Nearer than photos of other labels come to be, so that nearly all that is found is found in the group."""
+    vectors = photos(group=3.0)
+    groups = find_groups(vectors, LABELS, GroupSources(["x"] * len(LABELS), UNKNOWN))
+    assert not groups.is_certain
+    assert groups.found_by == "similarity alone"
+    assert purity(groups.numbers, BURST)[1] > 0.95
+    assert purity(groups.shots, LABELS)[0] == 1.0
+    assert purity(groups.shots, BURST)[0] > purity(groups.numbers, BURST)[0]
+
+
+def test_what_the_user_says_goes_before_all_clues_and_copies_come_to_it() -> None:
+    vectors = photos(group=3.0)[:6]
+    given_groups, copies = ["a", None, "a", "b", "", "b"], np.array([0, 1, 2, 3, 1, 5])
+    group_sources = GroupSources(NAMES[:6], times(range(6)), given=given_groups, copies=copies)
+    groups = find_groups(vectors, LABELS[:6], group_sources)
+    assert groups.numbers.tolist() == [0, 1, 0, 3, 1, 3]
+    assert groups.to_json() == {"found_by": "the column 'group' and copies", "groups": 3, "images": 6}
+
+
+def test_copies_alone_are_groups_and_lone_images_are_none() -> None:
+    vectors, names = photos(group=0.0)[:4], ["a", "b", "c", "d"]
+    copied = find_groups(vectors, LABELS[:4], GroupSources(names, UNKNOWN[:4], copies=np.array([7, 8, 7, 9])))
+    assert (copied.numbers.tolist(), copied.found_by) == ([0, 1, 0, 3], "copies")
+    assert find_groups(vectors, LABELS[:4], GroupSources(names, UNKNOWN[:4], given=["", None, "x", "y"])) is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["img_", "IMG ", ""]), st.integers(0, 12)), max_size=30)
+)
+def test_near_names_are_of_one_folder_and_series_and_few_numbers_apart(files: list[tuple[str, str, int]]) -> None:
+    pairs = pair_by_name([f"{folder}/{start}{number:04}.jpg" for folder, start, number in files])
+    for left, right in pairs.tolist():
+        assert files[left][:2] == files[right][:2]
+        assert abs(files[left][2] - files[right][2]) <= 3
+    numbers = {file: row for row, file in enumerate(files)}
+    paired = {frozenset(pair) for pair in pairs.tolist()}
+    if len(numbers) == len(files):  # each number once: then the next one of a series is always near
+        for folder, start, number in files:
+            if (folder, start, number + 1) in numbers:
+                assert frozenset({numbers[folder, start, number], numbers[folder, start, number + 1]}) in paired
+
+
+def test_names_without_a_number_and_unknown_times_are_near_nothing() -> None:
+    assert pair_by_name(["a.jpg", "b.jpg", "4f0c-11aa.jpg", "4f0d-12aa.jpg", "9" * 40 + ".jpg"]).shape == (0, 2)
+    assert pair_by_time(np.array([np.nan, np.nan, 5.0])).shape == (0, 2)
+    assert keep_alike(np.empty((0, 2), np.int64), photos(group=0.0), LABELS).shape == (0, 2)
+
+
+def test_a_level_needs_more_near_pairs_than_chance_gives() -> None:
+    random = np.random.default_rng(0)
+    far = random.normal(size=5000).astype(np.float32)
+    assert find_level(far[:500], far) is None
+    assert find_level(far[:3] + 9, far) is None, "three pairs are no evidence"
+    assert find_level(np.empty(0, np.float32), far) is None
+    level = find_level(np.concatenate([far[:400], far[:100] + 9]).astype(np.float32), far)
+    assert level is not None
+    assert np.quantile(far, 0.7) < level < 9
+
+
+def draw_hits(shape: tuple[int, ...], *, share: float, seed: int) -> np.ndarray:
+    return (np.random.default_rng(seed).random(shape) < share).astype(np.float64)
+
+
+@pytest.mark.parametrize(("clustered", "draw_seeds"), [(False, False), (True, False), (True, True)])
+def test_the_difference_agrees_with_a_loop_over_the_same_draws(clustered: bool, draw_seeds: bool) -> None:
+    first, second = draw_hits((3, 40), share=0.6, seed=1), draw_hits((3, 40), share=0.5, seed=2)
+    clusters = np.random.default_rng(3).choice([7, 2, 9, 4, 30], size=40) if clustered else np.arange(40)
+    given_clusters = clusters if clustered else None
+    options = {"level": 0.9, "clusters": given_clusters, "draw_seeds": draw_seeds}
+    found = paired_bootstrap(first, second, seed=5, resamples=200, **options)
+    members = [np.flatnonzero(clusters == name) for name in sorted(set(clusters))]
+    count = len(members)
+    drawn_clusters = np.random.default_rng(5).integers(count, size=(200, count))
+    drawn_seeds = np.random.default_rng([5, 1]).integers(3, size=(200, 3)) if draw_seeds else [range(3)] * 200
+    means = [
+        np.mean([first[s, q] - second[s, q] for s in seeds for group in groups for q in members[group]])
+        for groups, seeds in zip(drawn_clusters, drawn_seeds, strict=True)
+    ]
+    mean = (first - second).mean()
+    assert found.mean == pytest.approx(mean)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.05, 0.95])))
+    assert found.p_value == (1 + sum(abs(m - mean) >= abs(mean) - 1e-12 for m in means)) / 201
+
+
+def test_blocks_of_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = draw_hits((30,), share=0.6, seed=1), draw_hits((30,), share=0.5, seed=2)
+    whole = {"seed": 0, "resamples": 100, "clusters": np.arange(30) // 3, "draw_seeds": True}
+    at_once = [paired_bootstrap(first, second, seed=0, resamples=100), paired_bootstrap(first, second, **whole)]
+    for numbers in (1, 30 * 7):
+        monkeypatch.setattr(index.evaluation.comparison, "_BLOCK_DRAWS", numbers)
+        assert paired_bootstrap(first, second, seed=0, resamples=100) == at_once[0]
+        assert paired_bootstrap(first, second, **whole) == at_once[1]
+
+
+def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain() -> None:
+    hits = draw_hits((2, 50), share=0.5, seed=0)
+    same = paired_bootstrap(hits, hits, seed=0)
+    assert (same.mean, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+    gain = paired_bootstrap(np.ones(50), np.zeros(50), seed=0, resamples=99)
+    assert (gain.mean, gain.low, gain.high, gain.p_value) == (1, 1, 1, 0.01)  # never 0
+
+
+def test_scores_of_other_queries_are_refused() -> None:
+    for first, second in (((3,), (4,)), ((2, 3), (3,)), ((0,), (0,)), ((1, 1, 2), (1, 1, 2)), ((), ())):
+        with pytest.raises(InputError, match="paired scores must be two arrays"):
+            paired_bootstrap(np.zeros(first), np.zeros(second), seed=0)
+    with pytest.raises(InputError, match="clusters must be one a query"):
+        paired_bootstrap(np.zeros((2, 3)), np.zeros((2, 3)), seed=0, clusters=np.zeros(2, dtype=np.int64))
+    with pytest.raises(InputError, match="resamples must be at least 1"):
+        paired_bootstrap(np.zeros(3), np.zeros(3), seed=0, resamples=0)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_folder(tmp_path_factory.mktemp("reranked") / "images", per_class=12)
+
+
+def test_the_figures_are_those_of_searches(images: Path, tmp_path: Path, tiny_model: Path) -> None:
+    build(images, tmp_path / "gallery", tiny_model)
+    gallery = Gallery.open(tmp_path / "gallery")
+    found = evaluate(gallery, k=(1,), rerank=True)
+    by_hand: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for image_id in gallery.ids.tolist():
+        own = gallery.image(image_id).label
+        for rerank, scores in by_hand.items():
+            hits = gallery.search(gallery.vector(image_id), k=gallery.count, exclude_id=image_id, rerank=rerank)
+            right = np.array([hit.label == own for hit in hits][:11])
+            precision = np.cumsum(right) / np.arange(1, 12)
+            scores.append((float((precision * right).sum() / 11), float(right[:10].mean())))
+    plain, again = (np.mean(by_hand[rerank], axis=0) for rerank in (False, True))
+    assert found.reranked.queries == 36
+    assert found.reranked.map_at_r == pytest.approx((plain[0], again[0]))
+    assert found.reranked.precision_at_10 == pytest.approx((plain[1], again[1]))
+    assert found.reranked.map_at_r[0] == pytest.approx(found.scores.average_precision.mean())
+    assert found.reranked.gain.mean == pytest.approx(again[0] - plain[0])
+    assert evaluate(model=tiny_model, data=images, k=(1,), rerank=True).reranked == found.reranked
+
+
+def test_queries_from_elsewhere_find_all_members_and_those_without_a_match_do_not_ask() -> None:
+    generator = np.random.default_rng(1)
+    gallery = normalise_rows(generator.normal(size=(60, 8)).astype(np.float32))
+    queries = normalise_rows(generator.normal(size=(9, 8)).astype(np.float32))
+    labels, asked = np.arange(60) % 4, np.array([0, 1, 2, 3, 0, 1, 9, UNLABELLED, 2])
+    found = score_reranked(queries, asked, gallery=gallery, gallery_labels=labels)
+    expected = score_retrieval(
+        queries, asked, gallery=gallery, gallery_labels=labels, gallery_ids=np.arange(60), ks=(1,)
+    )
+    assert found.queries == expected.queries == 7
+    assert found.map_at_r[0] == pytest.approx(expected.average_precision.mean())
+
+
+def test_nothing_to_find_is_refused() -> None:
+    vectors = np.eye(3, dtype=np.float32)
+    with pytest.raises(InputError, match="no query has another image of its label"):
+        score_reranked(vectors, np.arange(3), gallery=vectors, gallery_labels=np.arange(3), own=np.arange(3))

@@ -1,4 +1,7 @@
+import hashlib
 import json
+import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.errors import InputError, ModelFileError
+from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.backends.registry import open_backend
-from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, add_checksum, read_model_file
-from index.model.contract import MeasuredPrecision, ModelContract, find_contract, read_contract
+from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, MAX_MODEL_BYTES, add_checksum, read_model_file
+from index.model.contract import METADATA_KEY, MeasuredPrecision, ModelContract, find_contract, read_contract
+from index.model.embedder import Embedder
 from tests.deep import tries
+from tests.fuzz.mutations import MUTATORS, Mutator
 from tests.index.images.test_preprocess import configs
 from tests.models import (
     COPY_DIM,
@@ -34,10 +40,16 @@ contracts = st.builds(
     view=st.sampled_from(["crop", "whole", "both"]),
     pooling=st.sampled_from(["own", "gem", "layers"]),
 )
+
+
 two_outputs = st.builds(
     replace, contracts, copy_dim=st.integers(1, 10_000), copy_threshold=st.floats(-1, 1, allow_nan=False)
 )
+
+
 shares = st.floats(0, 1)
+
+
 measured = st.builds(
     replace,
     contracts | two_outputs,
@@ -61,6 +73,8 @@ def changed(**changes: object) -> str:
 
 
 CHECKSUM = f'"{CHECKSUM_KEY}": "{EMPTY_CHECKSUM}"'
+
+
 BROKEN = {
     "no JSON": f"{{{CHECKSUM}",
     "schema version is 99": changed(schema_version=99),
@@ -143,3 +157,135 @@ def test_the_contract_is_found_and_damage_is_survived(tmp_path: Path, tiny_model
     assert all(contract is None or contract.backbone == "tiny" for contract in found)
     assert found.count(None) > len(found) / 4
     assert find_contract(tmp_path / "none.onnx") is None
+
+
+CASES_PER_DAMAGE = tries(25, deep=250)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("damage", MUTATORS, ids=lambda damage: damage.__name__)
+def test_a_damaged_model_is_refused_by_name_before_it_is_run(
+    damage: Mutator, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, chance, path = (
+        tiny_model.read_bytes(),
+        random.Random(f"checksum {damage.__name__}"),
+        tmp_path / "bent.onnx",
+    )
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a damaged file reached the runtime")
+
+    monkeypatch.setattr(import_onnxruntime(), "InferenceSession", refuse)
+    made = 0
+    while made < CASES_PER_DAMAGE:
+        damaged = damage(content, chance)
+        if damaged == content:
+            continue
+        made += 1
+        path.write_bytes(damaged)
+        with pytest.raises(ModelFileError, match=r"bent\.onnx: .*export"):
+            Embedder(path)
+
+
+def test_two_models_never_mix(tiny_model: Path, tmp_path: Path) -> None:
+    first, second = tiny_model.read_bytes(), write_tiny_model(tmp_path / "b.onnx", seed=1).read_bytes()
+    mixed = {first[:place] + second[place:] for place in range(0, len(first), 97)} - {first, second}
+    assert len(mixed) > 50
+    for content in mixed:
+        (tmp_path / "mixed.onnx").write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"mixed\.onnx: damaged"):
+            Embedder(tmp_path / "mixed.onnx")
+
+
+PLACE = f'"{CHECKSUM_KEY}": "{EMPTY_CHECKSUM}"'.encode()
+
+
+contents = st.tuples(st.binary(max_size=300), st.binary(max_size=300)).map(PLACE.join)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One file for all examples of a property."""
+    return tmp_path_factory.mktemp("checksum") / "any.onnx"
+
+
+@given(content=contents)
+def test_any_bytes_with_one_place_for_the_checksum_verify(scratch: Path, content: bytes) -> None:
+    scratch.write_bytes(add_checksum(content))
+    checked = read_model_file(scratch)
+    assert checked.sha256 == hashlib.sha256(checked.data).hexdigest()
+    assert len(checked.data) == len(content)
+    assert sum(a != b for a, b in zip(checked.data, content, strict=True)) <= len(EMPTY_CHECKSUM)
+
+
+@given(content=contents, data=st.data())
+def test_any_change_of_one_byte_is_noticed(scratch: Path, content: bytes, data: st.DataObject) -> None:
+    checked = bytearray(add_checksum(content))
+    place = data.draw(st.integers(0, len(checked) - 1), label="place")
+    checked[place] ^= data.draw(st.integers(1, 255), label="flipped bits")
+    scratch.write_bytes(checked)
+    with pytest.raises(ModelFileError, match=r"any\.onnx: "):
+        read_model_file(scratch)
+
+
+def test_the_checksum_covers_every_bit_of_a_real_model(tiny_model: Path, scratch: Path) -> None:
+    content = tiny_model.read_bytes()
+    start = content.index(PLACE.partition(b"0")[0])
+    for place in (*range(0, start, 97), *range(start - 300, len(content))):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        scratch.write_bytes(changed)
+        with pytest.raises(ModelFileError, match=r"any\.onnx: "):
+            read_model_file(scratch)
+
+
+def test_a_model_file_holds_its_own_checksum(tiny_model: Path) -> None:
+    (entry,) = onnx.load(tiny_model).metadata_props
+    assert entry.key == METADATA_KEY
+    checksum = json.loads(entry.value)[CHECKSUM_KEY]
+    content = tiny_model.read_bytes()
+    assert content.count(checksum.encode()) == 1
+    assert checksum == hashlib.sha256(content.replace(checksum.encode(), EMPTY_CHECKSUM.encode())).hexdigest()
+
+
+@pytest.mark.parametrize("content", [b"", b"no place", PLACE + PLACE, PLACE.replace(b"0", b"1")])
+def test_only_one_empty_place_can_take_the_checksum(content: bytes) -> None:
+    with pytest.raises(ValueError, match="a model needs one place"):
+        add_checksum(content)
+
+
+def test_a_second_checksum_is_refused(scratch: Path) -> None:
+    checked = add_checksum(PLACE)
+    scratch.write_bytes(checked + checked)
+    with pytest.raises(ModelFileError, match=r"any\.onnx: .*export"):
+        read_model_file(scratch)
+
+
+def test_a_name_in_the_contract_cannot_pass_for_the_checksum() -> None:
+    text = tiny_contract().to_json().replace('"tiny"', json.dumps(PLACE.decode()))
+    assert CHECKSUM_KEY in json.loads(text)["backbone"]
+    assert add_checksum(text.encode()).decode() != text
+
+
+def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"missing\.onnx: no such model file"):
+        read_model_file(tmp_path / "missing.onnx")
+    with pytest.raises(ModelFileError, match=r"found a folder; .* retrieval export RUN"):
+        read_model_file(tmp_path)
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(ModelFileError, match=r"pipe\.onnx: no such model file"):
+        read_model_file(tmp_path / "pipe.onnx")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that even root cannot read")
+def test_a_file_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ModelFileError, match=r"/proc/self/mem: cannot be read: "):
+        read_model_file(Path("/proc/self/mem"))
+
+
+def test_a_file_too_large_for_onnx_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "large.onnx").open("wb") as file:
+        file.truncate(MAX_MODEL_BYTES + 1)
+    with pytest.raises(ModelFileError, match=rf"large\.onnx: {MAX_MODEL_BYTES + 1} bytes"):
+        read_model_file(tmp_path / "large.onnx")

@@ -1,8 +1,10 @@
 """A folder becomes a gallery: every file settled, nothing lost to a kill, clear refusals."""
 
+import csv
 import errno
 import importlib
 import itertools
+import json
 import os
 import resource
 import signal
@@ -10,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,11 @@ import pytest
 from PIL import Image
 
 from index.arrays import Vectors
+from index.catalog.reader import read_catalog
+from index.commands.index_group import index_group
 from index.embedding.engine import BATCHES_AHEAD, ThreadedEngine
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
+from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.images.preprocess import Pixels
@@ -30,11 +36,14 @@ from index.versions.gallery_identity import lock_gallery
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
+from index.writing.clustering import cluster_gallery, name_clusters
 from tests.conftest import draw_folder, draw_image
 from tests.deep import mostly_slow
 from tests.forked import run
+from tests.index.batches_seen import count_seen
 from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, mixed_folder, rows, vectors
-from tests.models import read_pixels, write_tiny_model
+from tests.index.invoking import invoke
+from tests.models import read_pixels, write_tiny_model, write_two_output_model
 
 Stopped = Callable[[], AbstractContextManager[None]]
 
@@ -244,6 +253,8 @@ def die_in_a_build() -> None:
 
 
 CATALOG, VERSIONS = "index.catalog.writer:CatalogWriter", "index.versions.versions"
+
+
 MOMENTS = {
     "after the second checkpoint": (CATALOG, "record_outcomes", 2, "after"),
     "between a checkpoint's vectors and its rows": (CATALOG, "record_outcomes", 3, "before"),
@@ -320,3 +331,110 @@ def test_who_waits_for_the_lock_of_a_folder_that_goes_is_told(tmp_path: Path) ->
         gallery.rmdir()
     waiting.join()
     assert "run this again" in str(told[0])
+
+
+NO_VECTORS = ("manifest.json", "catalog.sqlite", "part.json")  # these have times and identities
+
+
+def content(gallery: Path) -> dict[str, bytes]:
+    """The files of a version that hold vectors, ids and the model, by name."""
+    folder = find_version(gallery).folder
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if name not in NO_VECTORS}
+
+
+def catalog(gallery: Path) -> list[tuple[object, ...]]:
+    with read_catalog(find_version(gallery).folder / "catalog.sqlite") as opened:
+        return [(r.id, r.path, r.status, r.sha256, r.phash, r.measures, r.label) for r in opened.rows()]
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_gallery_is_the_same_to_the_byte_with_and_without_a_cache(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, outputs: int
+) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    model = tiny_model if outputs == 1 else write_two_output_model(tmp_path / "two.onnx")
+    cached = replace(SMALL, cache=tmp_path / "cache")
+    plain = build_gallery(model_path=model, sources=[folder], out=tmp_path / "plain", config=SMALL)
+    build_gallery(model_path=model, sources=[folder / "red"], out=tmp_path / "part", config=cached)
+    with count_seen(monkeypatch) as seen:
+        mixed = build_gallery(model_path=model, sources=[folder], out=tmp_path / "mixed", config=cached)
+        assert (sum(seen), mixed.from_cache, mixed.new_images) == (20, 10, 30)
+        seen.clear()
+        known = build_gallery(model_path=model, sources=[folder], out=tmp_path / "known", config=cached)
+        assert (seen, known.from_cache, known.skipped) == ([], 30, plain.skipped)
+    assert content(tmp_path / "plain") == content(tmp_path / "mixed") == content(tmp_path / "known")
+    assert catalog(tmp_path / "plain") == catalog(tmp_path / "mixed") == catalog(tmp_path / "known")
+
+
+def test_the_command_uses_the_users_cache_folder_unless_told_not_to(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+
+    def run(out: str, *words: str) -> dict[str, object]:
+        result = invoke(index_group, "build", tiny_model, image_folder, "--out", tmp_path / out, "--json", *words)
+        assert result.exit_code == 0, result.output
+        return dict(json.loads(result.stdout))
+
+    assert run("none", "--no-cache")["from_cache"] == 0
+    assert not (tmp_path / "home").exists()
+    assert run("first")["from_cache"] == 0
+    assert (tmp_path / "home/retrieval-app/vectors.sqlite").exists()
+    assert run("second")["from_cache"] == 15
+    assert run("third", "--no-cache")["from_cache"] == 0
+    text = invoke(index_group, "build", tiny_model, image_folder, "--out", tmp_path / "fourth").stdout
+    assert "15 of these came from the cache" in text
+
+
+def read_clusters(gallery: Path) -> dict[str, str | None]:
+    with Gallery.open(gallery).catalog() as catalog:
+        return {row.path: row.metadata.get("cluster") for row in catalog.rows(status="indexed")}
+
+
+def test_images_get_the_names_of_their_clusters_which_an_update_keeps(tmp_path: Path, tiny_model: Path) -> None:
+    images, out = draw_folder(tmp_path / "images", per_class=6), tmp_path / "gallery"
+    build_gallery(model_path=tiny_model, sources=[images], out=out)
+    report, sizes = cluster_gallery(out, count=3)
+    assert (report.changed, report.new_images) == (True, 0)
+    found = read_clusters(out)
+    assert {path.partition("/")[0] for path, name in found.items() if name == "red"} == {"red"}
+    assert sizes == {"blue": 6, "green": 6, "red": 6}
+    opened = Gallery.open(out)
+    with opened.catalog() as catalog:
+        assert len(catalog.matching_ids(parse_filter("cluster = 'red'"))) == 6
+    draw_image((200, 30, 40), seed=77).save(images / "red" / "later.png")
+    update_gallery(out)
+    assert read_clusters(out) == {**found, "red/later.png": None}
+    more, sizes = cluster_gallery(out, count=1)
+    assert more.changed
+    assert sum(sizes.values()) == 19
+    same, _ = cluster_gallery(out, count=1)
+    assert not same.changed
+
+
+def test_density_finds_the_number_itself(tmp_path: Path, tiny_model: Path) -> None:
+    build_gallery(
+        model_path=tiny_model, sources=[draw_folder(tmp_path / "images", per_class=8)], out=tmp_path / "gallery"
+    )
+    _, sizes = cluster_gallery(tmp_path / "gallery", method="hdbscan")
+    assert set(sizes) == {"blue", "green", "red"}
+    with pytest.raises(InputError, match="finds the number"):
+        cluster_gallery(tmp_path / "gallery", method="hdbscan", count=2)
+
+
+def test_a_column_of_that_name_is_never_replaced(tmp_path: Path, tiny_model: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=2)
+    table = tmp_path / "images" / "images.csv"
+    with table.open("w", newline="") as file:
+        paths = sorted((tmp_path / "images").glob("*/*.*"))
+        csv.writer(file).writerows([("path", "cluster"), *((path.relative_to(table.parent), "mine") for path in paths)])
+    build_gallery(model_path=tiny_model, sources=[table], out=tmp_path / "gallery")
+    with pytest.raises(InputError, match="metadata called cluster of their own; rename that column"):
+        cluster_gallery(tmp_path / "gallery")
+    assert set(read_clusters(tmp_path / "gallery").values()) == {"mine"}
+
+
+def test_names_are_labels_numbered_where_they_repeat_and_never_another_label() -> None:
+    clusters = np.array([0, 0, 0, 1, 1, 2, -1])
+    assert name_clusters(clusters, ["a", "a", "a 2", "a", None, None, "b"]) == {0: "a", 1: "a 3", 2: "cluster 3"}
