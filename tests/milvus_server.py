@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from index.vectors.milvus.collection import TOKEN, import_pymilvus
+from tests.waiting import wait_for
 
 _START_S = 120
 _KEEP = 'while :; do "$0" run standalone & echo $! > pid; wait $!; done'
@@ -53,10 +53,7 @@ class RunningMilvus:
 
     def wait(self) -> None:
         """Until it answers."""
-        end = time.monotonic() + _START_S
-        while not self._answers():
-            assert time.monotonic() < end, "the server does not start"
-            time.sleep(0.1)
+        wait_for(self._answers, seconds=_START_S)
 
     def _answers(self) -> bool:
         try:

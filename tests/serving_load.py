@@ -4,7 +4,6 @@ import io
 import random
 import shutil
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from index.writing.build import update_gallery
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, build
 from tests.serving_server import Answer, Server, ask_on
+from tests.waiting import wait_for
 
 CONSTANT, CHANGING = 6, 4
 CLIENTS = 4
@@ -232,13 +232,12 @@ class Load:
 
 def wait_for_job(server: Server, job: str) -> dict[str, Any]:
     """A job that has ended."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
+
+    def ask() -> dict[str, Any] | None:
         answer = server.get(f"/v1/jobs/{job}").json()
-        if answer.get("state") in ("done", "failed"):
-            return answer
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.02)
+        return answer if answer.get("state") in ("done", "failed") else None
+
+    return wait_for(ask)
 
 
 def swap_by_api(server: Server, number: int) -> None:
@@ -251,7 +250,4 @@ def swap_by_api(server: Server, number: int) -> None:
 def swap_from_outside(server: Server, number: int) -> None:
     """A new version that another process makes."""
     update_gallery(Path(server.log.parent / "gallery"), config=SMALL)
-    deadline = time.monotonic() + WAIT_S
-    while server.get("/v1/ready").json()["version"] != f"{number:06d}":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: server.get("/v1/ready").json()["version"] == f"{number:06d}")

@@ -23,6 +23,7 @@ if "CI" not in os.environ:
 from tests.index.hostile import PHOTO, encode
 from tests.proxies import HOST, read_recipe, require_programs, run_nginx
 from tests.serving_server import TOKEN, Server, send_raw, serve
+from tests.waiting import wait_for
 
 MEBIBYTE = 1024 * 1024
 HERE, FLOODER, OTHER = "127.0.0.1", "127.0.0.2", "127.0.0.3"
@@ -182,7 +183,7 @@ def test_a_flood_of_connections_is_refused_takes_little_memory_and_leaves_the_se
         with _flood(server.port, FLOODS[kind], count=MORE_THAN_ALL):
             assert server.get("/v1/ready").status in (200, 503)
             assert server.resident_bytes() - before < 150 * MEBIBYTE
-        _wait_until_answered(server)
+        wait_for(lambda: server.get("/v1/ready").status == 200)
         assert server.ask("POST", "/v1/photos", body=photo, source=FLOODER).status == 201
         with _flood(server.port, FLOODS[kind], count=MORE_THAN_ALL):
             assert server.stop() == 0
@@ -203,13 +204,6 @@ def test_behind_a_proxy_a_flood_keeps_nobody_out(gallery: Path, tmp_path: Path, 
             assert site.ask("GET", "/v1/ready", source=OTHER).status == 200
             assert site.ask("GET", "/v1/gallery", source=OTHER, headers=bearer).status == 200
             assert site.ask("POST", "/v1/photos", body=photo, source=OTHER, headers=bearer).status == 201
-
-
-def _wait_until_answered(server: Server) -> None:
-    until = time.monotonic() + 30
-    while server.get("/v1/ready").status != 200:
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def _connect(server: Server, source: str) -> socket.socket:

@@ -20,6 +20,7 @@ from index.gallery.verify import verify_gallery
 from index.versions.versions import find_version
 from tests.serving_load import WAIT_S, Load, draw_png, swap_by_api, swap_from_outside, write_state
 from tests.serving_server import TOKEN, Answer, ask_on, serve
+from tests.waiting import wait_for
 
 
 def test_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> None:
@@ -32,10 +33,7 @@ def test_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> Non
                 (swap_from_outside if number % 4 == 0 else swap_by_api)(server, number)
                 load.learn()
                 asked = load.statuses.total()
-                deadline = time.monotonic() + WAIT_S
-                while load.statuses.total() < asked + 20 and not load.failures:
-                    assert time.monotonic() < deadline
-                    time.sleep(0.01)
+                wait_for(lambda: load.statuses.total() >= asked + 20 or load.failures)  # noqa: B023 - at once
                 held.append(server.resident_bytes())
                 if load.failures:
                     break

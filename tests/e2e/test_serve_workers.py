@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -26,6 +26,7 @@ from tests.forked import run
 from tests.index.galleries import SMALL
 from tests.serving_load import WAIT_S, Load, build_images, draw_png, wait_for_job, write_state
 from tests.serving_server import TOKEN, Answer, Server, serve
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +60,10 @@ def list_workers(server: Server) -> list[int]:
     return sorted(found)
 
 
-def wait(is_so: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def wait_for_workers(server: Server, *, without: Collection[int] = ()) -> None:
     """Wait until there are two, none of them among those `without`, and the server answers."""
-    wait(lambda: len(set(list_workers(server)) - set(without)) == 2)
-    wait(lambda: ask_until_answered(server, "GET", "/v1/ready").status == 200)
+    wait_for(lambda: len(set(list_workers(server)) - set(without)) == 2)
+    wait_for(lambda: ask_until_answered(server, "GET", "/v1/ready").status == 200)
 
 
 def ask_until_answered(server: Server, method: str, path: str, **sent: object) -> Answer:
@@ -85,7 +78,7 @@ def ask_until_answered(server: Server, method: str, path: str, **sent: object) -
 
 def wait_for_the_end_of(workers: Collection[int]) -> None:
     """Wait until none of these processes is there."""
-    wait(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
 def kill_workers(server: Server, workers: Collection[int]) -> None:
@@ -119,14 +112,16 @@ def killing(server: Server, *, seed: int) -> Iterator[list[int]]:
 def swap_whoever_lives(server: Server, number: int) -> None:
     """A new version that the server makes itself."""
     job = ask_until_answered(server, "POST", "/v1/update", body=b"").json()["job"]
-    wait(lambda: ask_until_answered(server, "GET", f"/v1/jobs/{job}").json().get("state") == "done")
+    wait_for(lambda: ask_until_answered(server, "GET", f"/v1/jobs/{job}").json().get("state") == "done")
     wait_for_version(server, number)
 
 
 def wait_for_version(server: Server, number: int) -> None:
     """Until all processes serve it, as ten answers in a row say."""
     name = f"{number:06d}"
-    wait(lambda: all(ask_until_answered(server, "GET", "/v1/ready").json().get("version") == name for _ in range(10)))
+    wait_for(
+        lambda: all(ask_until_answered(server, "GET", "/v1/ready").json().get("version") == name for _ in range(10))
+    )
 
 
 def test_only_connections_of_a_killed_worker_are_cut_while_versions_come_and_go(images: Path) -> None:
@@ -141,7 +136,7 @@ def test_only_connections_of_a_killed_worker_are_cut_while_versions_come_and_go(
                 else:
                     swap_whoever_lives(server, number)
                 load.learn()
-            wait(lambda: len(killed) >= 3 or load.failures)
+            wait_for(lambda: len(killed) >= 3 or load.failures)
         assert load.failures == []
         assert set(load.statuses) <= {200, 404, 422, 503}
         assert load.statuses[200] > 10 * (load.statuses[503] + load.cut)
@@ -169,14 +164,14 @@ def test_what_one_worker_was_told_the_others_know_and_a_job_whose_worker_is_kill
         assert decision["new_label"] == "other"
     states = [wait_for_job(server, job) for job in jobs]
     assert [state["state"] for state in states] == ["done"] * len(jobs), states
-    wait(lambda: server.get("/v1/gallery").json()["images"] == images + len(jobs))
+    wait_for(lambda: server.get("/v1/gallery").json()["images"] == images + len(jobs))
 
 
 def test_where_no_worker_lives_requests_wait_for_the_next(server: Server) -> None:
     for worker in list_workers(server):
         os.kill(worker, signal.SIGKILL)
     assert ask_until_answered(server, "GET", "/v1/images").status == 200
-    wait(lambda: "takes the place" in server.log.read_text())
+    wait_for(lambda: "takes the place" in server.log.read_text())
 
 
 def test_the_gradio_app_says_that_it_needs_one_process(server: Server) -> None:
@@ -213,7 +208,7 @@ def test_lines_of_all_workers_are_in_one_log(server: Server) -> None:
         lines = [json.loads(line) for line in server.log.with_name("access").read_text().splitlines()]
         return [line["request_id"] for line in lines if line["event"] == event and line["request_id"] in ids]
 
-    wait(lambda: sorted(read("request")) == sorted(read("slow_search")) == sorted(ids))
+    wait_for(lambda: sorted(read("request")) == sorted(read("slow_search")) == sorted(ids))
 
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -241,7 +236,7 @@ def test_who_is_signed_in_is_so_at_all_workers_and_after_a_new_start_until_signi
         assert server.ask("POST", "/v1/labels/decisions", json=change, headers=sent).status == 403
         assert server.get("/v1/metrics", **first).status == 403
         assert server.ask("POST", "/", body=b"sign_out=", headers={**form, **first}).status == 303
-        wait(lambda: {server.get("/v1/images", **first).status for _ in range(10)} == {401})
+        wait_for(lambda: {server.get("/v1/images", **first).status for _ in range(10)} == {401})
         workers, port = list_workers(server), server.port
         server.kill()  # the supervisor alone
         wait_for_the_end_of(workers)
@@ -249,7 +244,7 @@ def test_who_is_signed_in_is_so_at_all_workers_and_after_a_new_start_until_signi
         assert {server.get("/v1/images", **first).status for _ in range(10)} == {401}
         assert {server.get("/v1/images", **second).status for _ in range(10)} == {200}
         revoke_token(tokens, "reader")
-        wait(lambda: {server.get("/v1/images", **second).status for _ in range(10)} == {401})
+        wait_for(lambda: {server.get("/v1/images", **second).status for _ in range(10)} == {401})
 
 
 def test_the_printed_code_opens_the_page_once_whichever_worker_is_asked(server: Server) -> None:

@@ -6,8 +6,7 @@ Nobody sees what they may not, and nothing that was decided is lost.
 
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +22,11 @@ from tests.forked import run
 from tests.proxies import HOST, Site, find_port, put, read_recipe, require_programs, run_nginx
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_server import Answer, Server, serve
+from tests.waiting import wait_for
 
 require_programs("nginx", "openssl")
 ROOT_PATH = "/photos"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-WAIT_S = 30
 MAY = {"boss": ["write"], "anna": ["review:shop", "read:fashion"], "ben": ["review:shop", "review:fashion"],
        "rita": ["read:shop"]}  # fmt: skip
 
@@ -102,13 +101,6 @@ def _names(person: Person, gallery: str) -> dict[int, str]:
     return {image["id"]: Path(image["path"]).name for image in images}
 
 
-def _wait(is_done: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not is_done():
-        assert time.monotonic() < end, f"{what}: not in {WAIT_S} seconds"
-        time.sleep(0.1)
-
-
 def _morning(boss: Person, anna: Person, ben: Person, rita: Person) -> None:
     """Everybody signs in, sees what is theirs, and two of them judge labels."""
     for person in (boss, anna, ben, rita):
@@ -137,7 +129,7 @@ def _morning(boss: Person, anna: Person, ben: Person, rita: Person) -> None:
 def _revoked_at_noon(folder: Path, anna: Person, ben: Person) -> None:
     """One reviewer's token is taken back: his pages end, what he decided stays, and nobody else notices."""
     _command("tokens", "revoke", folder / "team.tokens", "ben")
-    _wait(lambda: ben.status("/g/shop/v1/gallery") == 401, "a revoked token still opens")
+    wait_for(lambda: ben.status("/g/shop/v1/gallery") == 401)
     assert [ben.status(path) for path in ("/", "/g/shop/", "/g/fashion/v1/gallery")] == [401, 401, 401]
     assert (ben.decide("shop", 5, "drop").status, ben.sign_in()) == (401, 401)
     assert anna.decide("shop", 5, "keep").status == 200
@@ -150,10 +142,10 @@ def _new_version(folder: Path, boss: Person, rita: Person) -> None:
     photo = folder / "sent.png"
     draw_image((250, 250, 10), seed=77).save(photo)
     job = boss.ask("POST", "/g/shop/v1/images?name=sent.png&label=yellow", body=photo.read_bytes()).json()["job"]
-    _wait(lambda: boss.ask("GET", f"/g/shop/v1/jobs/{job}").json()["state"] == "done", "the photo was not added")
+    wait_for(lambda: boss.ask("GET", f"/g/shop/v1/jobs/{job}").json()["state"] == "done")
     draw_image((10, 250, 250), seed=78).save(folder / "shop/images/red/put.png")
     _command("index", "update", folder / "galleries/shop")
-    _wait(lambda: _holds_the_new(rita), "the new version is not served")
+    wait_for(lambda: _holds_the_new(rita))
     found = rita.ask("POST", "/g/shop/v1/search/image?k=1&include=label", body=photo.read_bytes()).json()
     assert found["hits"][0]["label"] == "yellow"
     assert rita.ask("GET", "/g/shop/v1/gallery").json()["version"] != before

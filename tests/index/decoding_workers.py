@@ -2,8 +2,9 @@
 
 import os
 import re
-import time
 from pathlib import Path
+
+from tests.waiting import wait_for
 
 _BUSY_TICKS = 50  # of processor time, half a second: more than starting takes
 
@@ -16,21 +17,17 @@ def worker_pids(parent: int) -> set[int]:
 
 def wait_for_busy_workers(parent: int, *, beside: set[int] | None = None) -> set[int]:
     """The workers of a process, beside those known, once one of them is at work."""
-    for _ in range(1200):
+
+    def find() -> set[int]:
         workers = worker_pids(parent) - (beside or set())
-        if any(_cpu_ticks(pid) > _BUSY_TICKS for pid in workers):
-            return workers
-        time.sleep(0.05)
-    raise AssertionError("no worker began")
+        return workers if any(_cpu_ticks(pid) > _BUSY_TICKS for pid in workers) else set()
+
+    return wait_for(find)
 
 
 def wait_for_the_end_of(pids: set[int]) -> None:
     """Return when none of these workers is there."""
-    for _ in range(400):
-        if not any(map(_is_worker, pids)):
-            return
-        time.sleep(0.05)
-    raise AssertionError("a worker is left over")
+    wait_for(lambda: not any(map(_is_worker, pids)))
 
 
 def _is_worker(pid: int) -> bool:

@@ -29,6 +29,19 @@ def build(folder: Path, out: Path, model: Path, **options: object) -> BuildRepor
 
 
 @contextmanager
+def stopped_at(moment: str) -> Iterator[None]:
+    """What is done in it is interrupted where it calls this function of `index`, and has to be."""
+
+    def stop(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(f"index.{moment}", stop)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@contextmanager
 def few_for_an_index(least: int = 20) -> Iterator[None]:
     """So few images are enough for an index that is no scan; one that is built meanwhile is never passed over."""
     with pytest.MonkeyPatch.context() as patched:

@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from index.model.embedder import Embedder
 from index.sources.items import EmbeddedItem, Place
 from tests.conftest import draw_image
 from tests.index.batches_seen import count_seen
+from tests.waiting import wait_for
 
 COUNT = 30
 
@@ -128,10 +128,7 @@ def test_what_was_killed_is_gone_on_with(tmp_path: Path, tiny_model: Path, folde
     arguments = [sys.executable, "-c", KILLED, str(tiny_model), str(folder), str(tmp_path)]
     process = subprocess.Popen(arguments)
     try:
-        for _ in range(600):
-            if count_rows(tmp_path) >= 4:
-                break
-            time.sleep(0.05)
+        wait_for(lambda: count_rows(tmp_path) >= 4)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(30)

@@ -18,6 +18,7 @@ from index.versions.versions import find_version, set_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery
 from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import stopped_at
 
 
 @pytest.fixture(autouse=True)
@@ -84,14 +85,9 @@ def test_unfinished_work_is_gone_on_with_in_a_runtime_that_agrees(
     agreement: float, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, out = draw_folder(tmp_path / "images"), tmp_path / "gallery"
-
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         patched.setenv(VARIABLE, "openvino")
-        patched.setattr("index.writing.workspace.Workspace.write", stop)
-        with pytest.raises(KeyboardInterrupt):
+        with stopped_at("writing.workspace.Workspace.write"):
             build_gallery(model_path=tiny_model, sources=[images], out=out)
     path = out / "building" / "plan.json"
     plan = json.loads(path.read_text())

@@ -23,7 +23,7 @@ from index.writing.build import add_to_gallery, build_gallery, remove_from_galle
 from index.writing.copying import compact_gallery
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows, vectors
+from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows, stopped_at, vectors
 from tests.index.invoking import invoke
 from tests.kills import Command, Moment, read_state_apart, run_command
 from tests.models import write_tiny_model
@@ -323,16 +323,9 @@ def test_vectors_come_from_the_cache(tmp_path: Path, tiny_model: Path, image_fol
     assert (computed, vectors(tmp_path / "g")) == ([], stored)
 
 
-def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(
-    gallery: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("index.writing.publish_change.settle", stop)
-        with pytest.raises(KeyboardInterrupt):
-            update_gallery(gallery)
+def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(gallery: Path) -> None:
+    with stopped_at("writing.publish_change.settle"):
+        update_gallery(gallery)
     assert not mend(gallery).damaged
     (gallery / "CURRENT").unlink()
     assert mend(gallery).damaged
@@ -350,17 +343,12 @@ def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(
     ["writing.workspace.Workspace.save_checkpoint", "versions.versions.set_current",
      "writing.publish_change._clean_up"],
 )  # fmt: skip
-def test_a_repair_that_was_stopped_is_gone_on_with(gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
+def test_a_repair_that_was_stopped_is_gone_on_with(gallery: Path, moment: str) -> None:
     before, found = rows(gallery), search(gallery)
     for path in gallery.glob("versions/*/vectors/0000*.npy"):
         flip(path)
-    with monkeypatch.context() as patched:
-        patched.setattr(f"index.{moment}", stop)
-        with pytest.raises(KeyboardInterrupt):
-            mend(gallery)
+    with stopped_at(moment):
+        mend(gallery)
     mend(gallery)
     assert (rows(gallery), search(gallery)) == (before, found)
     with few_for_an_index():
@@ -419,11 +407,8 @@ def test_repairs_and_rollbacks_killed_at_any_step_end_when_they_are_run_again(bu
 
 
 def test_duplicates_stay_those_of_their_images_or_take_their_place(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
     gallery = tmp_path / "g"
     draw_image((9, 9, 99), seed=5, size=(100, 100)).save(image_folder / "large.png")
     for name in ("large.png", "red/1.png"):
@@ -432,10 +417,8 @@ def test_duplicates_stay_those_of_their_images_or_take_their_place(
     before = rows(gallery)
     assert sum(row.status == "duplicate" for row in before) == 2
     flip(place(gallery, "version/vectors/00000.npy"))
-    with monkeypatch.context() as patched:
-        patched.setattr("index.writing.workspace.Workspace.save_checkpoint", stop)
-        with pytest.raises(KeyboardInterrupt):
-            mend(gallery)
+    with stopped_at("writing.workspace.Workspace.save_checkpoint"):
+        mend(gallery)
     mend(gallery)
     assert rows(gallery) == before
     flip(place(gallery, "version/vectors/00000.npy"))

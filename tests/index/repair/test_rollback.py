@@ -11,7 +11,7 @@ from index.repair.repair import rollback_gallery
 from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
-from tests.index.galleries import SMALL, build, rows
+from tests.index.galleries import SMALL, build, rows, stopped_at
 from tests.index.invoking import invoke, run
 
 
@@ -76,17 +76,10 @@ def test_nothing_is_changed_where_no_version_before_is_sound(gallery: Path) -> N
     assert verify_gallery(gallery).problems == []
 
 
-def test_unfinished_work_and_what_was_about_to_be_published_do_not_undo_it(
-    gallery: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
+def test_unfinished_work_and_what_was_about_to_be_published_do_not_undo_it(gallery: Path, image_folder: Path) -> None:
     draw_image((1, 9, 200), seed=7).save(image_folder / "last.png")
-    with monkeypatch.context() as patched:
-        patched.setattr("index.versions.versions.set_current", stop)
-        with pytest.raises(KeyboardInterrupt):
-            update_gallery(gallery, config=SMALL)
+    with stopped_at("versions.versions.set_current"):
+        update_gallery(gallery, config=SMALL)
     assert rollback_gallery(gallery).version == "000001"
     (image_folder / "last.png").unlink()
     for number in range(3):

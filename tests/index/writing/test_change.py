@@ -24,7 +24,7 @@ from index.writing import settling
 from index.writing.build import add_to_gallery, build_gallery, update_gallery
 from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, build_ann, rows, vectors
+from tests.index.galleries import SMALL, build, build_ann, rows, stopped_at, vectors
 from tests.models import write_tiny_model
 
 
@@ -173,19 +173,13 @@ def test_a_reader_of_the_unfinished_catalogue_cannot_spoil_what_is_published(
 
 @pytest.mark.parametrize("then", [compact_gallery, update_gallery])
 def test_duplicates_never_lose_their_kept_image_where_a_command_is_stopped(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, then: object
+    tmp_path: Path, tiny_model: Path, image_folder: Path, then: object
 ) -> None:
     shutil.copy(image_folder / "red" / "0.jpg", image_folder / "red" / "copy.jpg")
     build(image_folder, tmp_path / "g", tiny_model, dedup="exact")
     draw_image((3, 3, 3), seed=9).save(image_folder / "red" / "0.jpg")
-
-    def stop(*words: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("index.catalog.writer.CatalogWriter.drop_vanished", stop)
-        with pytest.raises(KeyboardInterrupt):
-            update_gallery(tmp_path / "g")
+    with stopped_at("catalog.writer.CatalogWriter.drop_vanished"):
+        update_gallery(tmp_path / "g")
     then(tmp_path / "g")
     assert len(members(tmp_path / "g")) == 16
 

@@ -19,7 +19,7 @@ from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build_ann, few_for_an_index
+from tests.index.galleries import SMALL, build_ann, few_for_an_index, stopped_at
 
 PER_CLASS = 20
 
@@ -171,23 +171,18 @@ def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
 @pytest.mark.parametrize(
     ("moment", "finish"),
     [
-        ("index.vectors.files.write_shards", update_gallery),
-        ("index.writing.workspace.Workspace._describe", tune_gallery),
-        ("index.versions.versions.set_current", compact_gallery),
+        ("vectors.files.write_shards", update_gallery),
+        ("writing.workspace.Workspace._describe", tune_gallery),
+        ("versions.versions.set_current", compact_gallery),
     ],
 )
 def test_a_stopped_tuning_is_finished_by_any_command(
-    gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str, finish: Callable[[Path], object]
+    gallery: Path, moment: str, finish: Callable[[Path], object]
 ) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
     wished = {"index_type": "ivf", "recall_target": 0.7}
     vectors = stored(gallery)
-    with monkeypatch.context() as patched:
-        patched.setattr(moment, stop)
-        with pytest.raises(KeyboardInterrupt):
-            tune_gallery(gallery, changes=wished)
+    with stopped_at(moment):
+        tune_gallery(gallery, changes=wished)
     assert described(gallery)["type"] == "hnsw"
     assert (gallery / "building").exists()
     finish(gallery)

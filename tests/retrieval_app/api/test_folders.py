@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from index.writing.build import build_gallery
 from retrieval_app.api.security.access import Access
 from tests.conftest import draw_folder
 from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.waiting import wait_for
 
 PLACE = "a-private-place"  # a part of every absolute path, and of no other text
 FORWARDED = {"X-Forwarded-For": "198.51.100.1"}
@@ -62,12 +62,7 @@ def stranger(private: Path, request: pytest.FixtureRequest) -> Iterator[TestClie
 
 
 def _ask_ready(client: TestClient, path: str) -> Any:
-    for _ in range(600):
-        answer = client.get(path)
-        if answer.status_code != 202:
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"{path} was not ready in a minute")
+    return wait_for(lambda: answer if (answer := client.get(path)).status_code != 202 else None)
 
 
 def _list_reads(client: TestClient) -> list[str]:

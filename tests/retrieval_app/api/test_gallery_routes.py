@@ -16,10 +16,7 @@ from tests.retrieval_app.review.test_jobs import picture
 
 
 def wait_for(client: TestClient, path: str) -> dict[str, Any]:
-    for _ in range(600):
-        response = client.get(path)
-        if response.status_code != 202:
-            break
+    while (response := client.get(path)).status_code == 202:
         assert response.json().keys() == {"state", "done", "total"}
         time.sleep(0.05)
     assert response.status_code == 200
@@ -63,11 +60,9 @@ def writer(served: Path) -> Iterator[TestClient]:
 
 
 def finish(client: TestClient, job: dict[str, Any]) -> dict[str, Any]:
-    for _ in range(600):
+    while job["state"] not in ("done", "failed", "cancelled"):
         job = client.get(f"/v1/jobs/{job['job']}").json()
-        if job["state"] in ("done", "failed", "cancelled"):
-            break
-        time.sleep(0.05)
+        time.sleep(0.02)
     return job
 
 

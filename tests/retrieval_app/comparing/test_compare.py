@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from retrieval_app.comparing.public import Candidate, read_candidates
 from tests.index.batches_seen import count_seen
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
+from tests.waiting import wait_for
 
 COUNT = 40
 
@@ -134,10 +134,7 @@ def test_a_killed_comparison_goes_on(work: Path, tmp_path: Path, monkeypatch: py
     words = [str(word) for word in (work / "photos", *models, tmp_path / "out", tmp_path / "cache")]
     process = subprocess.Popen([sys.executable, "-c", KILLED, *words])
     try:
-        for _ in range(1200):
-            if count_kept(tmp_path / "cache") >= 8:
-                break
-            time.sleep(0.05)
+        wait_for(lambda: count_kept(tmp_path / "cache") >= 8)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(30)

@@ -30,6 +30,7 @@ from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
 from tests.forked import ForkedCommand
 from tests.retrieval_app.review.conftest import build, ids_by_path
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 WAIT_SECONDS = 60
@@ -245,10 +246,7 @@ def test_a_process_that_is_stopped_leaves_jobs_to_the_others(
         one.close()
     assert [other.get(job.id).state for job in jobs] == ["waiting", "waiting"]
     other.watch(poll_s=0.01)
-    deadline = time.monotonic() + WAIT_SECONDS
-    while any(other.get(job.id).state in ("waiting", "running") for job in jobs):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: not any(other.get(job.id).state in ("waiting", "running") for job in jobs))
     other.close()
     assert [other.get(job.id).state for job in jobs] == ["done", "done"]
 
@@ -290,10 +288,7 @@ def test_a_label_file_allows_no_other_labels_and_copies_are_aside(tmp_path: Path
 def test_a_job_that_waits_for_another_process_says_so_and_can_be_cancelled(shop: Shop) -> None:
     with lock_gallery(shop.path):
         job = shop.jobs.add(picture(1), name="x")
-        until = time.monotonic() + WAIT_SECONDS
-        while "waiting for another process that writes this gallery" not in shop.jobs.get(job.id).message:
-            assert time.monotonic() < until, shop.jobs.get(job.id).message
-            time.sleep(0.01)
+        wait_for(lambda: "waiting for another process that writes this gallery" in shop.jobs.get(job.id).message)
         shop.jobs.cancel(job.id)
         [job] = shop.wait(job)
     assert job.state == "cancelled"

@@ -3,8 +3,7 @@
 import json
 import logging
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,6 +13,7 @@ import pytest
 
 from index.errors import InputError
 from retrieval_app.server.access_log import STDOUT, LineWriter
+from tests.waiting import wait_for
 
 
 @contextmanager
@@ -31,13 +31,6 @@ def _read(path: Path) -> list[Any]:
     return [f"dropped {line['lines']}" if "event" in line else line["n"] for line in lines]
 
 
-def _wait(is_done: Callable[[], bool], *, seconds: float = 10) -> None:
-    until = time.monotonic() + seconds
-    while not is_done():
-        assert time.monotonic() < until, "it did not come in time"
-        time.sleep(0.01)
-
-
 def test_lines_are_added_in_their_order_and_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text('{"n":-1}\n')
@@ -53,7 +46,7 @@ def test_a_file_that_was_moved_away_is_made_anew_and_not_for_other_users(tmp_pat
     path = tmp_path / "log"
     with _writing(path) as writer:
         writer.write({"n": 1})
-        _wait(lambda: _read(path) == [1])
+        wait_for(lambda: _read(path) == [1])
         path.rename(tmp_path / "log.1")
         writer.write({"n": 2})
     assert (_read(tmp_path / "log.1"), _read(path)) == ([1], [2])
@@ -74,9 +67,9 @@ def test_lines_that_cannot_be_written_are_counted_and_told_later(
             path.unlink()
             folder.rmdir()
         writer.write({"n": 1})
-        _wait(lambda: "cannot be written" in caplog.text)
+        wait_for(lambda: "cannot be written" in caplog.text)
         writer.write({"n": 2})
-        _wait(lambda: writer._failed >= 2)
+        wait_for(lambda: writer._failed >= 2)
         if problem == "full disk":
             path.unlink()
         else:

@@ -4,8 +4,7 @@ import json
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.conftest import draw_image
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_app import App, open_app
 from tests.serving_server import Answer
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
 PEOPLE = {
@@ -196,15 +196,7 @@ def test_decisions_and_logs_stay_with_their_gallery(server: App, team: dict[str,
         lines = map(json.loads, (folder / "access.log").read_text().splitlines())
         return [line["gallery"] for line in lines if line.get("request_id") == "decided-in-shop"]
 
-    _wait_until(lambda: bool(gallery_of_line()))
-    assert gallery_of_line() == ["shop"]
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < end, "it did not come to be so in 20 seconds"
-        time.sleep(0.05)
+    assert wait_for(gallery_of_line) == ["shop"]
 
 
 def test_metrics_are_told_to_those_with_the_right(server: App, team: dict[str, str]) -> None:
@@ -234,7 +226,7 @@ def test_sign_ins_are_logged_in_the_galleries_opened(server: App, team: dict[str
         return {line["who"] for line in read_log(folder / name / "small") if line["what"] == "sign-in"}
 
     assert server.ask("POST", "/", body=f"token={team['carl']}".encode(), headers=FORM).status == 303
-    _wait_until(lambda: "carl" in signed_in("fashion"))
+    wait_for(lambda: "carl" in signed_in("fashion"))
     assert "carl" not in signed_in("shop")
 
 

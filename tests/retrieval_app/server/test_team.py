@@ -16,6 +16,7 @@ from retrieval_app.review.activity_log import read_log
 from retrieval_app.server.options import ServeOptions
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_app import App, open_app
+from tests.waiting import wait_for
 
 PEOPLE = {"reader": "read", "reviewer": "review", "admin": "write", "watcher": "metrics"}
 INCLUDED = {
@@ -36,7 +37,6 @@ ASKS_ONLY = {
     "search", "search_batch", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images",
 }  # fmt: skip
 """Operations that are sent a body, and change nothing."""
-PATIENCE_S = 30
 LOOK_S = 0.05  # between two looks at the file of tokens
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -120,10 +120,7 @@ def test_what_the_file_of_tokens_says_makes_no_cookie(server: App, team: dict[st
 
 
 def _wait_until_shut(server: App, **brought: Any) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while server.ask("GET", "/v1/gallery", **brought).status != 401:
-        assert time.monotonic() < end, "it still opens"
-        time.sleep(0.1)
+    wait_for(lambda: server.ask("GET", "/v1/gallery", **brought).status == 401)
 
 
 @pytest.mark.parametrize("way", ["revoked", "rotated"])
@@ -192,13 +189,11 @@ def test_what_was_done_is_logged_and_refusals_are_not(server: App, team: dict[st
 
 def _await_lines(gallery: Path, what: str, job: str = "", *, count: int = 1) -> list[dict[str, Any]]:
     """So many lines of a kind, once they are there: nobody waits for these to be on the disk."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        lines = [line for line in read_log(gallery) if line["what"] == what and line.get("job", "") == job]
-        if len(lines) >= count:
-            return lines
-        assert time.monotonic() < end, read_log(gallery)
-        time.sleep(0.05)
+
+    def find() -> list[dict[str, Any]]:
+        return [line for line in read_log(gallery) if line["what"] == what and line.get("job", "") == job]
+
+    return wait_for(lambda: lines if len(lines := find()) >= count else [])
 
 
 def test_visits_are_logged_and_a_guesser_once_a_minute(server: App, team: dict[str, str], gallery: Path) -> None:

@@ -20,6 +20,7 @@ from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
 from retrieval_app.serving.search_engine import Engine, SearchProbe
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -92,10 +93,7 @@ def test_while_another_program_locks_the_decisions_those_before_answer_at_once(g
         assert time.monotonic() - begun < 10  # one of them waits a tenth of a second, and not each
         assert "leave the file where it is" in str(live.decisions_problem)
         other.execute("COMMIT")
-    until = time.monotonic() + 10
-    while _current(live).gallery.image(1).label != "egret" and time.monotonic() < until:
-        time.sleep(0.02)
-    assert live.current.gallery.image(1).label == "egret"
+    wait_for(lambda: _current(live).gallery.image(1).label == "egret")
     assert live.decisions_problem is None
     store.close()
     live.close()
