@@ -6,7 +6,7 @@ import random
 import re
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,13 +17,11 @@ from PIL import Image
 
 from index.faiss_library import let_threads_sleep
 from index.telemetry import switch_off_telemetry
-from tests.deep import tries
 from tests.leftovers import find_changes, find_living, find_stragglers, take_stock
 from tests.milvus_server import milvus_rights, milvus_server
 from tests.models import write_tiny_model
-from tests.shared import shared
 
-__all__ = ["milvus_rights", "milvus_server", "shared"]
+__all__ = ["milvus_rights", "milvus_server"]
 
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
@@ -31,6 +29,17 @@ _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 LONGEST = ("test_commands", "test_features_of_exports", "test_log_contract", "test_stage", "test_story")
 SLOW_OR_DEEP = re.compile(r"slow|deep|browser|shared_data|hypothesis")
 OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
+
+
+def tries(quick: int, *, deep: int) -> int:
+    """How often a test tries anew: some times in `make test`, many in `make test-all`, where it is marked `deep`."""
+    return deep if "DEEP" in os.environ else quick
+
+
+def mostly_slow(values: Iterable[str], *, fast: Collection[str]) -> list[object]:
+    """Parameters of a test, of which `make test` takes the fast ones."""
+    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
+
 
 # A machine that does other things, too, is no error.
 settings.register_profile(
@@ -159,6 +168,18 @@ def draw_folder(folder: Path, *, per_class: int = IMAGES_PER_CLASS) -> Path:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model file: 32 x 32 pixels in, 16 numbers out."""
     return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder that RETRIEVAL_SHARED names (default `../shared`); tests skip without it, unless it was named."""
+    named = os.environ.get("RETRIEVAL_SHARED")
+    folder = Path(named) if named else Path(__file__).parents[2] / "shared"
+    if not (folder / "data").is_dir():
+        if named:
+            pytest.fail(f"RETRIEVAL_SHARED is {named}, but there is no data folder in it")
+        pytest.skip("no photos here; set RETRIEVAL_SHARED to the folder that docs/benchmarks.md describes")
+    return folder.resolve()
 
 
 @pytest.fixture

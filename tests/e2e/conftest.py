@@ -1,5 +1,7 @@
 """What the tests in a browser share, and the server that is attacked."""
 
+import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,10 @@ from tests.serving_server import gallery, server  # noqa: E402
 __all__ = [
     "browser", "decisions", "desk", "gallery", "images", "open_visit", "page_gallery", "page_server", "server", "visit",
 ]  # fmt: skip
+
+
+if "CI" not in os.environ and find_spec("fastapi") is None:
+    collect_ignore_glob = ["*"]  # all of it needs the extra `ui`
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
     pytest.importorskip("mcp", reason="needs the extra `agents`")
 
 from retrieval_app.api.security.tokens import add_token, revoke_token

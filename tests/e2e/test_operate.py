@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra `ui`")
 from tests.documents import ROOT
 from tests.forked import run
 from tests.serving_server import serve

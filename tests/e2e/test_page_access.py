@@ -7,15 +7,13 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
 from retrieval_app.api.security.tokens import add_token
+from tests.answering_server import answer_paths
 from tests.page_browser import DESKTOP, PHONE, OpenVisit, skip_without_browser
 from tests.serving_server import TOKEN, Server, serve
 
@@ -148,38 +146,15 @@ def test_everybody_can_use_the_field(browser: Browser, asking: Server, query: st
     context.close()
 
 
-@contextmanager
-def _serve_foreign(html: str) -> Iterator[str]:
-    """The address of a page on another port of the same host, which makes it another origin of the same site."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(html.encode())
-
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(browser: Browser, asking: Server) -> None:
     context = browser.new_context()
     page = context.new_page()
     sign_in(page, f"{asking.url}/", TOKEN)
     page.locator("nav a[aria-current=page]").wait_for()
     assert page.evaluate("fetch('v1/images/1/thumbnail').then(answer => answer.status)") == 200
-    with _serve_foreign(FOREIGN.format(port=asking.port)) as address:
-        page.goto(address)
+    html = FOREIGN.format(port=asking.port).encode()
+    with answer_paths(lambda _: (200, {"Content-Type": "text/html"}, html)) as port:  # another origin of the same site
+        page.goto(f"http://127.0.0.1:{port}/")
         page.wait_for_function("document.getElementById('thumbnail').complete")
         assert page.evaluate("document.getElementById('thumbnail').naturalWidth") == 0
         assert 'route="none",status="403"' in asking.get("/v1/metrics").body.decode()  # it had the cookie

@@ -6,9 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_browser import OpenVisit, Visit, details, draw_round, open_card, skip_without_browser
 from tests.page_gallery import PageGallery
-from tests.page_parts import details, draw_round, open_card
 
 skip_without_browser()
 from playwright.sync_api import Locator, expect  # noqa: E402

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.firefox import open_firefox
-from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_browser import OpenVisit, Visit, details, give_files, open_card, query_card, skip_without_browser
 from tests.page_gallery import PageGallery
-from tests.page_parts import details, give_files, open_card, query_card
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()

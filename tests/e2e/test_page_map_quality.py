@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from tests.page_browser import Visit, skip_without_browser, wait_for
+from tests.page_browser import Visit, draw_round, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
-from tests.page_parts import draw_round
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()

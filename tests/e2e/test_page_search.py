@@ -9,9 +9,20 @@ from pathlib import Path
 import pytest
 
 from index.gallery.gallery import Gallery
-from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_browser import (
+    CHOOSE,
+    SLOW_ROUTE,
+    OpenVisit,
+    Visit,
+    details,
+    give_files,
+    keep_bodies,
+    last_body,
+    open_card,
+    query_card,
+    skip_without_browser,
+)
 from tests.page_gallery import PageGallery
-from tests.page_parts import CHOOSE, SLOW_ROUTE, details, give_files, keep_bodies, last_body, open_card, query_card
 from tests.serving_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]

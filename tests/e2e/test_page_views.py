@@ -9,9 +9,8 @@ import pytest
 from index.writing.build import build_gallery
 from retrieval_app.page.shell import VIEWS
 from tests.conftest import CLASSES, draw_folder, draw_image
-from tests.page_browser import READY_MS, OpenVisit, Visit, skip_without_browser
+from tests.page_browser import CHOOSE, READY_MS, OpenVisit, Visit, skip_without_browser
 from tests.page_gallery import PageGallery
-from tests.page_parts import CHOOSE
 from tests.serving_server import Server, serve
 
 pytestmark = pytest.mark.browser

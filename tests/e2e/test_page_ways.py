@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from tests.page_browser import OpenVisit, Visit, skip_without_browser, wait_for
+from tests.page_browser import CHOOSE, OpenVisit, Visit, details, open_card, query_card, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
-from tests.page_parts import CHOOSE, details, open_card, query_card
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
-
 from tests.serving_server import ROOT, TOKEN, Server, check_refused, get_raw, send_raw
 
 OUTSIDE = [

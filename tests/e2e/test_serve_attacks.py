@@ -14,9 +14,6 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
-
 from tests.index.costly import jpeg_of_scans, png_of_exif_tags, tiff_of_one_tile
 from tests.index.decoding_workers import wait_for_busy_workers, wait_for_the_end_of
 from tests.index.hostile import PHOTO, contents, encode, first_part, png_bomb, text_bomb_png

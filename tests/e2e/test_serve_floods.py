@@ -4,7 +4,6 @@ Alone the server keeps its memory and recovers; behind a proxy others are answer
 loopback addresses of their own.
 """
 
-import os
 import re
 import resource
 import socket
@@ -16,9 +15,6 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-
-if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
 
 from tests.index.hostile import PHOTO, encode
 from tests.proxies import HOST, read_recipe, require_programs, run_nginx

@@ -12,9 +12,6 @@ from urllib.parse import quote
 import pytest
 from PIL import Image, PngImagePlugin
 
-if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
-
 from tests.chromium import open_chromium
 from tests.conftest import draw_image
 from tests.index.galleries import build

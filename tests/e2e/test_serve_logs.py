@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra `ui`")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra `traces`")
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 

@@ -11,11 +11,6 @@ from http.client import HTTPConnection, HTTPException
 from itertools import count
 from pathlib import Path
 
-import pytest
-
-if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
-
 from index.gallery.verify import verify_gallery
 from index.versions.versions import find_version
 from tests.serving_load import WAIT_S, Load, draw_png, swap_by_api, swap_from_outside, write_state

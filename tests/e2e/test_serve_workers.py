@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 
-if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
-
 from index.gallery.verify import verify_gallery
 from index.writing.build import update_gallery
 from retrieval_app.api.security.tokens import add_token, revoke_token

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("fastapi", reason="needs the extra `ui`")
 from index.writing.build import build_gallery
 from retrieval_app.review.activity_log import read_log
 from tests.conftest import draw_image

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 if "CI" not in os.environ:
-    pytest.importorskip("fastapi", reason="needs the extra `ui`")
     pytest.importorskip("openapi_python_client", reason="openapi-python-client is not installed")
 
 from retrieval_app.commands.cli import main

@@ -5,12 +5,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
+import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
 from index.catalog.reader import read_catalog
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
+from index.images.preprocess import Pixels
+from index.model.embedder import Embedder
 from index.versions.manifest import describe_file
 from index.versions.versions import find_version, set_current
 from index.writing.build import build_gallery
@@ -90,3 +95,29 @@ def mixed_folder(folder: Path) -> Path:
     for name in ("blue", "green", "red"):
         (folder / name / "5_broken.jpg").write_bytes(b"<html>not found</html>")
     return folder
+
+
+def invoke(command: click.Command, *words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def run(command: click.Command, *words: object) -> list[str]:
+    """The lines of its output; it has to end well, without a word on stderr."""
+    result = invoke(command, *words)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return result.stdout.splitlines()
+
+
+@contextmanager
+def count_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many images the model is given from now on, a number a batch."""
+    seen: list[int] = []
+    embed = Embedder.embed_padded
+
+    def note(self: Embedder, pixels: Pixels, *, batch_size: int) -> np.ndarray:
+        seen.append(len(pixels))
+        return embed(self, pixels, batch_size=batch_size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Embedder, "embed_padded", note)
+        yield seen

@@ -13,8 +13,7 @@ from index.evaluation.metrics import K_SETS
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import rows
-from tests.index.invoking import invoke
+from tests.index.galleries import invoke, rows
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from index.gallery.selection import Selection
 from index.versions.versions import find_version
 from index.writing.build import remove_from_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, mixed_folder, rows
-from tests.index.invoking import invoke, run
+from tests.index.galleries import SMALL, build, invoke, mixed_folder, rows, run
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ import pytest
 
 from index.commands import index_group as cli
 from index.commands.search_command import search
-from tests.index.galleries import rows
-from tests.index.invoking import invoke
+from tests.index.galleries import invoke, rows
 from tests.remote_servers import FileServer
 
 

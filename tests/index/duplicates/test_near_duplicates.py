@@ -12,7 +12,7 @@ from index.duplicates import near_duplicates
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages, ReadVectors, raise_threshold
 from index.errors import InputError
-from tests.deep import tries
+from tests.conftest import tries
 
 DIM = 3
 Image = tuple[int, np.ndarray, int]

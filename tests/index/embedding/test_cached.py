@@ -18,7 +18,7 @@ from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
 from index.sources.items import EmbeddedItem, Place
 from tests.conftest import draw_image
-from tests.index.batches_seen import count_seen
+from tests.index.galleries import count_seen
 from tests.waiting import wait_for
 
 COUNT = 30

@@ -7,7 +7,7 @@ from index.arrays import UNLABELLED
 from index.errors import InputError
 from index.evaluation.evaluate import nmi, normalised_mutual_information
 from index.vectors.clusters import cluster_embeddings
-from tests.deep import tries
+from tests.conftest import tries
 
 PARTITIONS = st.lists(st.tuples(st.integers(-2, 4), st.integers(0, 6)), min_size=1, max_size=40)
 

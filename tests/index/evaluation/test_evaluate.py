@@ -27,8 +27,7 @@ from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.public import evaluate
 from index.writing.build import build_gallery
-from tests.conftest import draw_folder, draw_image
-from tests.deep import tries
+from tests.conftest import draw_folder, draw_image, tries
 from tests.index.galleries import build
 
 KS = (1, 2, 4)

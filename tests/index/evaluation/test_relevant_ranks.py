@@ -12,7 +12,7 @@ from index.arrays import UNLABELLED
 from index.errors import InputError
 from index.evaluation.metrics import RetrievalScores, score_retrieval
 from index.vectors.exact import bound_error
-from tests.deep import tries
+from tests.conftest import tries
 from tests.oracles.retrieval_scores import rank_gallery, score_rankings
 
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]

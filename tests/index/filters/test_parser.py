@@ -20,7 +20,7 @@ from index.filters.parser import (
     write_condition,
 )
 from index.filters.to_sql import write_sql
-from tests.deep import mostly_slow, tries
+from tests.conftest import mostly_slow, tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import Flat, make_rows, written_conditions
 

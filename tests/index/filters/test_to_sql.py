@@ -14,7 +14,7 @@ from index.errors import InputError
 from index.filters.condition import Column, Condition, HasWord, Or, equals
 from index.filters.parser import MAX_WORDS, find_words, parse_filter
 from index.filters.to_sql import write_sql
-from tests.deep import mostly_slow, tries
+from tests.conftest import mostly_slow, tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import any_conditions, check_compiler, some_rows
 from tests.index.filters.on_row import Row, fulfils

@@ -20,8 +20,7 @@ from index.vectors.ann_index import map_ann
 from index.versions.manifest import describe_file
 from index.versions.versions import find_version, set_current
 from index.writing.build import add_to_gallery, remove_from_gallery
-from tests.conftest import draw_folder
-from tests.deep import tries
+from tests.conftest import draw_folder, tries
 from tests.forked import run
 from tests.fuzz.mutations import MUTATORS
 from tests.index.galleries import build_ann, change_manifest

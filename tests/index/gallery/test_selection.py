@@ -14,8 +14,7 @@ from index.filters.parser import parse_filter
 from index.gallery.selection import Selection
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, remove_from_gallery
-from tests.conftest import draw_folder
-from tests.deep import tries
+from tests.conftest import draw_folder, tries
 from tests.index.galleries import SMALL
 
 UNDECODABLE = os.fsdecode(b"caf\xe9")

@@ -18,8 +18,7 @@ from index.writing.build import add_to_gallery, remove_from_gallery, update_gall
 from index.writing.copying import compact_gallery
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, few_for_an_index
-from tests.index.invoking import run
+from tests.index.galleries import SMALL, build, few_for_an_index, run
 from tests.models import (
     COPY_DIM,
     EMBEDDING_DIM,

@@ -14,8 +14,7 @@ from index.images.image_files import REASONS, decode_image, read_image
 from index.limits import MAX_PIXELS
 from index.sources.folder_walk import walk_folder
 from index.text import printable_path, valid_text
-from tests.conftest import draw_image
-from tests.deep import tries
+from tests.conftest import draw_image, tries
 from tests.index.hostile import encode
 
 ORIENTATION = 0x0112

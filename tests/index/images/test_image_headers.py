@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from index.images.image_headers import is_cheap
-from tests.conftest import draw_image
-from tests.deep import tries
+from tests.conftest import draw_image, tries
 from tests.index.costly import COSTLY, png_of_chunks, tiff_of_many_tags
 from tests.index.hostile import PHOTO, encode, with_orientation
 

@@ -18,7 +18,7 @@ from index.images.preprocess import (
     preprocess_image,
     resize_image,
 )
-from tests.deep import tries
+from tests.conftest import tries
 from tests.index.hostile import encode
 
 configs = st.builds(

@@ -15,8 +15,7 @@ from PIL import Image
 from index.errors import ImageError
 from index.images.decode import decode_here, has_turbo, read_turbo
 from index.images.image_headers import is_cheap
-from tests.conftest import draw_image
-from tests.deep import tries
+from tests.conftest import draw_image, tries
 from tests.index.hostile import contents, encode, with_orientation
 
 SIZES = ((9, 9), (64, 48), (101, 67), (333, 250))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from index.arrays import normalise_rows
 from index.labels import leave_one_out as module
 from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut
-from tests.deep import tries
+from tests.conftest import tries
 from tests.index.vector_sources import VectorSource
 
 _WIDTH = 24

@@ -16,7 +16,7 @@ from index.model.backends.registry import open_backend
 from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, MAX_MODEL_BYTES, add_checksum, read_model_file
 from index.model.contract import METADATA_KEY, MeasuredPrecision, ModelContract, find_contract, read_contract
 from index.model.embedder import Embedder
-from tests.deep import tries
+from tests.conftest import tries
 from tests.fuzz.mutations import MUTATORS, Mutator
 from tests.index.images.test_preprocess import configs
 from tests.models import (

@@ -23,8 +23,7 @@ from index.writing.build import add_to_gallery, build_gallery, remove_from_galle
 from index.writing.copying import compact_gallery
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows, stopped_at, vectors
-from tests.index.invoking import invoke
+from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, invoke, rows, stopped_at, vectors
 from tests.kills import Command, Moment, read_state_apart, run_command
 from tests.models import write_tiny_model
 

@@ -11,8 +11,7 @@ from index.repair.repair import rollback_gallery
 from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
-from tests.index.galleries import SMALL, build, rows, stopped_at
-from tests.index.invoking import invoke, run
+from tests.index.galleries import SMALL, build, invoke, rows, run, stopped_at
 
 
 def flip(path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from index.arrays import NO_ID, normalise_rows
 from index.vectors.exact import Nearest, search, search_labels
-from tests.deep import tries
+from tests.conftest import tries
 
 
 def slow_search(

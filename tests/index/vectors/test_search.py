@@ -18,7 +18,7 @@ from index.vectors.ann_config import AnnConfig
 from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import StoredRows
-from tests.deep import mostly_slow, tries
+from tests.conftest import mostly_slow, tries
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, search_by_id, split_rows, spread_ids
 
 INDEXED, LATER, QUERIES = 5000, 240, 300

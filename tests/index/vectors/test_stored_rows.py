@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from index.arrays import NO_ID
 from index.vectors.stored_rows import RowSet, StoredRows, best_of, pack
-from tests.deep import tries
+from tests.conftest import tries
 from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids
 
 ROWS, WIDTH = 2311, 24

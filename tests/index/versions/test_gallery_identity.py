@@ -23,8 +23,7 @@ from index.versions.versions import versions_folder
 from index.writing.build import update_gallery
 from retrieval_app.commands.export_vectors_command import index
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, rows
-from tests.index.invoking import invoke
+from tests.index.galleries import SMALL, build, invoke, rows
 
 EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "8"))  # more of them: `make fuzz`
 Shot = dict[str, tuple[object, ...]]

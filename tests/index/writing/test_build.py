@@ -37,12 +37,19 @@ from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from index.writing.clustering import cluster_gallery, name_clusters
-from tests.conftest import draw_folder, draw_image
-from tests.deep import mostly_slow
+from tests.conftest import draw_folder, draw_image, mostly_slow
 from tests.forked import run
-from tests.index.batches_seen import count_seen
-from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, mixed_folder, rows, vectors
-from tests.index.invoking import invoke
+from tests.index.galleries import (
+    SMALL,
+    build,
+    build_ann,
+    count_seen,
+    few_for_an_index,
+    invoke,
+    mixed_folder,
+    rows,
+    vectors,
+)
 from tests.models import read_pixels, write_tiny_model, write_two_output_model
 
 Stopped = Callable[[], AbstractContextManager[None]]

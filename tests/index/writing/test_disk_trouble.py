@@ -20,8 +20,7 @@ from index.gallery.verify import verify_gallery
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from index.writing.copying import compact_gallery, tune_gallery
-from tests.conftest import draw_folder, draw_image
-from tests.deep import mostly_slow
+from tests.conftest import draw_folder, draw_image, mostly_slow
 from tests.forked import run
 from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, rows
 

@@ -26,9 +26,7 @@ from index.writing.build_config import BuildConfig
 from index.writing.shard_plan import Shard, find_outcome_files, read_outcomes, write_outcomes
 from index.writing.sharding import ShardReport, embed_shard, merge_shards, open_shards
 from tests.conftest import draw_folder, draw_image
-from tests.index.batches_seen import count_seen
-from tests.index.galleries import ROOT, SMALL, mixed_folder
-from tests.index.invoking import invoke, run
+from tests.index.galleries import ROOT, SMALL, count_seen, invoke, mixed_folder, run
 from tests.models import write_tiny_model, write_two_output_model
 
 COUNT = 3

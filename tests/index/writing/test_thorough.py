@@ -11,8 +11,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
-from tests.index.galleries import SMALL, build, rows
-from tests.index.invoking import invoke, run
+from tests.index.galleries import SMALL, build, invoke, rows, run
 
 MEMBERS = ("a.bmp", "b.bmp", "c.bmp")
 

@@ -9,7 +9,7 @@ import numpy as np
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from retrieval_app.commands.export_vectors_command import export_vectors
-from tests.index.invoking import invoke, run
+from tests.index.galleries import invoke, run
 
 
 def test_vectors_are_written_where_they_are_wanted(small_gallery: Path, gallery: Gallery, tmp_path: Path) -> None:

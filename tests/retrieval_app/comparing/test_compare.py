@@ -23,7 +23,7 @@ from index.public import build
 from retrieval_app.commands.cli import main
 from retrieval_app.comparing.compare_report import describe_comparison
 from retrieval_app.comparing.public import Candidate, read_candidates
-from tests.index.batches_seen import count_seen
+from tests.index.galleries import count_seen
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
 from tests.waiting import wait_for

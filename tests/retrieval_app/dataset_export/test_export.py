@@ -25,7 +25,7 @@ from retrieval_app.dataset_export.public import KINDS
 from retrieval_app.dataset_export.rows import plan_rows
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_image
-from tests.index.invoking import invoke
+from tests.index.galleries import invoke
 
 LABELS = [
     "cat",

@@ -12,7 +12,7 @@ import torchvision
 from safetensors.torch import save_file
 
 from index.errors import InputError
-from tests.deep import tries
+from tests.conftest import tries
 from training.backbone.backbones import load_backbone, require_input_size
 from training.confidence.confidences import ConfidenceModule
 from training.head.embedding_heads import EmbeddingHead, ProjectionHead, WhitenedHead

@@ -11,7 +11,7 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from scipy.special import lambertw
 from torch import Tensor, nn
 
-from tests.deep import tries
+from tests.conftest import tries
 from tests.oracles import confidence_losses as oracle
 from tests.training.losses.draws import make_loss
 from training.losses.guidance import Guidance, language_guidance_loss
