@@ -1,7 +1,5 @@
 """A real headless Chromium for tests of pages."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -29,7 +27,7 @@ def skip_without_playwright() -> None:
 
 
 @contextmanager
-def open_chromium(*flags: str) -> Iterator[Browser]:
+def open_chromium(*flags: str) -> "Iterator[Browser]":
     """A browser with further flags; without one on this machine the test is skipped, but on CI."""
     skip_without_playwright()
     from playwright.sync_api import sync_playwright

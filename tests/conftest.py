@@ -4,10 +4,11 @@ import hashlib
 import os
 import random
 import re
+import resource
 import signal
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,17 @@ def report_leftovers(who: str, left: list[str]) -> None:
     """Name the culprit and what it left."""
     if left:
         pytest.fail(f"{who} leaves behind\n  " + "\n  ".join(left), pytrace=False)
+
+
+@contextmanager
+def room_for(file_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes: as on a full disk, it cannot be written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def draw_image(colour: tuple[int, int, int], *, seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:

@@ -1,7 +1,5 @@
 """A real headless Firefox for tests of pages: the system's own, which playwright drives by WebDriver BiDi."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -27,7 +25,7 @@ _DARK = "layout.css.prefers-color-scheme.content-override"
 
 
 @contextmanager
-def open_firefox(folder: Path, *, dark: bool = False) -> Iterator[Browser]:
+def open_firefox(folder: Path, *, dark: bool = False) -> "Iterator[Browser]":
     """A browser whose pages are dark or not; without Firefox on this machine the test is skipped, but on CI.
 
     It saves to `folder / "downloads"`; playwright hears of no download whose content a page made itself.

@@ -9,8 +9,6 @@ is left, and a reader finds the version before or the one after, whole. At the e
 with the same ids, the same vectors, bit for bit.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os
@@ -212,7 +210,7 @@ class State:
     index: dict[str, object]
     problems: list[str]
 
-    def differences(self, other: State) -> list[str]:
+    def differences(self, other: "State") -> list[str]:
         """What is not as in the other state, in words."""
         found = list(self.problems)
         for name in ("sources", "settings", "index"):

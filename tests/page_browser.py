@@ -1,7 +1,5 @@
 """The page in a real browser: a gallery of real photos, the real server, Chromium, and visits that are watched."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -40,19 +38,19 @@ def skip_without_browser() -> None:
 class Visit:
     """A page of a browser context of its own, with all that it asked for and complained about."""
 
-    page: Page
+    page: "Page"
     server: Server
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     forgiven: list[str] = field(default_factory=list)
 
-    def open(self, query: str = "") -> Page:
+    def open(self, query: str = "") -> "Page":
         """Go to the page with that query string, and wait until its frame stands."""
         self.page.goto(f"{self.server.url}/{query}")
         self.page.locator("nav a[aria-current=page]").wait_for()
         return self.page
 
-    def open_view(self, view: str, query: str = "") -> Locator:
+    def open_view(self, view: str, query: str = "") -> "Locator":
         """Go to a view, and wait until it shows what it has."""
         self.open(f"?view={view}{query}")
         panel = self.page.get_by_role("region", name=view.capitalize(), exact=True)
@@ -68,11 +66,11 @@ class Visit:
         return panel
 
     @property
-    def cards(self) -> Locator:
+    def cards(self) -> "Locator":
         """The results."""
         return self.page.locator("ol[aria-label=Results] > li[data-id]")
 
-    def card(self, image: int) -> Locator:
+    def card(self, image: int) -> "Locator":
         """The result that shows this image."""
         return self.page.locator(f'ol[aria-label=Results] > li[data-id="{image}"]')
 
@@ -137,7 +135,7 @@ class Visit:
 OpenVisit = Callable[..., Visit]
 
 
-def wait_for(page: Page, condition: str, arg: Any = None) -> None:
+def wait_for(page: "Page", condition: str, arg: Any = None) -> None:
     """Wait until an expression, or a function of `arg`, holds; playwright's own would have to `eval` it in the page."""
     for _ in range(ACTION_MS // 50):
         if page.evaluate(condition, arg):
@@ -146,15 +144,15 @@ def wait_for(page: Page, condition: str, arg: Any = None) -> None:
     raise AssertionError(f"this never came to hold: {condition}")
 
 
-def watch(context: BrowserContext, server: Server) -> Visit:
+def watch(context: "BrowserContext", server: Server) -> Visit:
     """A page of that context, watched."""
     visit = Visit(context.new_page(), server)
 
-    def note_message(message: ConsoleMessage) -> None:
+    def note_message(message: "ConsoleMessage") -> None:
         if message.type == "error":
             visit.complaints.append(f"{message.text} ({message.location.get('url', '')})")
 
-    def note_dialog(dialog: Dialog) -> None:
+    def note_dialog(dialog: "Dialog") -> None:
         visit.complaints.append(f"a dialog: {dialog.message}")
         dialog.dismiss()
 
@@ -191,15 +189,15 @@ def give_files(visit: Visit, kind: str, *photos: Path, where: str = "body") -> N
     visit.page.evaluate(GIVE_FILES, [kind, where, files])
 
 
-def query_card(visit: Visit) -> Locator:
+def query_card(visit: Visit) -> "Locator":
     return visit.page.get_by_role("region", name="Query", exact=True)
 
 
-def details(visit: Visit) -> Locator:
+def details(visit: Visit) -> "Locator":
     return visit.page.get_by_role("complementary", name="Details")
 
 
-def open_card(visit: Visit, image: int) -> Locator:
+def open_card(visit: Visit, image: int) -> "Locator":
     """The button of a result that is its image and opens its details."""
     return visit.card(image).get_by_role("button", name=re.compile("Details$"))
 
@@ -218,7 +216,7 @@ def keep_bodies(visit: Visit) -> None:
     )
 
 
-def draw_round(visit: Visit, panel: Locator, *, share: float = 1.0) -> None:
+def draw_round(visit: Visit, panel: "Locator", *, share: float = 1.0) -> None:
     """A rectangle round the map's left part."""
     mouse, margin, area = visit.page.mouse, 4, panel.get_by_role("application").bounding_box()
     assert area is not None
@@ -249,14 +247,14 @@ def page_server(page_gallery: PageGallery) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> "Iterator[Browser]":
     """A headless Chromium; not for longer than a module, as it occupies the thread's event loop."""
     with open_chromium() as browser:
         yield browser
 
 
 def open_page(
-    browser: Browser, server: Server, *, dark: bool = False, phone: bool = False, newcomer: bool = False
+    browser: "Browser", server: Server, *, dark: bool = False, phone: bool = False, newcomer: bool = False
 ) -> Visit:
     """A visit in a browser context of its own."""
     context = browser.new_context(
@@ -270,7 +268,7 @@ def open_page(
 
 
 @pytest.fixture
-def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
+def open_visit(browser: "Browser", page_server: Server) -> Iterator[OpenVisit]:
     """A function that opens further visits: `open_visit(server=..., dark=True, phone=True)`; all are checked.
 
     They are of somebody who has been there before, but for a `newcomer`.
@@ -289,7 +287,7 @@ def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
 
 
 @pytest.fixture(scope="module")
-def desk(browser: Browser, page_server: Server) -> Visit:
+def desk(browser: "Browser", page_server: Server) -> Visit:
     """A visit on a desktop that the tests of a module take in turn, as a new page loads everything anew."""
     return open_page(browser, page_server)
 

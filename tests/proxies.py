@@ -1,7 +1,5 @@
 """nginx and Caddy before a server, with a certificate of their own, by the files that docs/deploy.md shows."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -44,7 +42,7 @@ def _find_path() -> str:
 class _SiteConnection(HTTPSConnection):
     """To a site at this machine, from one of its addresses, whatever the site's name leads to elsewhere."""
 
-    def __init__(self, site: Site, *, source: str) -> None:
+    def __init__(self, site: "Site", *, source: str) -> None:
         super().__init__(site.host, site.port, timeout=_ANSWER_S)
         self._to, self._source = site, source
 

@@ -1,7 +1,5 @@
 """A server behind nginx and behind Caddy with TLS, by the commands and files that docs/deploy.md shows."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -192,7 +190,7 @@ def test_a_visitor_signs_in_searches_reads_of_the_api_and_uses_the_gradio_app_be
     site, asked, complaints = sites["caddy, path stripped"], list[str](), list[str]()
     below = f"{site.origin}{site.root}"
 
-    def note(message: ConsoleMessage) -> None:
+    def note(message: "ConsoleMessage") -> None:
         if message.type == "error":
             complaints.append(f"{message.text} ({message.location.get('url', '')})")
 

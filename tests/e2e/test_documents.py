@@ -1,7 +1,5 @@
 """The commands of the README and of docs/, run in their order in a folder like the one they speak of."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import runpy
@@ -126,7 +124,7 @@ def test_every_command_of_the_documents_runs(
     assert len(ran) >= 50
 
 
-def run_step(step: Step, servers: Servers, capfd: pytest.CaptureFixture[str]) -> None:
+def run_step(step: Step, servers: "Servers", capfd: pytest.CaptureFixture[str]) -> None:
     """Run it in this process, but servers and curl."""
     if step.language == "python":
         file = Path("block.py")

@@ -1,7 +1,5 @@
 """Coming to a server in a real browser: tokens, sessions, several galleries, other sites, and what may run there."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -61,14 +59,14 @@ def asking(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(browser: "Browser") -> "Iterator[Page]":
     """A page of its own context in which no script of a page runs."""
     context = browser.new_context(java_script_enabled=False)
     yield context.new_page()
     context.close()
 
 
-def sign_in(page: Page, address: str, token: str) -> None:
+def sign_in(page: "Page", address: str, token: str) -> None:
     """Type the token into the field."""
     page.goto(address)
     page.get_by_label("Token").fill(token)
@@ -116,7 +114,7 @@ def test_a_reader_of_the_documentation_tries_an_operation_and_an_address_chooses
     visit.leave()
 
 
-def test_the_field_works_without_scripts_and_leads_to_where_one_was_going(page: Page, asking: Server) -> None:
+def test_the_field_works_without_scripts_and_leads_to_where_one_was_going(page: "Page", asking: Server) -> None:
     page.goto(f"{asking.url}/?view=map&text=red")
     field = page.get_by_label("Token")
     field.fill("not-the-token-at-all")
@@ -134,7 +132,7 @@ def test_the_field_works_without_scripts_and_leads_to_where_one_was_going(page: 
 
 
 @pytest.mark.parametrize(("query", "dark"), [("", False), ("?code=used", True)], ids=["asked", "refused"])
-def test_everybody_can_use_the_field(browser: Browser, asking: Server, query: str, dark: bool) -> None:
+def test_everybody_can_use_the_field(browser: "Browser", asking: Server, query: str, dark: bool) -> None:
     context = browser.new_context(
         color_scheme="dark" if dark else "light", viewport=PHONE if dark else DESKTOP, bypass_csp=True
     )
@@ -146,7 +144,7 @@ def test_everybody_can_use_the_field(browser: Browser, asking: Server, query: st
     context.close()
 
 
-def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(browser: Browser, asking: Server) -> None:
+def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(browser: "Browser", asking: Server) -> None:
     context = browser.new_context()
     page = context.new_page()
     sign_in(page, f"{asking.url}/", TOKEN)
@@ -166,7 +164,7 @@ def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(browse
 
 
 def test_from_the_list_of_galleries_to_those_that_are_ones_own_and_out(
-    browser: Browser, gallery: Path, tmp_path: Path
+    browser: "Browser", gallery: Path, tmp_path: Path
 ) -> None:
     tokens = {
         who: add_token(tmp_path / "team", who, may=may)[1]

@@ -1,7 +1,5 @@
 """The main ways through the page in a real Firefox; the other tests of the page go them in Chromium."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
     """A headless Firefox, of a system that is dark, in the place of the Chromium of other modules."""
     with open_firefox(tmp_path_factory.mktemp("firefox"), dark=True) as browser:
         yield browser

@@ -10,8 +10,6 @@ from PIL import Image
 from index.errors import InputError, RetrievalError
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
 from tests.photos import KINDS, write_photos
-from training.options.resolve import resolve
-from training.run.run_folder import RunFolder
 
 QUICK = {
     "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
@@ -41,13 +39,6 @@ def test_importing_the_api_loads_nothing_heavy() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "set()\n"
-
-
-@pytest.mark.slow
-def test_training_without_options_is_the_default_recipe_of_the_command(work: Path) -> None:
-    stored = RunFolder.open(work / "run").read_json("config.json")["config"]
-    default = resolve(weights="none")
-    assert (stored["loss"]["method"], stored["selection"]["select"]) == (default.loss.method, default.selection.select)
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ It finds what a machine without a GPU cannot: two tensors of one operation on di
 that NumPy is given, a generator of the CPU that draws there. It says nothing about numbers, kernels or speed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +29,7 @@ class DeviceError(RuntimeError):
 class PretendedGpu(TorchFunctionMode):
     """While this is open, `torch.device("cuda")` can be asked for. Of the thread that opened it only."""
 
-    def __enter__(self) -> PretendedGpu:
+    def __enter__(self) -> "PretendedGpu":
         Parameter.__deepcopy__ = _copy_parameter  # no function that a mode is told of
         return super().__enter__()
 

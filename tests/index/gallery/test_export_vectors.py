@@ -1,7 +1,6 @@
 import csv
 import json
 import os
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from index.gallery.export_vectors import CSV_COLUMNS, export_vectors
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.writing.build import add_to_gallery, remove_from_gallery
-from tests.conftest import draw_folder, draw_image
+from tests.conftest import draw_folder, draw_image, room_for
 from tests.index.galleries import SMALL, build, rows
 from tests.models import EMBEDDING_DIM
 
@@ -90,13 +89,8 @@ def test_what_is_interrupted_or_does_not_fit_leaves_nothing(gallery: Path, tmp_p
     with pytest.raises(KeyboardInterrupt):
         export_vectors(gallery, tmp_path / name, progress=stop)
     assert os.listdir(tmp_path) == []
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (256, limits[1]))
-    try:
-        with pytest.raises(InputError, match=f"{name}: cannot be written: .*large"):
-            export_vectors(gallery, tmp_path / name)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with room_for(256), pytest.raises(InputError, match=f"{name}: cannot be written: .*large"):
+        export_vectors(gallery, tmp_path / name)
     assert os.listdir(tmp_path) == []
 
 

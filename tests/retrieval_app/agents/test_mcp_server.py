@@ -1,7 +1,5 @@
 """A gallery as tools for agents, asked by the protocol's own client: in memory, over pipes and over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import sys
@@ -53,7 +51,7 @@ def _ask(answers: GalleryAnswers, ask: Ask, **options: Any) -> Any:
 def _call(answers: GalleryAnswers, tool: str, **arguments: Any) -> Any:
     """What a tool answers; the text of its refusal."""
 
-    async def call(client: Client) -> Any:
+    async def call(client: "Client") -> Any:
         result = await client.call_tool(tool, arguments)
         if result.is_error:
             return result.content[0].text
@@ -66,7 +64,7 @@ def _call(answers: GalleryAnswers, tool: str, **arguments: Any) -> Any:
 def _names(answers: GalleryAnswers, **options: Any) -> dict[str, bool]:
     """Of every tool whether it only looks."""
 
-    async def names(client: Client) -> dict[str, bool]:
+    async def names(client: "Client") -> dict[str, bool]:
         return {tool.name: tool.annotations.read_only_hint for tool in (await client.list_tools()).tools}
 
     return _ask(answers, names, **options)
@@ -122,7 +120,7 @@ def test_a_writable_one_decides_and_the_decision_stands(tmp_path: Path, tiny_mod
     try:
         answers = GalleryAnswers(engine)
 
-        async def decide(client: Client) -> list[Any]:
+        async def decide(client: "Client") -> list[Any]:
             good = {"image_id": 1, "decision": "change", "label": "green"}
             bad = {"image_id": 1, "decision": "change"}
             return [await client.call_tool("decide_label", one) for one in (good, bad)]

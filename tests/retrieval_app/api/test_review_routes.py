@@ -19,12 +19,11 @@ from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
 from retrieval_app.api.issue_list import apply_verdicts, is_spared, recommend_threshold
 from retrieval_app.api.schemas import AcceptVerdicts
-from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import CLASSES, draw_folder, draw_image
-from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.test_gallery_routes import wait_for
 
 
@@ -419,16 +418,3 @@ def test_exports_start_no_formula_and_hold_new_pictures(review: TestClient, imag
         for count in (0, limits[f"max_export_{kind}"] + 1):
             too = {"ids": list(range(1, count + 1)), "format": kind}
             assert review.post("/v1/export", json=too).status_code == 422
-
-
-def test_strangers_on_the_network_decide_nothing_without_a_token(served: Path, image_ids: dict[str, int]) -> None:
-    body = {"decisions": [{"image_id": image_ids["red/1.png"], "decision": "keep"}]}
-    with serve(served, access=Access(loopback=False)) as stranger:
-        assert stranger.get("/v1/gallery").json()["permissions"]["review"] is False
-        for path in ("/v1/labels/undo", "/v1/duplicates/undo"):
-            assert stranger.post(path).status_code == 403
-        assert stranger.post("/v1/labels/decisions", json=body).status_code == 403
-    with serve(served, access=Access(loopback=False, token=TOKEN)) as friend:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        assert friend.post("/v1/labels/decisions", json=body, headers=headers).status_code == 200
-        assert friend.post("/v1/labels/undo", headers=headers).status_code == 200

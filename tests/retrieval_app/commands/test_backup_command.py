@@ -10,7 +10,7 @@ from index.labels.decisions import LabelDecision
 from retrieval_app.commands.cli import main
 from retrieval_app.review.activity_log import ActivityLog, Client, bring_lines, read_log
 from retrieval_app.review.review_store import ReviewStore
-from tests.conftest import draw_folder
+from tests.conftest import draw_folder, room_for
 from tests.index.galleries import build
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.retrieval_app.review.test_moved_galleries import send, served, state_of
@@ -63,16 +63,10 @@ def test_errors_leave_nothing_behind(gallery: Path, tmp_path: Path, capsys: pyte
 
 
 def test_a_full_disk_keeps_old_backups(gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import resource
-
     out = tmp_path / "shop.zip"
     out.write_bytes(b"the one before")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
-    try:
+    with room_for(200):
         assert main(["backup", str(gallery), "--out", str(out), "--overwrite"]) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "cannot be written" in capsys.readouterr().err
     assert out.read_bytes() == b"the one before"
     assert sorted(os.listdir(tmp_path)) == ["photos", "shop", "shop.zip"]

@@ -9,8 +9,9 @@ import pytest
 
 from index.commands.exit_codes import INTERRUPTED
 from retrieval_app.commands.cli import LazyGroup, main
+from tests.architecture.test_imports import HEAVY as IMPORTED_LATE
 
-HEAVY = {"torch", "torchvision", "numpy", "PIL", "onnxruntime", "faiss", "gradio", "fastapi"}
+HEAVY = {*IMPORTED_LATE, "numpy", "PIL"}
 
 
 def test_help_of_every_command_loads_nothing_heavy() -> None:

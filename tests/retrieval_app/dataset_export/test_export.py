@@ -4,7 +4,6 @@ import csv
 import hashlib
 import json
 import os
-import resource
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from retrieval_app.commands.dataset_command import dataset
 from retrieval_app.dataset_export.public import KINDS
 from retrieval_app.dataset_export.rows import plan_rows
 from retrieval_app.review.review_store import ReviewStore
-from tests.conftest import draw_image
+from tests.conftest import draw_image, room_for
 from tests.index.galleries import invoke
 
 LABELS = [
@@ -201,13 +200,8 @@ def test_an_interrupted_export_or_a_full_disk_leaves_nothing(gallery: Gallery, t
 
     with pytest.raises(KeyboardInterrupt):
         export_dataset(gallery, tmp_path / "out", kind=kind, progress=stop)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (256, limits[1]))
-    try:
-        with pytest.raises(InputError, match=r"out: cannot be written: .*large; nothing is left of it"):
-            export_dataset(gallery, tmp_path / "out", kind=kind)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with room_for(256), pytest.raises(InputError, match=r"out: cannot be written: .*large; nothing is left of it"):
+        export_dataset(gallery, tmp_path / "out", kind=kind)
     assert os.listdir(tmp_path) == []
 
 

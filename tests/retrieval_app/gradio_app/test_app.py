@@ -1,7 +1,5 @@
 """The Gradio app over a gallery of its own: what it answers, how it is launched, and that it lets go."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
@@ -87,7 +85,7 @@ def _write(file: Path) -> Path:
     return file
 
 
-def _image() -> gr.Image:
+def _image() -> "gr.Image":
     import gradio as gr
 
     from retrieval_app.gradio_app.app import take_sent_only

@@ -1,4 +1,3 @@
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from index.versions.annotations import log_file
 from retrieval_app.review import activity_log
 from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, ActivityLog, Client, read_log
+from tests.conftest import room_for
 
 WRITE_ENDLESSLY = """
 import sys, itertools
@@ -86,15 +86,11 @@ def test_a_full_disk_fails_no_request_and_loses_no_line(
     log: ActivityLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _record(log, number=0)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log_file(tmp_path).stat().st_size, hard))
-    try:
+    with room_for(log_file(tmp_path).stat().st_size):
         begun = time.monotonic()
         for number in range(1, 200):
             _record(log, number=number, text="x" * 300)
         assert time.monotonic() - begun < 10
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     _record(log, number=200)
     assert [line["number"] for line in read_log(tmp_path)] == list(range(201))
     assert "lines of the activity log wait" in caplog.messages[0]

@@ -2,7 +2,6 @@
 
 import errno
 import io
-import itertools
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -206,28 +206,9 @@ def test_stopping_waits_for_the_running_job_and_a_start_resumes(shop: Shop, bloc
     assert started.open().count == 9
 
 
-def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = threading.Event()
-
-    def evaluate_without_end(*_: object, scoring: Callable[[int, int], None], **__: object) -> dict[str, object]:
-        for done in itertools.count():
-            begun.set()
-            scoring(done, 0)
-            time.sleep(0.001)
-        return {}
-
-    monkeypatch.setattr("retrieval_app.review.jobs.evaluate", evaluate_without_end)
-    monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
-    job = shop.jobs.evaluate(ks=[1])
-    assert begun.wait(WAIT_SECONDS)
-    shop.jobs.close()
-    stopped = shop.jobs.get(job.id)
-    assert stopped.state == "failed"
-
-
-def test_a_process_that_is_stopped_leaves_jobs_to_the_others(
-    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def evaluating_without_end() -> Iterator[threading.Event]:
+    """No evaluation ends meanwhile but is told to; the event is set as soon as one has begun."""
     begun = threading.Event()
 
     def evaluate_without_end(*_: object, scoring: Callable[[int, int], None], **__: object) -> None:
@@ -236,9 +217,22 @@ def test_a_process_that_is_stopped_leaves_jobs_to_the_others(
             scoring(0, 0)
             time.sleep(0.001)
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr("retrieval_app.review.jobs.evaluate", evaluate_without_end)
         patched.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
+        yield begun
+
+
+def test_stopping_ends_a_job_that_would_take_long(shop: Shop) -> None:
+    with evaluating_without_end() as begun:
+        job = shop.jobs.evaluate(ks=[1])
+        assert begun.wait(WAIT_SECONDS)
+        shop.jobs.close()
+    assert shop.jobs.get(job.id).state == "failed"
+
+
+def test_a_process_that_is_stopped_leaves_jobs_to_the_others(shop: Shop, tmp_path: Path) -> None:
+    with evaluating_without_end() as begun:
         (shared := tmp_path / "shared").mkdir()
         one, other = (Jobs(shop.path, on_change=lambda: None, open_gallery=shop.open, shared=shared) for _ in range(2))
         jobs = [one.evaluate(ks=[1]), one.evaluate(ks=[2])]

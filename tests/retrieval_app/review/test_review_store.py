@@ -203,14 +203,12 @@ def test_a_file_of_a_pre_release_is_named_and_nobody_is_told_to_discard_it(store
     with pytest.raises(GalleryError, match="made by a pre-release; keep the file") as refused:
         read_annotations(store.path, wait_s=0)
     assert "move" not in str(refused.value)
-
-
-def test_a_file_of_a_pre_release_that_lacks_a_table_is_refused_also_where_that_is_not_read(store: ReviewStore) -> None:
-    store.decide([LabelDecision(A, "x", "keep")])
-    store.close()
-    with closing(sqlite3.connect(store.path)) as connection:
-        connection.execute("DROP TABLE marks")
-    for ask in (store.label_decisions, lambda: store.save_searches([SavedSearch("mine", "q=1")])):
+    lacking = ReviewStore(store.path.with_name("lacking"))
+    lacking.decide([LabelDecision(A, "x", "keep")])
+    lacking.close()
+    with closing(sqlite3.connect(lacking.path)) as connection:
+        connection.execute("DROP TABLE marks")  # which is not read
+    for ask in (lacking.label_decisions, lambda: lacking.save_searches([SavedSearch("mine", "q=1")])):
         with pytest.raises(ReviewError, match="made by a pre-release; keep the file"):
             ask()
 
