@@ -119,3 +119,13 @@ def test_the_best_columns_stand_in_order_and_keep_the_order_of_ties() -> None:
     best, found = best_of(scores, positions, k=6)
     assert found.tolist() == [[5, 7, 6, 4, NO_ID, NO_ID], [3, 1, 2, NO_ID, NO_ID, NO_ID]]
     assert np.isneginf(best[:, 4:]).all()
+
+
+@pytest.mark.parametrize("ends", [[], [200]])
+def test_a_lone_query_before_faiss_is_loaded_has_the_nearest_in_their_order(
+    vectors: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch, ends: list[int]
+) -> None:
+    monkeypatch.setattr("index.vectors.stored_rows.is_faiss_loaded", lambda: False)
+    monkeypatch.setattr("index.vectors.stored_rows.import_faiss", lambda: pytest.fail("faiss is not needed"))
+    for k in (1, 150, 600):
+        check_scan(store(vectors[:500], ends=ends), vectors[:500], queries[:1], k=k, among=None)
