@@ -1,8 +1,9 @@
 """Building small galleries, and reading what is in them."""
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from index.catalog.reader import read_catalog
 from index.catalog.rows import CatalogRow
+from index.embedding.cached import CACHE_NAME
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.images.preprocess import Pixels
@@ -121,3 +123,14 @@ def count_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     with monkeypatch.context() as patched:
         patched.setattr(Embedder, "embed_padded", note)
         yield seen
+
+
+def count_cached(folder: Path) -> int:
+    """How many vectors the cache in a folder has."""
+    if not (folder / CACHE_NAME).is_file():
+        return 0
+    with closing(sqlite3.connect(folder / CACHE_NAME, timeout=10)) as database:
+        try:
+            return int(database.execute("SELECT count(*) FROM vectors").fetchone()[0])
+        except sqlite3.OperationalError:  # it is being made
+            return 0

@@ -1,11 +1,15 @@
 """A small real gallery to serve: drawn images, a hostile file name, one file that vanished after the build."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
+from retrieval_app.gallery_answers import GalleryAnswers
+from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
 
 HOSTILE_NAMES = ("<img src=x onerror=alert(1)>.jpg", "${alert(1)}.jpg", "{{alert}} & 'co'.jpg")
@@ -35,3 +39,10 @@ def gallery(small_gallery: Path) -> Gallery:
 @pytest.fixture(scope="session")
 def ids(gallery: Gallery) -> dict[str, int]:
     return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}
+
+
+@pytest.fixture(scope="module")
+def answers(small_gallery: Path) -> Iterator[GalleryAnswers]:
+    engine = Engine(small_gallery, config=ServingConfig(threads=1))
+    yield GalleryAnswers(engine)
+    engine.close()

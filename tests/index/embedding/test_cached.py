@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -12,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.embedding.cached import CACHE_NAME, open_cached_engine
+from index.embedding.cached import open_cached_engine
 from index.errors import ModelFileError
 from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
 from index.sources.items import EmbeddedItem, Place
 from tests.conftest import draw_image
-from tests.index.galleries import count_seen
+from tests.index.galleries import count_cached, count_seen
 from tests.waiting import wait_for
 
 COUNT = 30
@@ -128,22 +127,12 @@ def test_what_was_killed_is_gone_on_with(tmp_path: Path, tiny_model: Path, folde
     arguments = [sys.executable, "-c", KILLED, str(tiny_model), str(folder), str(tmp_path)]
     process = subprocess.Popen(arguments)
     try:
-        wait_for(lambda: count_rows(tmp_path) >= 4)
+        wait_for(lambda: count_cached(tmp_path) >= 4)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(30)
-    before = count_rows(tmp_path)
+    before = count_cached(tmp_path)
     assert before >= 4
     outcomes, found = embed(tiny_model, list_items(folder, range(10, 30)), cache=tmp_path)
     assert found == before
     assert_same(embed(tiny_model, list_items(folder, range(10, 30)), cache=None)[0], outcomes)
-
-
-def count_rows(folder: Path) -> int:
-    if not (folder / CACHE_NAME).is_file():
-        return 0
-    with closing(sqlite3.connect(folder / CACHE_NAME, timeout=10)) as database:
-        try:
-            return int(database.execute("SELECT count(*) FROM vectors").fetchone()[0])
-        except sqlite3.OperationalError:  # it is being made
-            return 0

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,6 @@ LOOKING = {
     "evaluate",
 }  # fmt: skip
 Ask = Callable[["Client"], Awaitable[Any]]
-
-
-@pytest.fixture(scope="module")
-def answers(small_gallery: Path) -> Iterator[GalleryAnswers]:
-    engine = Engine(small_gallery, config=ServingConfig(threads=1))
-    yield GalleryAnswers(engine)
-    engine.close()
 
 
 def _ask(answers: GalleryAnswers, ask: Ask, **options: Any) -> Any:

@@ -4,26 +4,23 @@ import csv
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tarfile
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import retrieval_app
 from index.durable import hash_file
-from index.embedding.cached import CACHE_NAME
 from index.errors import InputError, ModelFileError
 from index.model.builtin import BUILTIN_MODEL
 from index.public import build
 from retrieval_app.commands.cli import main
 from retrieval_app.comparing.compare_report import describe_comparison
 from retrieval_app.comparing.public import Candidate, read_candidates
-from tests.index.galleries import count_seen
+from tests.index.galleries import count_cached, count_seen
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
 from tests.waiting import wait_for
@@ -134,11 +131,11 @@ def test_a_killed_comparison_goes_on(work: Path, tmp_path: Path, monkeypatch: py
     words = [str(word) for word in (work / "photos", *models, tmp_path / "out", tmp_path / "cache")]
     process = subprocess.Popen([sys.executable, "-c", KILLED, *words])
     try:
-        wait_for(lambda: count_kept(tmp_path / "cache") >= 8)
+        wait_for(lambda: count_cached(tmp_path / "cache") >= 8)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(30)
-    kept = count_kept(tmp_path / "cache")
+    kept = count_cached(tmp_path / "cache")
     assert 8 <= kept < 2 * COUNT
     assert not (tmp_path / "out").exists()
     with count_seen(monkeypatch) as seen:
@@ -146,21 +143,11 @@ def test_a_killed_comparison_goes_on(work: Path, tmp_path: Path, monkeypatch: py
     assert sum(seen) == 2 * COUNT - kept
 
 
-def count_kept(cache: Path) -> int:
-    if not (cache / CACHE_NAME).is_file():
-        return 0
-    with closing(sqlite3.connect(cache / CACHE_NAME, timeout=10)) as database:
-        try:
-            return int(database.execute("SELECT count(*) FROM vectors").fetchone()[0])
-        except sqlite3.OperationalError:  # it is being made
-            return 0
-
-
 def test_a_failing_model_ends_the_comparison_and_what_was_embedded_is_kept(work: Path, tmp_path: Path) -> None:
     fussy = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=3)
     with pytest.raises(ModelFileError, match=r"fussy\.onnx: the model failed"):
         retrieval_app.compare(work / "photos", [work / "one.onnx", fussy], tmp_path / "out", cache=tmp_path / "c")
-    assert count_kept(tmp_path / "c") == COUNT
+    assert count_cached(tmp_path / "c") == COUNT
     assert not (tmp_path / "out").exists()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,8 +13,6 @@ import pytest
 from index.errors import GalleryError
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.gradio_app import build_app
-from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -24,13 +22,6 @@ pytestmark = [
     pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`"),
 ]
 Value = TypeVar("Value")
-
-
-@pytest.fixture(scope="module")
-def answers(small_gallery: Path) -> Iterator[GalleryAnswers]:
-    engine = Engine(small_gallery, config=ServingConfig(threads=1))
-    yield GalleryAnswers(engine)
-    engine.close()
 
 
 def _run(answer: Coroutine[Any, Any, Value]) -> Value:
