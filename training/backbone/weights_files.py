@@ -9,6 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import torch
+import torchvision
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -70,7 +71,7 @@ def load_weights(
         of: name of the architecture, for the error.
         dropped: modules that the file may have and the model lacks.
     """
-    prefixes = tuple(f"{part}." for part in dropped)
+    prefixes, whole = tuple(f"{part}." for part in dropped), state
     state = {key: value for key, value in state.items() if not key.startswith(prefixes)}
     own = module.state_dict()
     missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
@@ -78,11 +79,26 @@ def load_weights(
     shapes = [key for key in own if key in state and own[key].shape != state[key].shape]
     for what, keys in (("lacks", missing), ("has unknown", unknown), ("has other shapes for", shapes)):
         if keys:
+            fitting = _find_backbone(whole)
+            advice = f"{fitting} has as many weights: --backbone {fitting}" if fitting else "name the right --backbone"
             raise InputError(
                 f"{path}: these are not weights of {of}: the file {what} {len(keys)} of "
-                f"{len(own)} tensors ({', '.join(keys[:3])}, …); name the right --backbone"
+                f"{len(own)} tensors ({', '.join(keys[:3])}, …); {advice}"
             )
     module.load_state_dict(state, strict=False)
+
+
+def _find_backbone(state: Mapping[str, Tensor]) -> str | None:
+    """The torchvision model with as many weights, with or without its last layer of 1000 classes."""
+    models = torchvision.models
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    count = sum(tensor.numel() for key, tensor in state.items() if not key.endswith(statistics))
+    sizes = {
+        name: models.get_model_weights(name).DEFAULT.meta["num_params"] for name in models.list_models(module=models)
+    }
+    whole = [name for name, size in sizes.items() if size == count]
+    headless = [name for name, size in sizes.items() if size > count and (size - count) % 1000 == 0]
+    return whole[0] if whole else headless[0] if len(headless) == 1 else None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
