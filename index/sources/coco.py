@@ -58,7 +58,7 @@ class CocoSource(LocalSource):
         """In the order of the file's images; the first entry of a file counts."""
         file, folder = self._open()
         met: dict[str, str | None] = {}
-        for image in read_images(Path(file), None if folder is None else os.path.join(self.root, folder)):
+        for image in read_images(Path(file), None if folder is None else os.path.join(self.root, folder))[0]:
             row = _as_row(image.entry, _list_categories(image), where=f"image {image.id}")
             if image.path not in met:
                 met[image.path] = row.label
@@ -84,11 +84,20 @@ class AnnotatedImage:
     annotations: Sequence[tuple[Mapping[str, Any], str]]
 
 
-def read_images(file: Path, folder: str | None = None) -> list[AnnotatedImage]:
+@dataclass(frozen=True, slots=True)
+class LostAnnotation:
+    """An annotation whose image or category the file lacks: its id, the `file_name` of the image or "", the reason."""
+
+    id: Any
+    file_name: str
+    reason: str
+
+
+def read_images(file: Path, folder: str | None = None) -> tuple[list[AnnotatedImage], list[LostAnnotation]]:
     """The images of a COCO file in its order; `folder` is what names are relative to, None finds it beside the file."""
     coco = _read(file)
     names, entries = _index(coco["categories"], "category", file), _index(coco["images"], "image", file)
-    _check_ids(coco["annotations"], entries, names, file=file)
+    lost = _find_lost(coco["annotations"], entries, names, file=file)
     found: dict[Any, list[tuple[Mapping[str, Any], str]]] = {}
     for annotation in coco["annotations"]:
         category = names.get(_hashable(annotation.get("category_id")))
@@ -96,10 +105,11 @@ def read_images(file: Path, folder: str | None = None) -> list[AnnotatedImage]:
             name = as_text(category.get("name")).strip()
             found.setdefault(_hashable(annotation.get("image_id")), []).append((annotation, name))
     root = os.path.abspath(_find_images(file, coco["images"]) if folder is None else folder)
-    return [
+    images = [
         AnnotatedImage(key, entry, absolute_below(root, str(entry["file_name"])), found.get(key, ()))
         for key, entry in entries.items()
     ]
+    return images, lost
 
 
 def _list_categories(image: AnnotatedImage) -> list[str]:
@@ -166,23 +176,29 @@ def _index(values: list[dict[str, Any]], name: str, file: Path) -> dict[Any, dic
     return found
 
 
-def _check_ids(
+def _find_lost(
     annotations: list[dict[str, Any]], images: Mapping[Any, Any], categories: Mapping[Any, Any], *, file: Path
-) -> None:
-    """Warn of annotations with a category or image that the file does not have; an InputError if all are such."""
+) -> list[LostAnnotation]:
+    """Annotations with a category or image that the file does not have, with a warning; an InputError if all are so."""
     named = [one for one in annotations if one.get("category_id") is not None]
-    lost = [
-        one for one in named
-        if _hashable(one["category_id"]) not in categories or _hashable(one.get("image_id")) not in images
-    ]  # fmt: skip
+    lost = []
+    for one in named:
+        found = {name: _hashable(one.get(name)) for name in ("image_id", "category_id")}
+        image = images.get(found["image_id"])
+        if image is None or found["category_id"] not in categories:
+            lacking = "image_id" if image is None else "category_id"
+            reason = f"the file has no {lacking} {ascii(found[lacking])[:60]}"
+            lost.append(LostAnnotation(one.get("id"), "" if image is None else image["file_name"], reason))
     if not lost:
-        return
-    first = " and ".join(f"{name} {ascii(_hashable(lost[0].get(name)))[:60]}" for name in ("image_id", "category_id"))
+        return lost
     shown = printable_path(str(file))
-    problem = f"{shown}: {len(lost)} of {len(named)} annotations have no image or category in the file, one has {first}"
+    problem = (
+        f"{shown}: {len(lost)} of {len(named)} annotations have no image or category in the file: {lost[0].reason}"
+    )
     if images and len(lost) == len(named):
         raise InputError(f'{problem}; expected the "id" of each, as a number or as a text as it is there')
     logger.warning("%s; they are left out", problem)
+    return lost
 
 
 def _is_path(value: Any) -> bool:

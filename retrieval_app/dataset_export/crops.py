@@ -54,7 +54,7 @@ def crop_boxes(
     Raises:
         InputError: the file is no COCO file, the folder has other files, or it cannot be written.
     """
-    found = read_images(annotations, None if images is None else str(images))
+    found, lost = read_images(annotations, None if images is None else str(images))
     if not any(map(_boxes, found)):
         raise InputError(f"{printable_path(str(annotations))}: no image has a box with a category; nothing is cropped")
     try:
@@ -62,6 +62,7 @@ def crop_boxes(
         mark = {"annotations": hash_file(annotations), "images": folder, "margin": margin}
         _open_folder(out, mark)
         labels, left_out = dict[str, int](), list[Mapping[str, Any]]()
+        left_out += [{**_describe(one.file_name, one.id), "reason": one.reason} for one in lost]
         with replacing(out / TABLE) as table, table.open("w", encoding="utf-8") as file:
             cropping = map_ahead(
                 lambda planned: _crop_image(*planned, out=out, margin=margin), _plan(found, out),
@@ -121,11 +122,7 @@ def _crop_image(
     rows, bad, decoded = list[dict[str, Any]](), list[dict[str, Any]](), None
     size = image.entry.get("width"), image.entry.get("height")
     for name, (annotation, label) in zip(names, _boxes(image), strict=True):
-        number = annotation.get("id")
-        about = {
-            "source_image": valid_unicode(image.entry["file_name"]),
-            "annotation_id": valid_unicode(number) if isinstance(number, str) else number,
-        }
+        about = _describe(image.entry["file_name"], annotation.get("id"))
         target = out / name
         try:
             if not (target.exists() and target.stat().st_size):  # empty after a power cut
@@ -142,6 +139,14 @@ def _crop_image(
         else:
             rows.append({"file_name": name, "label": label, **about, "box": annotation["bbox"]})
     return rows, bad
+
+
+def _describe(name: str, number: Any) -> dict[str, Any]:
+    """The image and the id of an annotation."""
+    return {
+        "source_image": valid_unicode(name),
+        "annotation_id": valid_unicode(number) if isinstance(number, str) else number,
+    }
 
 
 def _find_edges(box: Any, size: tuple[int, int], *, margin: float) -> tuple[int, int, int, int]:

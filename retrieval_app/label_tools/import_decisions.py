@@ -199,5 +199,6 @@ def import_decisions(place: Path, file: Path) -> dict[str, int]:
         for start in range(0, len(decisions), MAX_STEP_DECISIONS):
             store.decide(decisions[start : start + MAX_STEP_DECISIONS])
         store.close()
-        record_command(gallery.path, "import-decisions", count=len(decisions))
+        if decisions:
+            record_command(gallery.path, "import-decisions", count=len(decisions))
     return {"decided": len(decisions), "unknown": unknown}

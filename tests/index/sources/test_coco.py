@@ -35,7 +35,7 @@ def test_the_largest_box_labels_an_image(tmp_path: Path, caplog: pytest.LogCaptu
         ("1.jpg", "cat", {"shop": "A"}),
         ("2.jpg", None, {"shop": "A"}),
     ]
-    assert "2 of 6 annotations have no image or category in the file, one has image_id 77" in caplog.text
+    assert "2 of 6 annotations have no image or category in the file: the file has no image_id 77" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [{"image_id": "1"}, {"category_id": "1"}])
