@@ -1,5 +1,6 @@
-"""`retrieval index export-vectors`, beside the other commands of `retrieval index`."""
+"""`retrieval index export-vectors` and `leaks`, beside the other commands of `retrieval index`."""
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,7 +8,73 @@ import click
 
 from index.commands.console import PATH, by_option, emit, output_options, progress_bars, refuse_unused
 from index.commands.index_group import index_group as base
-from retrieval_app.commands.leaks_command import leaks
+from index.text import align, printable_path
+
+
+@click.command(short_help="List near-duplicates in several splits; move or drop them.")
+@click.argument("gallery", type=PATH)
+@click.option(
+    "--by", default="split", show_default=True, metavar="COLUMN",
+    help="Metadata column with the splits, or `folder`, the first folder of the path.",
+)  # fmt: skip
+@click.option("--move", metavar="VALUE", help="Give all images of the leaks this split.")
+@click.option("--drop", metavar="VALUE", help="Drop the images of this split from the leaks.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Leaks to list at most."
+)
+@output_options
+def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int, as_json: bool) -> None:
+    """List the leaks of GALLERY: near-duplicates, and images with one value of the column `group`, in several splits.
+
+    Recall@1 is that of all labelled images, and where no image finds another one of its leak. --move and --drop are one
+    step, which the page undoes; no file is changed.
+
+    \b
+    Examples:
+      retrieval index leaks gallery
+      retrieval index leaks gallery --by folder --drop train
+      retrieval index leaks gallery --move train
+    """
+    from index.gallery.gallery import Gallery
+    from retrieval_app.reports.duplicates_report import find_duplicate_groups
+    from retrieval_app.review.activity_log import record_command
+    from retrieval_app.review.leaks import drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
+    from retrieval_app.review.review_store import ReviewStore
+
+    if move is not None and drop is not None:
+        raise click.UsageError("--move and --drop exclude each other; give one")
+    opened = Gallery.open(gallery)
+    with progress_bars() as begin, closing(ReviewStore.of_gallery(opened.path)) as store:
+        groups = find_duplicate_groups(opened, begin("comparing", unit="images"))
+        found = measure_leaks(opened, find_leaks(opened, groups, by=by, different=find_different(store)))
+    listed = [
+        [(split, row.label, row.path) for row, split in zip(leak.rows, leak.values, strict=True)]
+        for leak in found.items[:limit]
+    ]
+    splits = ", ".join(f"{printable_path(name)} {count:,}" for name, count in found.splits.items())
+    lines = [f"{len(found.items):,} leaks with {found.images:,} images between the splits {splits}"]
+    if found.recall is not None and found.recall_without is not None:
+        lines.append(f"Recall@1 {found.recall:.1%}, without the leaks {found.recall_without:.1%}")
+    changed = 0
+    if found.items and (move is not None or drop is not None):
+        with closing(ReviewStore.of_gallery(opened.path)) as store:
+            if move is not None:
+                step = move_leaks(opened, store, found, to=move)
+                changed = len(step.marks)
+                lines.append(f"{changed:,} images moved to {printable_path(move)}")
+            else:
+                step = drop_leaks(opened, store, found, value=drop or "")
+                changed = len(step.duplicates)
+                lines.append(f"images of {printable_path(drop or '')} dropped from {changed:,} leaks")
+        what = "drop-leaks" if move is None else "move-leaks"
+        record_command(opened.path, what, step=step.number, value=move or drop, count=len(found.items))
+    else:
+        cells = [(str(number), split, label or "-", printable_path(path)) for number, leak in enumerate(listed, start=1)
+                 for split, label, path in leak]  # fmt: skip
+        lines += align([("leak", "split", "label", "path"), *cells], right={0}) if cells else []
+    items = [[{"split": split, "label": label, "path": path} for split, label, path in leak] for leak in listed]
+    emit({**found.to_json(), "changed": changed, "items": items}, as_json=as_json, text="\n".join(lines))
+
 
 TABLE, PROJECTOR, ATLAS = "table", "projector", "atlas"
 

@@ -3,24 +3,108 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
+from click.core import ParameterSource
 
-from index.commands.console import NAMED, backend_option, config_options, help_all_option, output_options
-from index.commands.option_files import config_file_option
+from index.commands.console import NAMED, Command, backend_option, config_options, emit, help_all_option, output_options
+from index.commands.option_files import OptionFileCommand, config_file_option, name_setting, suggest, tell_source
 from index.config_fields import make_config
 from index.errors import InputError
-from index.text import printable_path
+from index.text import align, printable_path
 from retrieval_app.commands.server_commands import token_file_option
-from retrieval_app.commands.settings_command import SettingsCommand, show_config_option, show_settings
 from retrieval_app.server.options import ServedGallery, ServeOptions
 
 if TYPE_CHECKING:
     from retrieval_app.server.serve import Served
+
+
+_SECRETS = frozenset(("token",))
+_HIDDEN = "(set, and not shown)"
+
+
+class SettingsCommand(OptionFileCommand):
+    """Command that refuses variables of its prefix that mean nothing, and says of a wrong value where it came from.
+
+    Attributes:
+        prefix: of the variables: PREFIX_PHOTOS_WAITING is `--photos-waiting`.
+    """
+
+    prefix: ClassVar[str]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for option in self.settings():
+            if option.envvar is None:
+                option.envvar = f"{self.prefix}_{name_setting(option).replace('-', '_').upper()}"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            self._refuse_unknown_variables(ctx)
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if isinstance(error.param, click.Option) and _is_by_variable(ctx, error.param):
+                message = f"{error.message} (from the variable {error.param.envvar})"
+                raise click.BadParameter(message, ctx=ctx, param=error.param) from error
+            raise
+
+    def explain(self, ctx: click.Context, error: InputError) -> click.UsageError:
+        """An error of a config, whose message begins with the option, with where the value came from."""
+        flag = str(error).partition(" ")[0]
+        option = next((option for option in self.settings() if flag in option.opts), None)
+        source = "option" if option is None else tell_source(ctx, option)
+        return click.UsageError(f"{error}{'' if source == 'option' else f' (from {source})'}", ctx=ctx)
+
+    def _refuse_unknown_variables(self, ctx: click.Context) -> None:
+        known = [str(option.envvar) for option in self.settings()]
+        for name in sorted(os.environ):
+            if name.startswith(f"{self.prefix}_") and name not in known:
+                raise click.UsageError(f"the variable {name} is none of this command; {suggest(name, known)}", ctx=ctx)
+
+
+def _is_by_variable(ctx: click.Context, option: click.Option) -> bool:
+    return ctx.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT
+
+
+def show_config_option(command: Command) -> Command:
+    """Add `--show-config`, passed on as `show_config`."""
+    return click.option(
+        "--show-config", is_flag=True, help="Print every option's value and where it came from, and start nothing."
+    )(command)
+
+
+def show_settings(ctx: click.Context, *, as_json: bool) -> None:
+    """Print the settings of a call on stdout."""
+    assert isinstance(ctx.command, SettingsCommand)
+    settings = {}
+    for option in ctx.command.settings():
+        value = ctx.params.get(option.name or "", ctx.meta.get(option.name or ""))
+        if option.name in _SECRETS and value is not None:
+            value = _HIDDEN
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Path):
+            value = str(value)
+        settings[name_setting(option)] = {
+            "value": value, "from": tell_source(ctx, option), "variable": str(option.envvar)
+        }  # fmt: skip
+    rows = [(name, _show(one["value"]), str(one["from"])) for name, one in settings.items()]
+    text = "\n".join(align([("option", "value", "from"), *rows], right=set()))
+    emit({"settings": settings}, as_json=as_json, text=text)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return printable_path(" ".join(value)) or "-"
+    return "-" if value is None else printable_path(str(value))
 
 
 class ServeCommand(SettingsCommand):

@@ -17,8 +17,8 @@ from index.progress import StepProgress
 from index.text import align, printable_path
 
 if TYPE_CHECKING:
-    from training.audit.cleaned_labels import CleanedLabels
     from training.audit.report import AuditReport
+    from training.audit.run_audit import CleanedLabels
 
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
@@ -86,9 +86,8 @@ def audit(
     started = time.perf_counter()
     with naming_extras("auditing"):
         from retrieval_app.reports.audit_page import write_audit_page
-        from training.audit.cleaned_labels import check_label_target, write_cleaned_labels
         from training.audit.report import check_audit_folder, override_verdicts, write_audit_tables
-        from training.audit.run_audit import audit_labels, read_images
+        from training.audit.run_audit import audit_labels, check_label_target, read_images, write_cleaned_labels
         from training.data.datasets import require_outside
         from training.options.machine import Machine
         from training.run.run_folder import RunFolder

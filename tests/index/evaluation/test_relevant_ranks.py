@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import index.evaluation.relevant_ranks
+import index.evaluation.metrics
 import index.vectors.exact
 from index.arrays import UNLABELLED
 from index.errors import InputError
@@ -25,7 +25,7 @@ FINE: dict[str, float] = {**SMALL, "_MOST_ROUNDS": 3, "_HEAPS": 1}
 
 @contextmanager
 def sizes(chosen: dict[str, float]) -> Iterator[None]:
-    modules = (index.vectors.exact, index.evaluation.relevant_ranks)
+    modules = (index.vectors.exact, index.evaluation.metrics)
     with pytest.MonkeyPatch.context() as patched:
         for name, value in chosen.items():
             holders = [module for module in modules if hasattr(module, name)]

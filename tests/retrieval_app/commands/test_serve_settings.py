@@ -8,8 +8,7 @@ import click
 import pytest
 
 from retrieval_app.commands.cli import main
-from retrieval_app.commands.serve_command import serve
-from retrieval_app.commands.settings_command import SettingsCommand, name_setting
+from retrieval_app.commands.serve_command import SettingsCommand, name_setting, serve
 
 assert isinstance(serve, SettingsCommand)
 SETTINGS = {name_setting(option): option for option in serve.settings()}

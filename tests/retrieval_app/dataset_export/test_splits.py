@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.errors import InputError
-from retrieval_app.dataset_export.splits import assign_splits, parse_shares
+from retrieval_app.dataset_export.rows import assign_splits, parse_shares
 
 
 def test_shares_are_named_by_their_number() -> None:

@@ -14,7 +14,6 @@ from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.sources.table_rows import read_label_file
 from tests.training.audits import audited
 from tests.training.conftest import make_config
-from training.audit.cleaned_labels import check_label_target, choose_labels, write_cleaned_labels
 from training.audit.report import (
     AuditedImage,
     AuditReport,
@@ -23,6 +22,7 @@ from training.audit.report import (
     override_verdicts,
     write_audit_tables,
 )
+from training.audit.run_audit import check_label_target, choose_labels, write_cleaned_labels
 from training.run.run_folder import RunFolder
 
 NOBODY: frozenset[int] = frozenset()
