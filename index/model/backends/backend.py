@@ -46,10 +46,6 @@ class InferenceBackend(Protocol):
     on_gpu: bool
     packages: tuple[str, ...]
 
-    @classmethod
-    def is_usable(cls) -> bool:
-        """Whether it works on this machine, with one of its packages installed."""
-
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         """Open the bytes of a model whose graph was checked; `threads` of one run, None for all cores."""
 

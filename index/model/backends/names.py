@@ -4,4 +4,4 @@ VARIABLE = "RETRIEVAL_BACKEND"
 """The environment variable of the default runtime; `--backend` sets it for one command."""
 USUAL_BACKEND = "onnxruntime"
 AUTO = "auto"
-NAMES = (USUAL_BACKEND, "openvino", "tensorrt")
+NAMES = (USUAL_BACKEND, "openvino")

@@ -1,4 +1,4 @@
-"""ONNX Runtime backend, on the GPU where it can, else on the CPU; and TensorRT.
+"""ONNX Runtime backend, on the GPU where it can, else on the CPU.
 
 All imports of ONNX Runtime are here, after its telemetry is switched off.
 """
@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Vectors
-from index.errors import InputError, MissingDependencyError, ModelFileError
+from index.errors import MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphDescription, GraphValue
 from index.model.checksum import ModelFile
-from index.model.contract import ModelContract, find_contract_text
 from index.telemetry import switch_off_telemetry
-from index.user_cache import user_cache
 
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
@@ -32,8 +30,6 @@ CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _ERRORS = (
     "EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException",
 )  # fmt: skip
-TENSORRT = "TensorrtExecutionProvider"
-_BATCHES = {"min": 1, "opt": 64, "max": 256}
 
 
 @cache
@@ -86,10 +82,6 @@ class OnnxRuntimeBackend:
     name = "onnxruntime"
     precision = "as exported"
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu")
-
-    @classmethod
-    def is_usable(cls) -> bool:
-        return True
 
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         runtime = import_onnxruntime()
@@ -163,58 +155,3 @@ def _describe(values: Iterable[Any]) -> list[GraphValue]:
         GraphValue(value.name, value.type, tuple(size if isinstance(size, int) else None for size in value.shape))
         for value in values
     ]
-
-
-class TensorRtBackend(OnnxRuntimeBackend):
-    """A session of ONNX Runtime with TensorRT, in float16; see `InferenceBackend`.
-
-    Compiling a model for a GPU takes minutes; the result is kept in the user's cache folder. Without TensorRT, ONNX
-    Runtime computes alone, with a warning and its own name and precision.
-    """
-
-    name = "tensorrt"
-    precision = "float16"
-    packages: tuple[str, ...] = ("onnxruntime-gpu",)
-
-    @classmethod
-    def is_usable(cls) -> bool:
-        runtime = import_onnxruntime()
-        return TENSORRT in runtime.get_available_providers() and load_cuda_libraries(runtime) is None
-
-    def _open(self, runtime: ModuleType, model: ModelFile, options: Any) -> Any:
-        problem = _find_problem(runtime, model)
-        if problem is None:
-            try:
-                side = ModelContract.from_json(find_contract_text(model.data)).preprocess.crop
-                providers = [(TENSORRT, _options(model, side)), CUDA, CPU]
-                session = runtime.InferenceSession(model.data, options, providers, enable_fallback=0)
-            except (InputError, OSError, RuntimeError, *self._errors) as error:  # a bad model fails below too
-                problem = shorten(str(error))
-            else:
-                if TENSORRT in session.get_providers():
-                    return session
-                problem = "ONNX Runtime cannot load TensorRT's libraries (the package tensorrt has them)"
-        logger.warning("TensorRT cannot be used: %s; models run in ONNX Runtime without it", problem)
-        self.name, self.precision = OnnxRuntimeBackend.name, OnnxRuntimeBackend.precision
-        return super()._open(runtime, model, options)
-
-
-def _find_problem(runtime: ModuleType, model: ModelFile) -> str | None:
-    """Why TensorRT cannot be used."""
-    if TENSORRT not in runtime.get_available_providers():
-        return "the installed ONNX Runtime is not made for it (that of the extra gpu is)"
-    if b'"precision": "int8"' in model.data:
-        return "the model's int8 is unsigned, and TensorRT has signed integers only"
-    return load_cuda_libraries(runtime)
-
-
-def _options(model: ModelFile, side: int) -> dict[str, str]:
-    """The provider's options: cached engines of one model, for any batch up to the largest."""
-    folder = user_cache() / "tensorrt" / model.sha256
-    folder.mkdir(parents=True, exist_ok=True)
-    shapes = {
-        f"trt_profile_{which}_shapes": f"{INPUT_NAME}:{batch}x{side}x{side}x3" for which, batch in _BATCHES.items()
-    }
-    caches = {"trt_engine_cache_enable": "1", "trt_timing_cache_enable": "1"}
-    places = {"trt_engine_cache_path": str(folder), "trt_timing_cache_path": str(folder)}
-    return shapes | caches | places | {"trt_fp16_enable": "1"}

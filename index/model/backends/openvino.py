@@ -51,10 +51,6 @@ class OpenVinoBackend:
     on_gpu = False
     packages: tuple[str, ...] = ("openvino",)
 
-    @classmethod
-    def is_usable(cls) -> bool:
-        return True
-
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         from importlib.metadata import version
 

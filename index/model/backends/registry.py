@@ -1,7 +1,6 @@
 """Registry of runtimes, and the choice of one: the named one, or with `auto` the first that agrees.
 
-`auto` tries TensorRT and ONNX Runtime with a GPU, else OpenVINO and ONNX Runtime. It takes the first installed one
-whose embeddings agree with those of ONNX Runtime, the usual one.
+`auto` takes ONNX Runtime, the usual one, on a GPU; on a CPU OpenVINO where it is installed and its embeddings agree.
 """
 
 import json
@@ -23,7 +22,7 @@ from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
 from index.model.backends.backend import InferenceBackend
 from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
-from index.model.backends.onnxruntime import OnnxRuntimeBackend, TensorRtBackend
+from index.model.backends.onnxruntime import OnnxRuntimeBackend
 from index.model.backends.openvino import OpenVinoBackend
 from index.model.checksum import ModelFile, read_model_file
 from index.model.contract import ModelContract, find_contract_text
@@ -33,12 +32,8 @@ from index.threads import usable_cores
 from index.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
-BACKENDS: dict[str, type[InferenceBackend]] = {
-    "onnxruntime": OnnxRuntimeBackend,
-    "openvino": OpenVinoBackend,
-    "tensorrt": TensorRtBackend,
-}
-_ON_GPU, _ON_CPU = ("tensorrt", USUAL_BACKEND), ("openvino", USUAL_BACKEND)  # in the order of `auto`
+BACKENDS: dict[str, type[InferenceBackend]] = {"onnxruntime": OnnxRuntimeBackend, "openvino": OpenVinoBackend}
+_ON_CPU = ("openvino",)  # in the order of `auto`
 # Least agreement of runtimes whose embeddings may be mixed. bfloat16 reaches .998, int8 by two runtimes .992, int8 with
 # the rest in bfloat16 .987 (.999 on photos); these change the nearest image no more often than chance.
 LEAST_AGREEMENT = 0.98
@@ -69,8 +64,9 @@ def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
             raise
         why = str(error)
     else:
-        runs = choice.name if compared[choice.name] else open_backend(model, name=choice.name).name
-        why = choice.why if runs == choice.name else f"{choice.name} is named, but cannot be had here"
+        runs, why = choice.name, choice.why
+        if compared[runs] is None:
+            open_backend(model, name=runs)  # says what is missing
     return {
         "runtimes": {
             name: None if one is None else {**asdict(one), "agrees": one.agreement >= LEAST_AGREEMENT}
@@ -135,8 +131,6 @@ def installed_backends() -> dict[str, str]:
         for package in reversed(backend.packages):
             with suppress(PackageNotFoundError):
                 found[name] = version(package)
-        if name in found and not backend.is_usable():
-            del found[name]
     return found
 
 
@@ -176,7 +170,7 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> Choice:
         return Choice(asked, 1.0 if found is None else found.agreement, "it is named")
     if len(installed) == 1:
         return Choice(USUAL_BACKEND, 1.0, "no other one is installed")
-    for name in _ON_GPU if open_backend(model).on_gpu else _ON_CPU:
+    for name in () if open_backend(model).on_gpu else _ON_CPU:
         if name not in installed or (found := compare_backend(model, name)) is None:
             continue
         if found.agreement >= LEAST_AGREEMENT:
@@ -206,8 +200,6 @@ def compare_backend(model: ModelFile, name: str) -> Compared | None:
         backend = usual if name == USUAL_BACKEND else open_backend(model, name=name)
     except (MissingDependencyError, ModelFileError) as error:
         logger.debug("%s is not compared: %s", name, error)
-        return None
-    if backend.name != name:  # it fell back to the usual one
         return None
     pixels = _draw_pixels(model)
     expected = usual.run(pixels)

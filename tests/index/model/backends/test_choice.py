@@ -59,7 +59,7 @@ def test_onnx_runtime_is_the_default(model: ModelFile, kept: Path, monkeypatch: 
     assert (found.name, found.agreement) == (USUAL_BACKEND, 1.0) == ("onnxruntime", 1.0)
     assert not kept.exists()
     monkeypatch.setenv(VARIABLE, "tensorflow")
-    with pytest.raises(InputError, match="RETRIEVAL_BACKEND take auto, onnxruntime or openvino or tensorrt, got 't"):
+    with pytest.raises(InputError, match="RETRIEVAL_BACKEND take auto, onnxruntime or openvino, got 'tensorflow'"):
         choose_backend(model)
 
 

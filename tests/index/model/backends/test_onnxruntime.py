@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from index.errors import ModelFileError
-from index.model.backends.onnxruntime import TENSORRT, OnnxRuntimeBackend, import_onnxruntime, load_cuda_libraries
+from index.model.backends.onnxruntime import OnnxRuntimeBackend, import_onnxruntime, load_cuda_libraries
 from index.model.backends.openvino import import_openvino
-from index.model.backends.registry import installed_backends, open_backend
+from index.model.backends.registry import open_backend
 from index.model.checksum import ModelFile, read_model_file
-from index.model.embedder import Embedder
 from tests.index.model.backends.test_backend_contract import draw_pixels
 from tests.models import tiny_contract, write_tiny_model
 
@@ -66,43 +65,3 @@ def test_it_computes_in_bfloat16_where_the_model_and_the_processor_have_it(preci
     backend = open_backend(model, threads=1, name="openvino")
     has_half = "BF16" in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert backend.precision == ("bfloat16" if precision == "bfloat16" and has_half else "float32")
-
-
-MADE_FOR_IT = [TENSORRT, "CUDAExecutionProvider", "CPUExecutionProvider"]
-
-
-def test_without_tensorrt_the_usual_runtime_computes(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert TENSORRT not in import_onnxruntime().get_available_providers()
-    assert "tensorrt" not in installed_backends()
-    with caplog.at_level(logging.WARNING):
-        opened = Embedder(tiny_model, threads=1, backend="tensorrt")
-    assert "TensorRT cannot be used: the installed ONNX Runtime is not made for it" in caplog.text
-    assert opened.runtime == Embedder(tiny_model, threads=1).runtime
-    pixels = draw_pixels(3)
-    assert np.array_equal(opened.embed_batch(pixels), Embedder(tiny_model, threads=1).embed_batch(pixels))
-
-
-def test_its_engines_are_kept_by_the_model_and_made_for_any_batch(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    runtime, asked = import_onnxruntime(), list[object]()
-    monkeypatch.setattr(runtime, "get_available_providers", lambda: MADE_FOR_IT)
-    monkeypatch.setattr("index.model.backends.onnxruntime.load_cuda_libraries", lambda _: None)
-    real = runtime.InferenceSession
-
-    def fail(data: bytes, options: object, providers: list[object], **others: object) -> object:
-        if providers[-1:] != providers:
-            asked.append(providers[0])
-            raise RuntimeError("CUDA failure 100: no device ; GPU=-1")
-        return real(data, options, providers, **others)
-
-    monkeypatch.setattr(runtime, "InferenceSession", fail)
-    model = read_model_file(tiny_model)
-    with caplog.at_level(logging.WARNING):
-        assert open_backend(model, threads=1, name="tensorrt").name == "onnxruntime"
-    assert "TensorRT cannot be used: CUDA failure 100: no device; models run in ONNX Runtime" in caplog.text
-    name, options = asked[0]  # type: ignore[misc]
-    assert name == TENSORRT
-    assert Path(options["trt_engine_cache_path"]) == tmp_path / "retrieval-app" / "tensorrt" / model.sha256
-    assert options["trt_profile_min_shapes"].startswith("images:1x")
