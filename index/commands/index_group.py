@@ -373,10 +373,6 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
 @click.argument("gallery", type=PATH)
 @click.argument("paths", nargs=-1, type=NAMED, metavar="[PATH_OR_GLOB]...")
 @click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
-@click.option("--label", "labels", multiple=True, help="Images of this label.")
-@click.option(
-    "--metadata", multiple=True, metavar="NAME=VALUE", help="Images with this metadata. Can be repeated; all must hold."
-)
 @where_option("Images that match this.")
 @click.option("--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed; change nothing.")
@@ -387,8 +383,6 @@ def remove(
     gallery: Path,
     paths: tuple[str, ...],
     ids: tuple[tuple[int, ...], ...],
-    labels: tuple[str, ...],
-    metadata: tuple[str, ...],
     where: Condition | None,
     sources: tuple[str, ...],
     dry_run: bool,
@@ -404,20 +398,14 @@ def remove(
     \b
     Examples:
       retrieval index remove gallery shoes/0001.jpg 'hats/*.png'
-      retrieval index remove gallery --label skip --dry-run
+      retrieval index remove gallery --where "label = 'skip'" --dry-run
       retrieval index remove gallery --where "label = 'shoes' AND price >= 100" --dry-run
     """
     from index.gallery.selection import Selection
     from index.writing.build import remove_from_gallery
 
-    pairs = tuple((name, value) for name, _, value in (text.partition("=") for text in metadata))
-    if wrong := [text for text in metadata if "=" not in text]:
-        raise click.UsageError(f"--metadata expects NAME=VALUE, got {wrong[0]!r}")
-    if len(labels) > 1:
-        raise click.UsageError("--label can be given once")
-    numbers, label = tuple(chain.from_iterable(ids)), labels[0] if labels else None
-    is_selective = bool(paths or numbers or pairs or labels or where)
-    selection = Selection(paths, numbers, label, pairs, where) if is_selective or not sources else None
+    numbers = tuple(chain.from_iterable(ids))
+    selection = Selection(paths, numbers, where) if paths or numbers or where or not sources else None
     if dry_run:
         _list_selected(gallery, selection, sources, as_json=as_json)
         return

@@ -58,7 +58,6 @@ def info(*, gallery: Path, as_json: bool) -> None:
     help="Only items of this status: found by searches, duplicates of another image, unusable, or dropped by a "
     "decision.",
 )
-@click.option("--label", help="Only images of this label.")
 @where_option("Only images that match this.")
 @click.option(
     "--after",
@@ -70,14 +69,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=_PAGE_ROWS, show_default=True, help="Items on a page.")
 @output_options
 def list_items(
-    *,
-    gallery: Path,
-    status: str | None,
-    label: str | None,
-    where: Condition | None,
-    after: int,
-    limit: int,
-    as_json: bool,
+    *, gallery: Path, status: str | None, where: Condition | None, after: int, limit: int, as_json: bool
 ) -> None:
     """List indexed images, duplicates and skipped files.
 
@@ -86,20 +78,17 @@ def list_items(
     \b
     Examples:
       retrieval index list gallery --status skipped
-      retrieval index list gallery --label cat --after 5000 --json
+      retrieval index list gallery --where "label = 'cat'" --after 5000 --json
       retrieval index list gallery --where "shop = 'a.example' AND price < 20"
     """
-    from index.filters.condition import LABEL, equals, join
     from index.filters.parser import write_condition
     from index.labels.decided_labels import read_decided_catalog
     from index.text import printable_path, valid_text
     from index.versions.versions import find_version
 
     version = find_version(gallery)
-    wanted = [] if label is None else [equals(LABEL, label)]
-    wanted += [] if where is None else [where]
     with read_decided_catalog(gallery, version) as catalog:
-        rows = list(catalog.rows(status=status, where=join(wanted) if wanted else None, after=after, limit=limit + 1))
+        rows = list(catalog.rows(status=status, where=where, after=after, limit=limit + 1))
         page, following = rows[:limit], rows[limit:]
         items = _describe_rows(page, catalog)
     next_after = page[-1].id if following else None
@@ -111,7 +100,6 @@ def list_items(
     if next_after is not None:
         options = {
             "--status": status,
-            "--label": None if label is None else valid_text(label),
             "--where": None if where is None else valid_text(write_condition(where)),
             "--limit": None if limit == _PAGE_ROWS else str(limit),
             "--after": str(next_after),

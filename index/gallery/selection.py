@@ -1,7 +1,6 @@
-"""Selecting items of a gallery by path or glob, id, label, metadata and filter."""
+"""Selecting items of a gallery by path or glob, id and filter."""
 
 import fnmatch
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -10,16 +9,16 @@ from dataclasses import dataclass
 from index.catalog.reader import Catalog
 from index.catalog.rows import REMOVED, CatalogRow
 from index.errors import InputError
-from index.filters.condition import LABEL, Condition, equals, join
+from index.filters.condition import Condition
 from index.network.remote_store import is_address
-from index.text import printable_path, valid_text
+from index.text import printable_path
 
 _WILDCARDS = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Items that match all given conditions: any of the patterns or ids, the label, all metadata, the filter.
+    """Items that match all given conditions: any of the patterns or ids, the filter.
 
     A pattern is a path below a source, an absolute path, or one relative to the working folder. A folder or archive
     selects everything in it; `*`, `?` and `[…]` match any characters, also '/'.
@@ -27,43 +26,30 @@ class Selection:
 
     patterns: tuple[str, ...] = ()
     ids: tuple[int, ...] = ()
-    label: str | None = None
-    metadata: tuple[tuple[str, str], ...] = ()
     where: Condition | None = None
 
     def __post_init__(self) -> None:
-        if not (self.patterns or self.ids or self.metadata or self.where) and self.label is None:
-            raise InputError("nothing is selected; give paths, --id, --label, --metadata or --where")
+        if not (self.patterns or self.ids or self.where):
+            raise InputError("nothing is selected; give paths, --id or --where")
         if not all(self.patterns):
             raise InputError("a path is an empty text; nothing is selected by it")
 
     def select(self, catalog: Catalog) -> list[CatalogRow]:
         """The rows, in id order, without those removed before."""
         matching = _match_patterns(self.patterns, catalog) if self.patterns else None
-        parts = [] if self.label is None else [equals(LABEL, self.label)]
-        parts += [] if self.where is None else [self.where]
-        where = join(parts) if parts else None
-        if where is not None and (self.ids or matching is not None):
-            kept = set(catalog.matching_ids(where, status=None).tolist())
+        if self.where is not None and (self.ids or matching is not None):
+            kept = set(catalog.matching_ids(self.where, status=None).tolist())
             matching = kept if matching is None else matching & kept
         rows: Iterable[CatalogRow]
         if self.ids:
             rows = list(catalog.rows_of(self.ids))
             _refuse_missing(map(str, sorted(set(self.ids).difference(row.id for row in rows))))
         else:
-            rows = catalog.rows(where=where) if matching is None else catalog.rows_of(matching)
-        found = [row for row in rows if (matching is None or row.id in matching) and self._describes(row)]
+            rows = catalog.rows(where=self.where) if matching is None else catalog.rows_of(matching)
+        found = [row for row in rows if (matching is None or row.id in matching)]
         if not found:
             raise InputError("no item of the gallery fulfils all that was asked; nothing was removed")
         return [row for row in found if row.reason != REMOVED]
-
-    def _describes(self, row: CatalogRow) -> bool:
-        if not self.metadata:
-            return True
-        if row.metadata_json is None:
-            return False
-        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.metadata.items()}
-        return all(values.get(valid_text(name)) == valid_text(value) for name, value in self.metadata)
 
 
 def _match_patterns(patterns: Iterable[str], catalog: Catalog) -> set[int]:

@@ -153,7 +153,7 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 @click.command(
     cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "as_json", "help_all"),
     groups={
-        "Report": ("out", "limit"),
+        "Report": ("out",),
         "Decisions": ("applies", "keep", "keep_where"),
         "Near-duplicates": ("kind", "min_similarity", "max_hash_distance"),
     },
@@ -165,10 +165,6 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     help="Equal files only, or near-duplicates by the two options that follow too.",
 )  # fmt: skip
 @config_options(DuplicateConfig)
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=500, show_default=True, metavar="N",
-    help="Groups drawn on the page; the table has all.",
-)  # fmt: skip
 @click.option("--apply", "applies", is_flag=True, help="Keep one image of every group; the others leave the results.")
 @click.option(
     "--keep", type=click.Choice(["largest", "first"]), default="largest", show_default=True,
@@ -178,14 +174,14 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 @output_options
 @help_all_option
 def duplicates(
-    gallery: Path, out: Path | None, kind: str, limit: int, applies: bool, keep: KeepRule,
-    keep_where: Condition | None, as_json: bool, **options: Any,
+    gallery: Path, out: Path | None, kind: str, applies: bool, keep: KeepRule, keep_where: Condition | None,
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """List the near-duplicates in a gallery, in groups around the image to keep.
 
-    Groups in which labels differ are marked: one of those labels is likely wrong. Writes FOLDER/duplicates.html and
-    FOLDER/duplicates.csv; images and gallery are not touched. GALLERY may also be images: their gallery is then made
-    beside them, once.
+    Writes FOLDER/duplicates.csv, groups with different labels first: one of those labels is likely wrong. The view
+    Near-duplicates of the page shows them. Images and gallery are not touched. GALLERY may also be images: their
+    gallery is then made beside them, once.
 
     With --apply, one image of every group is kept, and the others are dropped from the results; their tags go to the
     kept image, and their label, if it has none. Groups with different labels stay as they are. The Duplicates view of
@@ -216,10 +212,7 @@ def duplicates(
     texts: list[str] = []
     if out is not None:
         with progress_bars() as begin:
-            units = {"comparing": "images", "page": "groups"}
-            document, text = write_duplicates(
-                opened, out, config=config, limit=limit, begin=lambda step: begin(step, unit=units[step])
-            )
+            document, text = write_duplicates(opened, out, config=config, progress=begin("comparing"))
         document, texts = {**document, "kind": kind}, [text]
     if applies:
         applied, text = _apply_rule(opened, config=config, rule=keep, where=keep_where)

@@ -1,39 +1,30 @@
-"""Near-duplicate groups of a gallery: report, CSV table and HTML page."""
+"""Near-duplicate groups of a gallery: report and CSV table."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from index.arrays import Ids
-from index.duplicates.duplicate_config import HASH_BITS, DuplicateConfig
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates, settle_limits
 from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.progress import BeginStep, Progress, no_progress
-from index.sources.items import Place
+from index.progress import Progress, no_progress
 from index.sources.local_source import FolderSource
 from index.text import printable_path
-from index.threads import map_ahead, usable_cores
-from retrieval_app.reports.standalone import READ_AHEAD, draw_thumbnail, write_document
 
 _COLUMNS = (
     "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
     "indexed",
 )  # fmt: skip
 NEAR = DuplicateConfig()
-TABLE_NAME, PAGE_NAME = "duplicates.csv", "duplicates.html"
+TABLE_NAME = "duplicates.csv"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
-SIDE = 192
-"""Longest side of a thumbnail, in pixels."""
-CONTENTS_SHOWN = FILES_SHOWN = 24
-"""Most contents shown of a group, and most files of each content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +167,14 @@ def _in_order(groups: Iterable[DuplicateGroup]) -> tuple[DuplicateGroup, ...]:
 
 
 def check_duplicates_folder(out: Path) -> None:
-    """Refuse a folder in which other files have the names of the table or the page."""
-    check_own_files(out, (TABLE_NAME, PAGE_NAME), header=_COLUMNS[:3])
+    """Refuse a folder in which another file has the name of the table."""
+    check_own_files(out, (TABLE_NAME,), header=_COLUMNS[:3])
 
 
 def write_duplicates(
-    gallery: Gallery, out: Path, *, config: DuplicateConfig | None, limit: int, begin: BeginStep
+    gallery: Gallery, out: Path, *, config: DuplicateConfig | None, progress: Progress
 ) -> tuple[dict[str, Any], str]:
-    """Write table and page of near-duplicates, `limit` groups on the page; returns the report as JSON and text."""
+    """Write the table of near-duplicates; returns the report as JSON and text."""
     for folder in (gallery.path, *(Path(s.root) for s in gallery.sources.values() if isinstance(s, FolderSource))):
         if out.resolve().is_relative_to(folder.resolve()):
             raise InputError(
@@ -191,7 +182,7 @@ def write_duplicates(
                 "images are; choose a place beside it"
             )
     check_duplicates_folder(out)
-    report = find_duplicate_groups(gallery, begin("comparing"), config=config)
+    report = find_duplicate_groups(gallery, progress, config=config)
     groups = []
     for group in report.groups:
         images = find_undropped(gallery, group)
@@ -202,11 +193,6 @@ def write_duplicates(
     report = replace(report, images=report.images - len(gallery.decided.dropped), groups=_in_order(groups))
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / TABLE_NAME, _COLUMNS, _table_rows(report))
-    shown = report.groups[:limit]
-    with gallery.as_given.catalog() as catalog:
-        rows = list(catalog.rows_of(image.id for group in shown for image in group.images))
-    places = {row.id: replace(gallery.sources[row.source].locate(row), sha256=row.sha256) for row in rows}
-    write_duplicates_page(report, out / PAGE_NAME, limit=limit, places=places, progress=begin("page"))
     duplicates = [image for group in report.groups for image in group.duplicates]
     document = {
         "gallery": report.gallery,
@@ -216,8 +202,7 @@ def write_duplicates(
         "duplicate_bytes": sum(image.size_bytes for image in duplicates),
         "groups_with_different_labels": report.differing,
         "config": None if report.config is None else asdict(report.config),
-        "shown": len(shown),
-        "files": [str(out / TABLE_NAME), str(out / PAGE_NAME)],
+        "files": [str(out / TABLE_NAME)],
     }
     lines = [
         f"{printable_path(report.gallery)}: {report.images:,} images; {len(report.groups):,} groups with "
@@ -226,11 +211,7 @@ def write_duplicates(
     if report.differing:
         have = "group has" if report.differing == 1 else "groups have"
         lines.append(f"{report.differing:,} {have} different labels: one of them is likely wrong")
-    lines.append(f"written to {printable_path(str(out))}: {TABLE_NAME}, {PAGE_NAME}")
-    if len(shown) < len(report.groups):
-        lines.append(
-            f"{PAGE_NAME} shows {len(shown):,} of the groups: different labels first, then the largest (--limit)"
-        )
+    lines.append(f"written to {printable_path(str(out / TABLE_NAME))}; the view Near-duplicates of the page shows them")
     return document, "\n".join(lines)
 
 
@@ -256,40 +237,3 @@ def guard_cell(text: str) -> str:
 
 def _word(value: bool) -> str:
     return "yes" if value else "no"
-
-
-def write_duplicates_page(
-    report: DuplicateReport, out: Path, *, limit: int, places: Mapping[int, Place], progress: Progress = no_progress
-) -> None:
-    """Write the page of at most `limit` groups as one HTML file, atomically.
-
-    `places` are of the shown images, by id. An image that is missing or changed is shown as a placeholder.
-    """
-    shown = report.groups[:limit]
-    write_document(
-        out, "duplicates.html", report=report, shown=shown, groups=_draw_groups(shown, places, progress),
-        hash_bits=HASH_BITS, files_shown=FILES_SHOWN,
-    )  # fmt: skip
-
-
-def _draw_groups(
-    groups: Sequence[DuplicateGroup], places: Mapping[int, Place], progress: Progress
-) -> Iterator[tuple[int, DuplicateGroup, list[dict[str, Any]], int]]:
-    """(number, group, contents to show with their files, number of contents not shown)."""
-    contents: list[list[list[GroupedImage]]] = []
-    for group in groups:
-        by_content: dict[str, list[GroupedImage]] = {}  # the kept image's comes first
-        for image in group.images:
-            by_content.setdefault(image.sha256, []).append(image)
-        contents.append(list(by_content.values()))
-    wanted = (places[files[0].id] for found in contents for files in found[:CONTENTS_SHOWN])
-    with closing(
-        map_ahead(partial(draw_thumbnail, side=SIDE), wanted, workers=usable_cores(), ahead=READ_AHEAD)
-    ) as pictures:
-        for number, (group, found) in enumerate(zip(groups, contents, strict=True), start=1):
-            shown = []
-            for files in found[:CONTENTS_SHOWN]:
-                picture, problem = next(pictures)
-                shown.append({"files": files, "picture": picture, "problem": problem})
-            yield number, group, shown, len(found) - len(shown)
-            progress(number, len(groups))

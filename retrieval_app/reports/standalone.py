@@ -68,17 +68,9 @@ def load_template(name: str) -> Template:
     environment.filters["shown"] = lambda text: printable_path(valid_text(text))
     environment.filters["count"] = lambda number, noun: f"{number:,} {noun}{'' if number == 1 else 's'}"
     environment.filters["percent"] = lambda share: f"{100 * share:.0f} %"
-    environment.filters["size"] = _size
     return environment.get_template(name)
 
 
-def _size(size_bytes: int) -> str:
-    if size_bytes < 1000:
-        return f"{size_bytes} B"
-    return f"{size_bytes / 1e3:,.0f} kB" if size_bytes < 1e6 else f"{size_bytes / 1e6:,.1f} MB"
-
-
-@cache
 def _read_static(name: str) -> str:
     return files("retrieval_app.page").joinpath("static", *name.split("/")).read_text(encoding="utf-8")
 

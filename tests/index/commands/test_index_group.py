@@ -125,7 +125,7 @@ def test_a_filter_removes_what_it_listed(tmp_path: Path, tiny_model: Path, image
         ((), "nothing is selected"),
         (("nowhere/*",), r"no item of the gallery is meant by: nowhere/\*; nothing was removed"),
         (("--id", "1", "--id", "998"), "meant by: 998"),
-        (("--label", "violet"), "no item of the gallery has the label violet; there are blue, "),
+        (("--where", "label = 'violet'"), "no item of the gallery has the label violet; there are blue, "),
         (("*",), "nothing would be left"),
         (("--source", "/nowhere"), "no source of the gallery; its sources are"),
     ],

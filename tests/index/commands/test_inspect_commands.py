@@ -62,7 +62,7 @@ def test_a_list_holds_what_fulfils_a_filter_and_the_next_page_too(tmp_path: Path
     _, *second = run(cli.list_items, *shlex.split(more)[4:])
     assert [line.split()[3] for line in (*first, *second)] == wanted
     assert more.count("\n") == 0
-    _, line = run(cli.list_items, tmp_path / "g", "--where", "price > 0", "--status", "skipped", "--label", "red")
+    _, line = run(cli.list_items, tmp_path / "g", "--where", "price > 0 AND label = 'red'", "--status", "skipped")
     assert line.split()[1:4] == ["not-an-image", "red", "images/red/broken.jpg"]
     assert run(cli.list_items, tmp_path / "g", "--where", "price < 0") == [f"{tmp_path}/g: no such items"]
 

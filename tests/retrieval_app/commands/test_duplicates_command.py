@@ -88,7 +88,7 @@ def test_exact_duplicates(gallery: Path, photos: Path, tmp_path: Path, capsys: p
     told = document(capsys)
     assert (told["images"], told["groups"], told["duplicates"]) == (18, 1, 2)
     assert told["duplicate_bytes"] == 2 * (photos / "blue" / "0.jpg").stat().st_size
-    assert told["files"] == [str(tmp_path / "found" / name) for name in ("duplicates.csv", "duplicates.html")]
+    assert told["files"] == [str(tmp_path / "found" / "duplicates.csv")]
     assert len(read_table(tmp_path / "found")) == 3
 
 

@@ -1,4 +1,4 @@
-"""The pages of an audit, with what a person can do in a real browser, and of duplicates: what is written into them."""
+"""The page of an audit, with what a person can do in a real browser."""
 
 import base64
 import csv
@@ -16,17 +16,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from index.duplicates.duplicate_config import DuplicateConfig
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
-from index.sources.items import Place
 from retrieval_app.reports.audit_page import ISSUE_SIDE, NEIGHBOUR_SIDE, write_audit_page
-from retrieval_app.reports.duplicates_report import (
-    SIDE,
-    DuplicateGroup,
-    DuplicateReport,
-    GroupedImage,
-    write_duplicates_page,
-)
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, PairNoise
@@ -345,89 +336,3 @@ def test_a_browser_without_storage_is_told(open_page: Callable[..., Visit], repo
     visit.press("a")
     assert visit.pressed(0) == [f"Change to {TAG}"]
     assert len(visit.download()) == 2
-
-
-STYLE_CLOSER = "</style><script>alert(1)</script>"
-
-
-def image(path: Path, label: str | None, *, number: int = 1, **more: Any) -> GroupedImage:
-    """One image of a group, with what is not given made up."""
-    data = path.read_bytes() if path.is_file() else os.fsencode(path)
-    defaults = {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
-    return GroupedImage(number, path.name, str(path.parent), label, **(defaults | more))
-
-
-def report_of(*groups: DuplicateGroup) -> DuplicateReport:
-    return DuplicateReport("photos <b>", 90, DuplicateConfig().settle(None), groups)
-
-
-def write_page(report: DuplicateReport, out: Path, *, limit: int = 9, **more: Any) -> str:
-    images = [image for group in report.groups for image in group.images]
-    places = {image.id: Place(Path(image.source) / image.path, image.path, sha256=image.sha256) for image in images}
-    write_duplicates_page(report, out, limit=limit, places=places, **more)
-    return out.read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Four images, the third of a hostile name."""
-    folder = tmp_path_factory.mktemp("pictures")
-    write_photos(folder, kinds=("polo",), pictures_per_kind=4, seed=3, size=256)
-    found = sorted((folder / "polo").iterdir())
-    hostile = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(HOSTILE_FILE)))
-    found[2].rename(hostile)
-    return [*found[:2], hostile, found[3]]
-
-
-@pytest.fixture(scope="module")
-def found(pictures: list[Path]) -> DuplicateReport:
-    """Two groups: five images with different labels, of which two files are equal; and a pair that agrees."""
-    first, second, hostile, last = pictures
-    kept = image(first, "polo", number=7)
-    large = DuplicateGroup(
-        kept,
-        (
-            image(first, TAG, number=8, similarity=1.0, hash_distance=0),
-            image(second, "polo", number=9, similarity=0.98765, hash_distance=2),
-            image(hostile, STYLE_CLOSER, number=10, similarity=0.93, hash_distance=6),
-            image(last, None, number=11, indexed=False),
-        ),
-    )
-    pair = DuplicateGroup(
-        image(last, "lime", number=12), (image(second, None, number=13, similarity=0.95, hash_distance=4),)
-    )
-    return report_of(large, pair)
-
-
-def test_equal_files_share_one_small_picture(found: DuplicateReport, tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    out = tmp_path / "duplicates.html"
-    html = write_page(found, out, progress=lambda *done: seen.append(done))
-    pictures = re.findall(r'src="data:image/webp;base64,([^"]+)"', html)
-    assert len(pictures) == 6
-    with Image.open(io.BytesIO(base64.b64decode(pictures[0]))) as picture:
-        assert (picture.format, picture.size) == ("WEBP", (SIDE, SIDE))
-    assert seen == [(1, 2), (2, 2)]
-    assert [path.name for path in tmp_path.iterdir()] == ["duplicates.html"]
-
-
-def test_the_limit_takes_the_first_groups_and_says_how_many_there_are(tmp_path: Path) -> None:
-    def group(name: str, *labels: str | None) -> DuplicateGroup:
-        first, *others = (image(tmp_path / f"{name}{i}.jpg", label) for i, label in enumerate(labels))
-        return DuplicateGroup(first, tuple(others))
-
-    groups = [group("a", "x", "y"), group("b", "x", None, None), group("c", "x", "x"), group("d", "x", "x")]
-    html = write_page(report_of(*groups), tmp_path / "page.html", limit=2)
-    assert re.findall(r'class="panel item group([^"]*)" id="group-(\d)"', html) == [(" differ", "1"), ("", "2")]
-    assert "<b>2 of 4 groups</b> are on this page" in html
-    assert "are on this page" not in write_page(report_of(*groups), tmp_path / "page.html", limit=4)
-
-
-def test_no_name_or_label_is_markup_and_nothing_is_let_in(found: DuplicateReport, tmp_path: Path) -> None:
-    html = write_page(found, tmp_path / "page.html")
-    assert "<script" not in html
-    assert html.count("</style>") == 1
-    assert html.count("<img") == html.count('<img src="data:image/webp;base64,')
-    assert "default-src 'none'; style-src 'sha256-" in unescape(html)
-    assert "unsafe" not in html
-    assert r"caf\xe9, &#34;&lt;img src=x onerror=alert(1)&gt;\n.jpg" in html
