@@ -457,8 +457,8 @@ class CatalogWriter(Catalog):
         )
         return self._connection.execute(query).fetchall()
 
-    def set_clusters(self, clusters: Iterable[tuple[int, str | None]], *, gallery: str) -> None:
-        """Set the metadata column `cluster` of rows by id, None for none, in place of all earlier clusters."""
+    def set_clusters(self, clusters: Iterable[tuple[int, str]], *, gallery: str) -> None:
+        """Set the metadata column `cluster` of rows by id, in place of all earlier clusters."""
         with self.transaction() as execute:
             has = f"json_extract(metadata, '$.{CLUSTER}') IS NOT NULL"
             is_own = self.setting(CLUSTERS_SETTING) is not None
@@ -469,7 +469,7 @@ class CatalogWriter(Catalog):
             execute("UPDATE images SET metadata = NULL WHERE metadata = '{}'")
             self._connection.executemany(
                 f"UPDATE images SET metadata = json_set(coalesce(metadata, '{{}}'), '$.{CLUSTER}', ?) WHERE id = ?",
-                ((name, number) for number, name in clusters if name is not None),
+                ((name, number) for number, name in clusters),
             )
             self.set({CLUSTERS_SETTING: "true"})
 

@@ -36,7 +36,6 @@ from index.writing.build_config import BuildConfig
 if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.repair.repair import RepairReport
-    from index.writing.clustering import ClusterMethod
 
 
 @click.command(name="compact")
@@ -98,16 +97,12 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
 @click.command(name="cluster")
 @click.argument("gallery", type=PATH)
 @click.option(
-    "--method", type=click.Choice(["kmeans", "hdbscan"]), default="kmeans", show_default=True,
-    help="k-means, or HDBSCAN (needs scikit-learn), which finds the number itself and leaves images out.",
-)  # fmt: skip
-@click.option(
     "--count", type=click.IntRange(1, 1000), metavar="K", show_default="the square root of half the images",
-    help="Number of clusters of k-means.",
+    help="Number of clusters.",
 )  # fmt: skip
 @wait_option
 @output_options
-def cluster(*, gallery: Path, method: ClusterMethod, count: int | None, wait_s: float, as_json: bool) -> None:
+def cluster(*, gallery: Path, count: int | None, wait_s: float, as_json: bool) -> None:
     """Cluster the images by their vectors.
 
     The metadata column `cluster` then has the name of each image's cluster, for filters and facets: its most frequent
@@ -123,7 +118,7 @@ def cluster(*, gallery: Path, method: ClusterMethod, count: int | None, wait_s: 
     from index.writing.clustering import cluster_gallery
 
     with indexing_bars() as (_, begin_step):
-        report, sizes = cluster_gallery(gallery, method=method, count=count, begin_step=begin_step, wait_s=wait_s)
+        report, sizes = cluster_gallery(gallery, count=count, begin_step=begin_step, wait_s=wait_s)
     table = align([("images", "cluster"), *((f"{n:,}", printable_path(name)) for name, n in sizes.items())], right={0})
     text = "\n".join([describe_build(report, out=gallery), f"{len(sizes):,} clusters", *table])
     emit({**asdict(report), "clusters": sizes}, as_json=as_json, text=text)

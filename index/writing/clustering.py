@@ -3,47 +3,37 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias, Unpack
+from typing import Unpack
 
-import numpy as np
-
-from index.arrays import Labels, Vectors
+from index.arrays import Labels
 from index.catalog.writer import CatalogWriter
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.text import printable_path
 from index.vectors.clusters import cluster_embeddings
 from index.writing.build_config import RunOptions
 from index.writing.publish_change import BuildReport, change_gallery
 
-ClusterMethod: TypeAlias = Literal["kmeans", "hdbscan"]
 _MOST_USUAL = 256
-_FEWEST = 5  # images of a cluster of HDBSCAN
-_UNCLUSTERED = -1
 
 
 def cluster_gallery(
-    gallery: Path, *, method: ClusterMethod = "kmeans", count: int | None = None, **run: Unpack[RunOptions]
+    gallery: Path, *, count: int | None = None, **run: Unpack[RunOptions]
 ) -> tuple[BuildReport, dict[str, int]]:
     """Cluster the images of a gallery, and publish a version whose metadata column `cluster` has the names.
 
     Earlier clusters are replaced. Images that are added later have none until it is called again.
 
     Args:
-        method: k-means of faiss, or HDBSCAN of scikit-learn, which finds the number itself and leaves images out.
-        count: of k-means; None for the square root of half the images, 2 to 256.
+        count: of k-means clusters; None for the square root of half the images, 2 to 256.
 
     Returns:
         The report, and the number of images of each cluster, the largest first.
 
     Raises:
         InputError: the images have metadata `cluster` of their own, or there are too few images.
-        MissingDependencyError: HDBSCAN without scikit-learn.
     """
-    if count is not None and method != "kmeans":
-        raise InputError(f"--count is for kmeans; {method} finds the number of clusters itself")
     sizes: dict[str, int] = {}
 
     def change(catalog: CatalogWriter) -> None:
@@ -52,38 +42,26 @@ def cluster_gallery(
             raise InputError(f"{printable_path(opened.name)}: {opened.count} images cannot be clustered; add images")
         with opened.catalog() as reading:
             labels = {row.id: row.label for row in reading.rows(status="indexed")}
-        clusters = _assign(opened.vectors(opened.ids), method=method, count=count)
+        usual = min(max(2, round(math.sqrt(opened.count / 2))), _MOST_USUAL)
+        clusters = cluster_embeddings(opened.vectors(opened.ids), clusters=usual if count is None else count, seed=0)
         names = name_clusters(clusters, [labels[number] for number in opened.ids.tolist()])
-        chosen = [names.get(cluster) for cluster in clusters.tolist()]
-        sizes.update(Counter(name for name in chosen if name is not None).most_common())
+        chosen = [names[cluster] for cluster in clusters.tolist()]
+        sizes.update(Counter(chosen).most_common())
         catalog.set_clusters(zip(opened.ids.tolist(), chosen, strict=True), gallery=printable_path(opened.name))
 
     return change_gallery(gallery, change, **run), sizes
 
 
-def _assign(vectors: Vectors, *, method: ClusterMethod, count: int | None) -> Labels:
-    """(N,) int64 cluster of each of (N, D) float32 rows, -1 for none."""
-    if method == "kmeans":
-        usual = min(max(2, round(math.sqrt(len(vectors) / 2))), _MOST_USUAL)
-        return cluster_embeddings(vectors, clusters=usual if count is None else count, seed=0)
-    try:
-        library = import_module("sklearn.cluster")
-    except ImportError as error:
-        raise MissingDependencyError(package="scikit-learn", extra="benchmarks", purpose="HDBSCAN") from error
-    found = library.HDBSCAN(min_cluster_size=min(_FEWEST, len(vectors)), copy=False).fit_predict(vectors)
-    return np.where(found < 0, _UNCLUSTERED, found).astype(np.int64)
-
-
 def name_clusters(clusters: Labels, labels: Sequence[str | None]) -> dict[int, str]:
     """The name of each of (N,) clusters: its most frequent label, numbered from the second on, or `cluster 7`.
 
-    >>> name_clusters(np.array([0, 0, 1, 2, -1]), ["hat", "hat", "hat", None, None])
+    >>> name_clusters(np.array([0, 0, 1, 2]), ["hat", "hat", "hat", None])
     {0: 'hat', 1: 'hat 2', 2: 'cluster 3'}
     """
     counts: dict[int, Counter[str]] = {}
-    sizes = Counter(cluster for cluster in clusters.tolist() if cluster != _UNCLUSTERED)
+    sizes = Counter(clusters.tolist())
     for cluster, label in zip(clusters.tolist(), labels, strict=True):
-        if label is not None and cluster != _UNCLUSTERED:
+        if label is not None:
             counts.setdefault(cluster, Counter())[label] += 1
     names: dict[int, str] = {}
     taken = {label for label in labels if label is not None}

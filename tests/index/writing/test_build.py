@@ -420,16 +420,6 @@ def test_images_get_the_names_of_their_clusters_which_an_update_keeps(tmp_path: 
     assert not same.changed
 
 
-def test_density_finds_the_number_itself(tmp_path: Path, tiny_model: Path) -> None:
-    build_gallery(
-        model_path=tiny_model, sources=[draw_folder(tmp_path / "images", per_class=8)], out=tmp_path / "gallery"
-    )
-    _, sizes = cluster_gallery(tmp_path / "gallery", method="hdbscan")
-    assert set(sizes) == {"blue", "green", "red"}
-    with pytest.raises(InputError, match="finds the number"):
-        cluster_gallery(tmp_path / "gallery", method="hdbscan", count=2)
-
-
 def test_a_column_of_that_name_is_never_replaced(tmp_path: Path, tiny_model: Path) -> None:
     draw_folder(tmp_path / "images", per_class=2)
     table = tmp_path / "images" / "images.csv"
@@ -443,5 +433,5 @@ def test_a_column_of_that_name_is_never_replaced(tmp_path: Path, tiny_model: Pat
 
 
 def test_names_are_labels_numbered_where_they_repeat_and_never_another_label() -> None:
-    clusters = np.array([0, 0, 0, 1, 1, 2, -1])
-    assert name_clusters(clusters, ["a", "a", "a 2", "a", None, None, "b"]) == {0: "a", 1: "a 3", 2: "cluster 3"}
+    clusters = np.array([0, 0, 0, 1, 1, 2])
+    assert name_clusters(clusters, ["a", "a", "a 2", "a", None, None]) == {0: "a", 1: "a 3", 2: "cluster 3"}
