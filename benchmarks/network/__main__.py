@@ -26,6 +26,7 @@ from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, r
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.threads import usable_cores
+from training.options.finetuning import USUAL_BLOCKS
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
@@ -42,7 +43,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--noise", action="append", metavar="KIND:P", help=f"default: {', '.join(NOISES)}")
     add("--variant", action="append", choices=tuple(VARIANTS), help=f"default: {DEFAULT}")
     add("--seeds", type=int, nargs="+", default=[0])
-    add("--finetune", default="last-8")
+    add("--finetune", default=f"last-{USUAL_BLOCKS}")
     add("--epochs", type=int, help="default: 10, or any number with --time-budget")
     add("--image-size", type=int, help="default: as `retrieval train`")
     add("--cached-views", type=int, help="default: as `retrieval train`")
