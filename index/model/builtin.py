@@ -1,5 +1,6 @@
 """Built-in model: the ONNX file that comes with the package; docs/builtin-model.md describes it."""
 
+import logging
 from functools import cache
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from index.errors import ModelFileError
 from index.model.checksum import read_model_file
 from index.model.contract import ModelContract, find_contract
 
+logger = logging.getLogger(__name__)
 BUILTIN_MODEL = Path(__file__).with_name("builtin.onnx")
 
 
@@ -30,6 +32,10 @@ def describe_builtin(model: Path = BUILTIN_MODEL) -> ModelContract:
 
 
 @cache
-def builtin_sha256() -> str:
-    """SHA-256 of the built-in model's file, as manifests of galleries name it."""
-    return read_model_file(find_builtin()).sha256
+def builtin_sha256(model: Path = BUILTIN_MODEL) -> str | None:
+    """SHA-256 of the built-in model, as manifests of galleries name it; None, with a warning, if its file is damaged."""
+    try:
+        return read_model_file(find_builtin(model)).sha256
+    except ModelFileError as error:  # galleries have their own model, and go on
+        logger.warning("%s", error)
+        return None

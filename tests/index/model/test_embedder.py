@@ -7,7 +7,7 @@ from PIL import Image
 
 from index.durable import hash_file
 from index.errors import ImageError, ModelFileError
-from index.model.builtin import BUILTIN_MODEL, find_builtin
+from index.model.builtin import BUILTIN_MODEL, builtin_sha256, find_builtin
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC
 from tests.conftest import draw_image
@@ -93,4 +93,6 @@ def test_where_the_built_in_model_is_damaged_the_package_is_to_be_installed_agai
     for _ in ("missing", "one bit"):
         with pytest.raises(ModelFileError, match=r"builtin\.onnx: .*install that again, or name another model"):
             find_builtin(copy)
+        builtin_sha256.cache_clear()
+        assert builtin_sha256(copy) is None  # a gallery of another model is none of it, and is served
         copy.write_bytes(data)
