@@ -3,9 +3,11 @@
 import asyncio
 import os
 import re
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -29,16 +31,18 @@ _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 def hold_uploads() -> Iterator[asyncio.Lock]:
     """A folder for Gradio's uploads until the server ends; and a lock for making one app at a time.
 
-    While an app is made, Gradio puts the components of any thread into it.
+    The first app makes the folder: a server that is killed without one leaves none. While an app is made, Gradio puts
+    the components of any thread into it.
     """
-    with TemporaryDirectory(prefix="retrieval-gradio-") as folder:
-        before, os.environ[_UPLOADS] = os.environ.get(_UPLOADS), folder
-        try:
-            yield asyncio.Lock()
-        finally:
-            os.environ.pop(_UPLOADS, None)
-            if before is not None:  # another server of this process goes on
-                os.environ[_UPLOADS] = before
+    folder = os.path.join(gettempdir(), f"retrieval-gradio-{secrets.token_hex(8)}")
+    before, os.environ[_UPLOADS] = os.environ.get(_UPLOADS), folder
+    try:
+        yield asyncio.Lock()
+    finally:
+        os.environ.pop(_UPLOADS, None)
+        if before is not None:  # another server of this process goes on
+            os.environ[_UPLOADS] = before
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class MountedApp:
@@ -91,6 +95,8 @@ class MountedApp:
 
 
 def _make(engine: Engine, root_path: str) -> FastAPI:
+    if folder := os.environ.get(_UPLOADS):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     import gradio as gr
 
     from retrieval_app.gallery_answers import GalleryAnswers

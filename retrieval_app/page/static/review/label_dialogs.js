@@ -26,9 +26,12 @@ export function askLabel(item, names, done) {
   });
 }
 
+/** A threshold in whole percent, rounded down, so that it is true of all that is accepted. @param {number} share */
+export const wholePercent = share => Math.floor(100 * share + 1e-6);
+
 /** Ask before all verdicts, or all proposals, from a threshold on are accepted. @param {Accepted} preview */
 export function confirmAccept(preview, run, {proposals, isBuiltin}) {
-  const percentage = Math.floor(100 * preview.threshold + 1e-6);
+  const percentage = wholePercent(preview.threshold);
   openDialog({
     title: proposals
       ? `Accept the proposed labels with a probability of at least ${percentage} %?`

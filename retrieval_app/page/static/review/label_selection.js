@@ -4,7 +4,7 @@ import {post} from '../core/api.js';
 import {button, count, debounce, make, refill} from '../core/dom.js';
 import {keep, readKept} from '../core/kept.js';
 import {toastError} from '../core/toast.js';
-import {confirmAccept, describeAccepted} from './label_dialogs.js';
+import {confirmAccept, describeAccepted, wholePercent} from './label_dialogs.js';
 
 const THRESHOLD = 'accept-threshold'; // in percent
 export const PROPOSAL = 'unlabelled'; // the kind of labels proposed for images without one
@@ -57,7 +57,7 @@ export function makeAccept(list, readChoice, isBuiltin) {
       const found = await post('labels/accept', body);
       if (now !== turn) return;
       preview = {body, found};
-      field.placeholder = String(Math.floor(100 * found.threshold + 1e-6));
+      field.placeholder = String(wholePercent(found.threshold));
       words.textContent = describeAccepted(found, {proposals: body.kind === PROPOSAL});
       about.textContent = body.kind === PROPOSAL ? '% probability:' : '% probability of a label error:';
       accept.disabled = !(found.changed + found.dropped);
