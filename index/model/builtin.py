@@ -33,7 +33,7 @@ def describe_builtin(model: Path = BUILTIN_MODEL) -> ModelContract:
 
 @cache
 def builtin_sha256(model: Path = BUILTIN_MODEL) -> str | None:
-    """SHA-256 of the built-in model, as manifests of galleries name it; None, with a warning, if its file is damaged."""
+    """SHA-256 of the built-in model, as manifests of galleries name it; None, with a warning, where it is damaged."""
     try:
         return read_model_file(find_builtin(model)).sha256
     except ModelFileError as error:  # galleries have their own model, and go on
