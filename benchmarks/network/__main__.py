@@ -31,7 +31,7 @@ from training.options.finetuning import USUAL_BLOCKS
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
 PLANNED = (
-    "finetune", "epochs", "time_budget", "image_size", "cached_views", "wise_ft_alpha", "view", "pooling",
+    "finetune", "epochs", "time_budget", "image_size", "wise_ft_alpha", "view", "pooling",
 )  # fmt: skip
 
 
@@ -46,7 +46,6 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--finetune", default=f"last-{USUAL_BLOCKS}")
     add("--epochs", type=int, help="default: 10, or any number with --time-budget")
     add("--image-size", type=int, help="default: as `retrieval train`")
-    add("--cached-views", type=int, help="default: as `retrieval train`")
     add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")
     add("--view", help="of the exported model (default: as `retrieval train`)")
     add("--pooling", help="default: as `retrieval train`")

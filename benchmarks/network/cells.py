@@ -32,9 +32,7 @@ from training.run.searches import ValidationSet, embed_features
 BACKBONE = "mobilenet_v2"
 DEFAULT = "default"
 LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim", "prism")
-PLAIN: Mapping[str, Mapping[str, Any]] = {
-    "proxy-nca": {"targets": "labels"}, "multi-similarity": {"sample_weights": "none"},
-}  # fmt: skip
+PLAIN: Mapping[str, Mapping[str, Any]] = {"proxy-nca": {"targets": "labels"}}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     DEFAULT: {}, **{loss: {"method": loss, **PLAIN.get(loss, {})} for loss in LOSSES},
 }  # fmt: skip

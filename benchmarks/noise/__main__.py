@@ -37,7 +37,7 @@ ALL_METHODS = (
 )  # fmt: skip
 DEFAULT_METHODS = (
     RECIPE, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered",
-    "multi-similarity", "adaptive-proxy-anchor", "procsim", "superloss", *RIVALS,
+    "multi-similarity", "adaptive-proxy-anchor", "procsim", *RIVALS,
 )  # fmt: skip
 DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 

@@ -138,7 +138,7 @@ def run_keras_resnet50(layers: dict[str, torch.Tensor], pixels: torch.Tensor) ->
 
 def test_network(tmp_path: Path, dataset: str) -> None:
     small = ("--weights", "none", "--finetune", "last-1", "--epochs", "1", "--width", "4", "--image-size", "64")
-    asked = ("--dataset", dataset, "--noise", "clean", "--cached-views", "0", "--rival", "crop:own")
+    asked = ("--dataset", dataset, "--noise", "clean", "--rival", "crop:own")
     results = run("network.__main__", tmp_path, *asked, *small, record="results/*.json")["default"]
     assert 0 <= results["recall_at_1"]["mean"] <= 100
     assert results["cells"][0]["seconds"]["processor"] > 0

@@ -1,4 +1,4 @@
-"""ProcSim, SuperLoss and what they are made of, as loops over their printed equations.
+"""ProcSim and what it is made of, as loops over their printed equations.
 
 The losses run on 0-d float64 tensors, whose gradient is autograd's; confidences are plain floats, so constants.
 """
@@ -16,13 +16,11 @@ from tests.oracles.losses import Numbers, cosine
 
 
 def lambert_w(x: float) -> float:
-    """The principal branch by Newton's method in fifty digits, from above, where w exp(w) is convex."""
+    """Of x >= 0, by Newton's method in fifty digits, from above, where w exp(w) is convex."""
     with localcontext() as context:
         context.prec = 50
         wanted = Decimal(x)
-        if wanted <= -1 / Decimal(1).exp():
-            return -1.0
-        w = (1 + wanted).ln() if wanted > 0 else Decimal(0)
+        w = (1 + wanted).ln()
         for _ in range(2000):
             step = (w - wanted / w.exp()) / (1 + w)
             w -= step
@@ -58,11 +56,6 @@ def _variance(values: Sequence[Fraction]) -> Fraction:
 def procsim_confidence(loss: float, tau: float, *, lambda_: float) -> float:
     """ProcSim, Eq. 3."""
     return math.exp(-lambert_w(max(0.0, (loss - tau) / (2 * lambda_))))
-
-
-def superloss_confidence(loss: float, tau: float, *, lambda_: float) -> float:
-    """ProcSim, Eq. 2."""
-    return math.exp(-lambert_w(0.5 * max(-2 / math.e, (loss - tau) / lambda_)))
 
 
 def proxy_nca(x: Sequence[Any], proxies: Numbers, label: int, *, scale: float) -> Any:
@@ -104,36 +97,6 @@ def language_guidance(embeddings: Numbers, similarities: Sequence[Sequence[float
             p, q = s / sum(language), v / sum(visual)
             total = total + p * torch.log(p / q)
     return total / len(similarities)
-
-
-def superloss(
-    embeddings: Numbers,
-    labels: Sequence[int],
-    *,
-    lambda_: float,
-    positive_margin: float,
-    negative_margin: float,
-    earlier: dict[bool, list[float]],
-) -> Any:
-    """The weighted contrastive loss; `earlier` has the pair losses of all iterations, and gets those of this one."""
-    losses: dict[bool, list[Any]] = {True: [], False: []}
-    for i, x in enumerate(embeddings):
-        for j, y in enumerate(embeddings):
-            if i == j:
-                continue
-            distance = torch.sqrt(_squared_distance(x, y))
-            same = labels[i] == labels[j]
-            loss = distance - positive_margin if same else negative_margin - distance
-            losses[same].append(torch.clamp(loss, min=0))
-    total = torch.zeros((), dtype=torch.float64)
-    for same, of_kind in losses.items():
-        earlier[same] += [loss.item() for loss in of_kind]
-        costly = [loss for loss in of_kind if loss.item() > 0]
-        if costly:
-            tau = math.fsum(earlier[same]) / len(earlier[same])
-            weighted = [superloss_confidence(loss.item(), tau, lambda_=lambda_) * loss for loss in costly]
-            total = total + sum(weighted) / len(costly)
-    return total
 
 
 def _squared_distance(x: Sequence[Any], y: Sequence[Any]) -> Any:

@@ -26,12 +26,11 @@ def proxy_anchor(
     *,
     alpha: float,
     delta: float,
-    negative_normalisation: str,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
 ) -> Any:
     """Proxy-Anchor, Eq. 4."""
-    with_positive, with_negative = 0, 0
+    with_positive = 0
     positive_term, negative_term = 0.0, 0.0
     for number, proxy in enumerate(proxies):
         pull, push = 0.0, 0.0
@@ -45,10 +44,8 @@ def proxy_anchor(
             with_positive += 1
             positive_term = positive_term + log(1 + pull)
         if negatives:
-            with_negative += 1
             negative_term = negative_term + log(1 + push)
-    divisor = len(proxies) if negative_normalisation == "all" else with_negative
-    return positive_term / max(with_positive, 1) + negative_term / max(divisor, 1)
+    return positive_term / max(with_positive, 1) + negative_term / len(proxies)
 
 
 def smooth_proxy_anchor(
@@ -60,12 +57,11 @@ def smooth_proxy_anchor(
     delta: float,
     lambda_: float,
     beta: float,
-    negative_normalisation: str,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
 ) -> Any:
     """Smooth Proxy-Anchor, Eq. 5 with the weights of Eq. 7."""
-    with_positive, with_negative = 0, 0
+    with_positive = 0
     positive_term, negative_term = 0.0, 0.0
     for number, proxy in enumerate(proxies):
         pull, push = 0.0, 0.0
@@ -82,10 +78,8 @@ def smooth_proxy_anchor(
             with_positive += 1
             positive_term = positive_term + log(1 + pull)
         if negatives:
-            with_negative += 1
             negative_term = negative_term + log(1 + push)
-    divisor = len(proxies) if negative_normalisation == "all" else with_negative
-    return positive_term / max(with_positive, 1) + negative_term / max(divisor, 1)
+    return positive_term / max(with_positive, 1) + negative_term / len(proxies)
 
 
 def _sigmoid(value: float) -> float:
@@ -103,13 +97,12 @@ def adaptive_proxy_anchor(
     alpha: float,
     kappa: float,
     margin_of: str,
-    negative_normalisation: str,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
 ) -> Any:
     """Adaptive Proxy-Anchor, Eqs. 2-4; the margins are one number, or one a class."""
     by_class = margins if isinstance(margins, list) else [margins] * len(proxies)
-    with_positive, with_negative = 0, 0
+    with_positive = 0
     positive_term, negative_term = 0.0, 0.0
     for number, proxy in enumerate(proxies):
         pull, push = 0.0, 0.0
@@ -123,10 +116,8 @@ def adaptive_proxy_anchor(
             with_positive += 1
             positive_term = positive_term + log(1 + pull)
         if any(label != number for label in labels):
-            with_negative += 1
             negative_term = negative_term + log(1 + push)
-    divisor = len(proxies) if negative_normalisation == "all" else with_negative
-    anchored = positive_term / max(with_positive, 1) + negative_term / max(divisor, 1)
+    anchored = positive_term / max(with_positive, 1) + negative_term / len(proxies)
     return anchored + kappa / (sum(by_class) / len(by_class))
 
 
@@ -148,14 +139,9 @@ def proxy_nca_samples(
 
 
 def proxy_nca(embeddings: Numbers, proxies: Numbers, labels: Sequence[int], **options: Any) -> Any:
-    """The weighed mean of `proxy_nca_samples`."""
-    weights = options.pop("weights", None)
-    return _average(proxy_nca_samples(embeddings, proxies, labels, **options), weights)
-
-
-def _average(losses: list[Any], weights: Sequence[float] | None) -> Any:
-    weights = [1.0] * len(losses) if weights is None else weights
-    return sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights)
+    """The mean of `proxy_nca_samples`."""
+    losses = proxy_nca_samples(embeddings, proxies, labels, **options)
+    return sum(losses) / len(losses)
 
 
 def _unit(vector: Sequence[Any]) -> list[Any]:
@@ -197,9 +183,9 @@ def multi_similarity_samples(
 
 
 def multi_similarity(embeddings: Numbers, labels: Sequence[int], **options: Any) -> Any:
-    """The weighed mean of `multi_similarity_samples`."""
-    weights = options.pop("weights", None)
-    return _average(multi_similarity_samples(embeddings, labels, **options), weights)
+    """The mean of `multi_similarity_samples`."""
+    losses = multi_similarity_samples(embeddings, labels, **options)
+    return sum(losses) / len(losses)
 
 
 def gradients(loss: Callable[..., Any], inputs: Sequence[Tensor], target: Any, **options: Any) -> list[Tensor]:

@@ -17,7 +17,6 @@ RUNS: dict[str, tuple[Callable[..., TrainConfig], dict[str, Any], str]] = {
     "a head on fixed views": (make_config, {"features": "cached:2"}, "embedding"),
     "a head on live views": (make_config, {"features": "live"}, "confidence"),
     "a whole network": (network_config, {"finetune": "all", "micro_batch_size": 7}, "finetuning"),
-    "some blocks on kept views": (network_config, {"cached_views": 1}, "finetuning"),
 }
 
 

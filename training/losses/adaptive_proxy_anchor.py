@@ -41,7 +41,6 @@ class AdaptiveProxyAnchor(ProxyLoss):
         anchored = anchor_loss(
             embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=margins,
             sample_margins=margins[batch.labels] if by_sample else None,
-            negative_normalisation=options.negative_normalisation,
         ).value  # fmt: skip
         return anchored + options.kappa / margins.to(anchored.dtype).mean()
 

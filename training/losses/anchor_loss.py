@@ -82,7 +82,7 @@ class ConfidencePairs:
 
 def anchor_loss(
     embeddings: Tensor, proxies: Tensor, pairs: Pairs, *, alpha: float, margins: Tensor | float,
-    sample_margins: Tensor | None = None, negative_normalisation: str = "all",
+    sample_margins: Tensor | None = None,
 ) -> Measured:  # fmt: skip
     """Mean pull over the proxies with positives, plus mean push over all proxies.
 
@@ -96,7 +96,6 @@ def anchor_loss(
         pairs: X_p+, w_xp and v_xp.
         margins: m, () or (C,).
         sample_margins: (B,) margins m_x of the push, instead of the proxies'.
-        negative_normalisation: `all` divides the push by |P|, `present` by the proxies with a negative.
 
     Returns:
         float32 whatever the autocast type, or float64 for float64 embeddings; 0 for an empty batch.
@@ -107,9 +106,8 @@ def anchor_loss(
         push_columns, push_rows = columns, None
         if sample_margins is not None:
             push_columns, push_rows = columns.new_zeros(()), alpha * sample_margins.to(unit.dtype)
-        counts_all, keeps = negative_normalisation == "all", torch.is_grad_enabled()
         return Measured(*_ChunkedSums.apply(
-            unit, proxies, columns, push_columns, push_rows, pairs, alpha, counts_all, keeps,
+            unit, proxies, columns, push_columns, push_rows, pairs, alpha, torch.is_grad_enabled(),
         ))  # fmt: skip
 
 
@@ -119,7 +117,7 @@ class _ChunkedSums(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, unit: Tensor, proxies: Tensor, pull_columns: Tensor, push_columns: Tensor, push_rows: Tensor | None,
-        pairs: Pairs, alpha: float, counts_all: bool, keeps: bool,
+        pairs: Pairs, alpha: float, keeps: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         keeps = keeps and any(ctx.needs_input_grad)
         pull = _Side(unit, -alpha, columns=pull_columns, rows=None, keeps_gradients=keeps)
@@ -128,10 +126,10 @@ class _ChunkedSums(torch.autograd.Function):
         by_proxy = (torch.empty_like if batch else torch.zeros_like)(proxies) if keeps else None
         pulled: list[tuple[Tensor, Tensor]] = []  # apart: their share is known in the end
         positives = torch.zeros(batch, dtype=torch.int64, device=proxies.device)
-        with_positive, with_negative = 0, classes if batch else 0
+        with_positive, push_share = 0, 1 / max(classes, 1)
         values = CHUNK_VALUES if unit.device.type == "cpu" else CHUNK_VALUES_ELSEWHERE
         step = max(1, values // max(batch, 1))
-        for start in range(0, with_negative, step):
+        for start in range(0, classes if batch else 0, step):
             places = slice(start, min(start + step, classes))
             lengths, directions = _normalise(proxies[places].to(unit.dtype))
             logits = push.scaled @ directions.T
@@ -141,14 +139,11 @@ class _ChunkedSums(torch.autograd.Function):
                 pulled += [] if gradient is None else [(start + found.columns, gradient)]
                 positives += found.positive.sum(dim=1)
                 with_positive += len(found.columns)
-                with_negative -= 0 if counts_all else int(found.positive.all(dim=0).sum())
             gradient = push.add(logits, places, weights=found.push_weights, lengths=lengths, directions=directions)
             if by_proxy is not None and gradient is not None:
-                torch.mul(gradient, 1 / classes, out=by_proxy[places])
-        pull_share, push_share = 1 / max(with_positive, 1), 1 / max(with_negative, 1)
+                torch.mul(gradient, push_share, out=by_proxy[places])
+        pull_share = 1 / max(with_positive, 1)
         if by_proxy is not None:
-            if push_share * classes != 1:
-                by_proxy *= push_share * classes
             for columns, gradient in pulled:
                 by_proxy.index_add_(0, columns, gradient.to(by_proxy.dtype), alpha=pull_share)
             by_pull, by_push = pull.gradients(pull_share), push.gradients(push_share)
@@ -160,7 +155,7 @@ class _ChunkedSums(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # only where a graph of the gradients is asked for; what is kept has none
             raise RuntimeError("this loss has no second derivative: ask for its gradients without create_graph")
-        found, others = ctx.saved_tensors, (None,) * 4
+        found, others = ctx.saved_tensors, (None,) * 3
         if grad.device.type == "cpu" and grad.item() == 1:  # as in training: no second (C, D) tensor then
             return (*found, *others)
         return (*(None if part is None else part * grad.to(part.dtype) for part in found), *others)

@@ -61,19 +61,17 @@ def read_columns(confidences: Tensor | ClassColumns, start: int, stop: int) -> T
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Labels, rows, confidences and weights of the B samples of a step.
+    """Labels, rows and confidences of the B samples of a step.
 
     Attributes:
         labels: (B,) int64 labels used in training, in 0..C-1.
         rows: (B,) int64 positions among the N training images.
         confidences: (B, C) in 0..1, or its columns where (B, C) would be too large; None for losses without.
-        weights: (B,) of the samples in a weighted loss; None: 1.
     """
 
     labels: Tensor
     rows: Tensor
     confidences: Tensor | ClassColumns | None = None
-    weights: Tensor | None = None
 
 
 class Measured(NamedTuple):
@@ -85,7 +83,7 @@ class Measured(NamedTuple):
     """(B,) int64, for how many classes each sample counts as positive; None where labels alone say so."""
 
 
-def average_losses(losses: Tensor, weights: Tensor | None) -> Tensor:
+def average_losses(losses: Tensor, weights: Tensor | None = None) -> Tensor:
     """() mean of (B,) losses, with (B,) weights if given; 0 for an empty batch or weights of 0."""
     if weights is None:
         return losses.sum() / max(len(losses), 1)

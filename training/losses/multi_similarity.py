@@ -58,8 +58,5 @@ class MultiSimilarity(MetricLoss):
     """Multi-Similarity over the pairs of a batch; it has no parameters."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() mean of `multi_similarity_losses` over the whole batch; 0 for an empty one.
-
-        (B,) weights weigh the samples whose pairs are summed, not their partners.
-        """
-        return average_losses(multi_similarity_losses(embeddings, batch.labels, self.options), batch.weights)
+        """() mean of `multi_similarity_losses` over the whole batch; 0 for an empty one."""
+        return average_losses(multi_similarity_losses(embeddings, batch.labels, self.options))

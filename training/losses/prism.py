@@ -117,7 +117,7 @@ class Prism(ProxyLoss):
         within = _pair_losses(unit @ unit.T, labels[:, None] == labels, selected & others)
         same = labels[:, None] == self.remembered
         beyond = _pair_losses(unit @ self.memory.to(unit.dtype).T, same, selected[:, None] & (self.remembered != EMPTY))
-        return average_losses(within, selected) + average_losses(beyond, None)
+        return average_losses(within, selected) + average_losses(beyond)
 
     def _remember(self, unit: Tensor, labels: Tensor) -> None:
         """Add samples to the memory in the place of the oldest."""

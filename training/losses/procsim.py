@@ -1,20 +1,25 @@
 """ProcSim (Barbany et al., "ProcSim: Proxy-based Confidence for Robust Similarity Learning", WACV 2024)."""
 
-import math
 from typing import Any
 
 import torch
+from scipy.special import lambertw
 from torch import Tensor
 
 from training.losses.guidance import language_guidance_loss
 from training.losses.interface import Batch, ProxyLoss, initial_proxies
 from training.losses.multi_similarity import multi_similarity_losses
 from training.losses.proxy_nca import proxy_nca_losses, scale_for
-from training.losses.superloss import RunningAverage, lambert_w
 from training.options.losses import ProcSimOptions
 
 MIN_BATCH = 4  # two losses on each side of a threshold
 SAME_COST = 1e-12  # of the cost of not splitting at all
+
+
+@torch.no_grad()
+def lambert_w(x: Tensor) -> Tensor:
+    """W with W exp(W) = x, for x >= 0; no gradient."""
+    return torch.as_tensor(lambertw(x.double().cpu().numpy()).real).to(x)
 
 
 @torch.no_grad()
@@ -66,7 +71,7 @@ class ProcSim(ProxyLoss):
 
     The confidences come from the Proxy-NCA losses of separate proxies, trained on all samples alike, on embeddings that
     get no gradient from them. Their loss is part of the graph, not of the value. Proxy-NCA for l^DML has proxies of its
-    own. With `otsu`, confidences of a batch of fewer than four are 1. Without guidance (omega 0, the default) the
+    own. Confidences of a batch of fewer than four are 1. Without guidance (omega 0, the default) the
     second term, a main part of the paper's method, is missing.
     """
 
@@ -84,16 +89,16 @@ class ProcSim(ProxyLoss):
             raise ValueError("omega weighs the language-guidance term, which needs similarities: pass guidance")
         if options.procsim_base == "proxy-nca":
             self.base_proxies = initial_proxies(class_count, embedding_dim, generator=generator)
-        if options.procsim_threshold == "global-average":
-            self.average = RunningAverage()
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings, from labels alone."""
         options = self.options
         count = max(len(embeddings), 1)
         proxy_losses = proxy_nca_losses(embeddings.detach(), self.proxies, batch.labels, scale=options.procsim_scale)
-        threshold = self._find_threshold(proxy_losses.detach())
-        confidences = procsim_confidences(proxy_losses, threshold, lambda_=options.procsim_lambda)
+        confidences = torch.ones_like(proxy_losses)
+        if len(embeddings) >= MIN_BATCH:
+            threshold = otsu_threshold(proxy_losses.detach())
+            confidences = procsim_confidences(proxy_losses, threshold, lambda_=options.procsim_lambda)
         loss = (confidences * self._base_losses(embeddings, batch.labels)).sum() / count
         if options.omega > 0 and self.guidance is not None:
             loss = loss + options.omega * language_guidance_loss(embeddings, self.guidance(batch))
@@ -110,11 +115,6 @@ class ProcSim(ProxyLoss):
         if self.options.procsim_base == "proxy-nca":
             own.append({"params": [self.base_proxies], "lr": proxy_lr, "weight_decay": weight_decay})
         return own
-
-    def _find_threshold(self, losses: Tensor) -> Tensor:
-        if self.options.procsim_threshold == "global-average":
-            return self.average(losses)
-        return otsu_threshold(losses) if len(losses) >= MIN_BATCH else losses.new_tensor(math.inf)
 
     def _base_losses(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B,) l^DML."""

@@ -20,5 +20,4 @@ class ProxyAnchor(ProxyLoss):
         options = self.options
         return anchor_loss(
             embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=options.delta,
-            negative_normalisation=options.negative_normalisation,
         ).value  # fmt: skip

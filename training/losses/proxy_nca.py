@@ -35,11 +35,11 @@ class ProxyNca(ProxyLoss):
     """Proxy-NCA with (C, D) proxies of its own."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() mean of `proxy_nca_losses` over the batch, weighted; 0 for an empty one."""
+        """() mean of `proxy_nca_losses` over the batch; 0 for an empty one."""
         scale = self.options.nca_scale or scale_for(len(self.proxies))
         targets = batch.labels
         if self.options.targets == "posteriors":
             if batch.confidences is None:
                 raise ValueError("--targets posteriors needs the label confidences of phase 1")
             targets = read_columns(batch.confidences, 0, len(self.proxies)).to(embeddings)
-        return average_losses(proxy_nca_losses(embeddings, self.proxies, targets, scale=scale), batch.weights)
+        return average_losses(proxy_nca_losses(embeddings, self.proxies, targets, scale=scale))

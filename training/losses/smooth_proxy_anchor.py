@@ -25,7 +25,6 @@ class SmoothProxyAnchor(ProxyLoss):
         pairs = ConfidencePairs(batch.confidences, lambda_=options.lambda_, beta=options.beta)
         return anchor_loss(
             embeddings, self.proxies, pairs, alpha=options.alpha, margins=options.delta,
-            negative_normalisation=options.negative_normalisation,
         )  # fmt: skip
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:

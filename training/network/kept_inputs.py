@@ -182,41 +182,27 @@ def find_tail(
 CHUNK = 32  # images at a time; kernels differ by batch size in their last bits, so it is part of what a file holds
 KEPT_VERSION = 3  # raise it when what is kept, or how it is drawn, changes
 
-Prepare = Callable[[npt.NDArray[np.int64], int], Tensor]
-"""Called with (n,) places of images and the number of their chunk; gives (n, 3, side, side) images for the network."""
+Prepare = Callable[[npt.NDArray[np.int64]], Tensor]
+"""Called with (n,) numbers of images; gives (n, 3, side, side) images for the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptInputs:
-    """Cached inputs of N images in V views each.
-
-    Attributes:
-        array: (V N, *tail.shape) float16, view after view.
-        rows: (N,) int64 sorted, the run's numbers of the images.
-    """
+    """Cached inputs of N images: `array` is (N, *tail.shape) float16."""
 
     tail: Tail
     array: MappedArray
-    rows: npt.NDArray[np.int64]
 
     @classmethod
-    def plan(
-        cls, tail: Tail, rows: npt.NDArray[np.int64], *, hashes: Sequence[str], views: int, how: Mapping[str, Any],
-        cache: Path,
-    ) -> "KeptInputs":  # fmt: skip
-        """Cached inputs, in a file shared by runs with the same weights, images and views.
+    def plan(cls, tail: Tail, *, hashes: Sequence[str], how: Mapping[str, Any], cache: Path) -> "KeptInputs":
+        """Cached inputs, in a file shared by runs with the same weights and images.
 
-        `hashes` are of the images `rows`, in order; `how` is everything else that they depend on, as JSON.
+        `hashes` are of the images, in order; `how` is everything else that they depend on, as JSON.
         """
         known = {**how, "chunk": CHUNK, "version": KEPT_VERSION, "scale": tail.scale, "torch": torch.__version__}
-        file = cache / "inputs" / f"{views}-{name_content(known, hashes)}.inputs"
-        shape = (views * len(rows), *tail.shape)
-        return cls(tail, MappedArray(file, shape, "float16", "inputs of the blocks that train"), rows)
-
-    @property
-    def views(self) -> int:
-        """V"""
-        return self.array.shape[0] // len(self.rows)
+        file = cache / "inputs" / f"{name_content(known, hashes)}.inputs"
+        array = MappedArray(file, (len(hashes), *tail.shape), "float16", "inputs of the blocks that train")
+        return cls(tail, array)
 
     def fill(self, prepare: Prepare, *, dtype: torch.dtype, progress: Progress = no_progress) -> None:
         """Run the front of the network on all images; an interrupted call is continued.
@@ -224,20 +210,15 @@ class KeptInputs:
         Args:
             prepare: images by its arguments alone.
             dtype: of the pass, in autocast where it is not float32.
-            progress: called with (views done, views).
+            progress: called with (images done, images).
         """
+        count = self.array.shape[0]
 
         def produce(done: int) -> Iterator[npt.NDArray[np.float16]]:
-            for start in range(done, self.array.shape[0], CHUNK):
-                places = np.arange(start, min(start + CHUNK, self.array.shape[0])) % len(self.rows)
-                yield self._keep(prepare(self.rows[places], start // CHUNK), dtype)
+            for start in range(done, count, CHUNK):
+                yield self._keep(prepare(np.arange(start, min(start + CHUNK, count))), dtype)
 
         self.array.fill(produce, progress=progress)
-
-    def take(self, opened: npt.NDArray[Any], rows: npt.NDArray[np.int64], *, view: int) -> Tensor:
-        """(B, *shape) float16 of a view, 0..V-1, of the images `rows`, from the opened array."""
-        places = np.searchsorted(self.rows, rows) + view * len(self.rows)
-        return torch.from_numpy(opened[places])
 
     @torch.inference_mode()
     def _keep(self, images: Tensor, dtype: torch.dtype) -> npt.NDArray[np.float16]:

@@ -10,7 +10,6 @@ from index.errors import InputError
 from training.backbone.backbones import Backbone, arrange_images
 from training.head.embedding_heads import AffineHead, ProjectionHead
 from training.network.convolutions import Convolution, standing_in
-from training.network.kept_inputs import Tail
 
 _LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _DEEP = 2  # levels of modules below one that is a block by itself, as a residual block or a transformer's layer
@@ -132,8 +131,7 @@ class TrainableProjection(AffineHead):
 class NetworkModel(nn.Module):
     """(B, H, W, 3) uint8 images to (B, D) float32 unit rows, through a backbone of which some blocks train.
 
-    With `tail` set, it takes (B, …) float16 cached inputs and runs only the tail. Batch norm and dropout stay as in
-    evaluation, unless `follows_batches`.
+    Batch norm and dropout stay as in evaluation.
 
     Args:
         backbone: its module stays the same object, so that others see the trained weights.
@@ -141,7 +139,6 @@ class NetworkModel(nn.Module):
         whole: parameters of no block train too, such as position embeddings.
         mean, std: (1, 3, 1, 1), for values in 0..255.
         precision: of the backbone; the head is float32.
-        follows_batches: batch norm statistics of the blocks follow the batches.
         convolutions: of the backbone, with a faster way.
     """
 
@@ -155,14 +152,12 @@ class NetworkModel(nn.Module):
         mean: Tensor,
         std: Tensor,
         precision: torch.dtype = torch.float32,
-        follows_batches: bool = False,
         convolutions: Sequence[Convolution] = (),
     ) -> None:
         super().__init__()
         self.backbone = backbone.module.eval().requires_grad_(False)
         self.head = TrainableProjection(head)
         self.precision = precision
-        self.tail: Tail | None = None
         self._mean, self._std = mean, std
         self.convolutions = convolutions
         network = backbone.network
@@ -176,32 +171,17 @@ class NetworkModel(nn.Module):
         for parameters in self.levels:
             for parameter in parameters:
                 parameter.requires_grad_(True)
-        modules = [m for block in blocks for m in block.modules(network)] if follows_batches else []
-        self._following = [m for m in modules if isinstance(m, nn.modules.batchnorm._BatchNorm)]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        is_kept = inputs.dtype == torch.float16
         is_half = self.precision != torch.float32
         with torch.autocast(inputs.device.type, dtype=self.precision, enabled=is_half), standing_in(self.convolutions):
-            if is_kept:
-                assert self.tail is not None
-                features = self.tail.run_kept(inputs)
-            else:
-                features = self.backbone(arrange_images(inputs, self._mean, self._std))
+            features = self.backbone(arrange_images(inputs, self._mean, self._std))
         return self.head(features.flatten(1).to(torch.promote_types(features.dtype, torch.float32)))
 
-    def learn(self, learning: bool) -> None:
-        """Let batch norm follow the batches, if it shall, or nothing."""
-        for module in self._following:
-            module.train(learning)
-
     def moving(self) -> dict[str, Tensor]:
-        """Tensors that training changes, by name: parameters, and statistics that follow batches; no copies."""
-        found = {name: p.data for name, p in self.named_parameters() if p.requires_grad}
-        following = {id(tensor) for module in self._following for tensor in module.buffers()}
-        return found | {name: tensor for name, tensor in self.named_buffers() if id(tensor) in following}
+        """Tensors that training changes, by name; no copies."""
+        return {name: p.data for name, p in self.named_parameters() if p.requires_grad}
 
     def release(self) -> None:
         """End training of all parameters."""
-        self.learn(False)
         self.requires_grad_(False)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.sources.table_rows import USUAL, TableColumns
-from training.options.backbone_libraries import BUILTIN, BUILTIN_NETWORK, is_onnx_file
+from training.options.backbone_libraries import is_onnx_file
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
 
@@ -125,7 +125,7 @@ class InputConfig:
     view: str = option(
         "crop",
         "Part of an image that the backbone sees: the centre crop, the whole image, or both (twice the time, features "
-        "averaged). auto selects by a sample.",
+        "averaged). auto selects the crop or the whole image by a sample.",
         choices=(*VIEWS, AUTO),
     )  # fmt: skip
     pooling: str = option(
@@ -133,10 +133,6 @@ class InputConfig:
         "Pooling of feature maps: the backbone's own, generalised mean (gem), or several layers concatenated. auto "
         "selects by a sample.",
         choices=(*POOLINGS, AUTO),
-    )  # fmt: skip
-    embedding_cost: int = option(
-        1, "Most passes of the backbone per image that --view auto may select: 1 for the crop or the whole image, 2 "
-        "for both.", metavar="PASSES", at_least=1,
     )  # fmt: skip
     features: str = option(
         ONE_VIEW,
@@ -178,12 +174,12 @@ class InputConfig:
 
     @property
     def allowed_views(self) -> tuple[str, ...]:
-        """The views to choose from: what is given, or those that differ and that `embedding_cost` allows."""
+        """The views to choose from: what is given, or those of one pass that differ."""
         if self.view != AUTO:
             return (self.view,)
         if self.resize == self.crop:  # the crop is the whole image
             return ("crop",)
-        return tuple(view for view, cost in VIEW_COSTS.items() if cost <= self.embedding_cost)
+        return ("crop", "whole")
 
     def settle(self, *, view: str, pooling: str) -> "InputConfig":
         """The same with a view and a pooling of the given ones; the whole image is not larger than the crop."""
@@ -357,14 +353,6 @@ class TrainConfig:
                 f"--backbone {self.backbone} cannot be fine-tuned, as an ONNX file is run as it is: add --frozen, or "
                 "name a model of torchvision, timm or open_clip"
             )
-        if (
-            self.backbone in (BUILTIN, BUILTIN_NETWORK)
-            and self.finetuning.trains
-            and self.finetuning.batch_norm == "train"
-        ):
-            raise InputError(
-                "--batch-norm train: --backbone builtin has no batch norm, it is folded into the convolutions"
-            )
         smaller = self.finetuning.image_size
         if smaller is not None and smaller > self.input.crop:
             raise InputError(f"--image-size must be at most --crop ({self.input.crop}), got {smaller}")
@@ -372,15 +360,12 @@ class TrainConfig:
     @property
     def reestimates_confidences(self) -> bool:
         """Whether fine-tuning estimates confidences again, on the features of the network in training."""
-        reads = self.loss.needs_confidences or self.loss.weighs_samples
-        return self.finetuning.trains and reads and self.confidence.confidences == "leave-one-out"
+        leaves_one_out = self.confidence.confidences == "leave-one-out"
+        return self.finetuning.trains and self.loss.needs_confidences and leaves_one_out
 
     @property
     def needs_confidences(self) -> bool:
         """Whether a loss, the initialisation or the choice of images reads label confidences."""
         return self.loss.trains and (
-            self.loss.needs_confidences
-            or self.loss.weighs_samples
-            or self.embedding.init == "wccn"
-            or self.confidence.min_confidence is not None
+            self.loss.needs_confidences or self.embedding.init == "wccn" or self.confidence.min_confidence is not None
         )

@@ -40,10 +40,6 @@ class FinetuneConfig:
         None, "Pixels per side of the training views in fine-tuning; evaluation and export use --crop. Default: 0.7 of "
         "--crop where the backbone takes images of any size, else --crop.", metavar="PIXELS", at_least=1,
     )  # fmt: skip
-    cached_views: int = option(
-        0, "Random views per image that are drawn once and reused in all epochs, with their features from the frozen "
-        "blocks: faster, and up to two points worse. 0 draws new views in every epoch.", metavar="N", at_least=0,
-    )  # fmt: skip
     lr: float = option(1e-3, "Learning rate of the last block.", above=0)
     layer_decay: float = option(
         0.9, "Learning rate of each block as a factor of the next block's.", at_least=0.01, at_most=1
@@ -62,10 +58,6 @@ class FinetuneConfig:
         2, "Evaluate on the held-out images every N epochs and after the last, and estimate label confidences again "
         "where the loss reads those of leave-one-out.", metavar="N", at_least=1,
     )  # fmt: skip
-    batch_norm: str = option(
-        "frozen", "Batch norm statistics: the initial ones (frozen), or those of the batches (train).",
-        choices=("frozen", "train"),
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -74,10 +66,6 @@ class FinetuneConfig:
         if self.budget_s is not None and self.budget_s <= 0:
             raise InputError(
                 f"--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got {self.time_budget!r}"
-            )
-        if self.micro_batch_size is not None and self.batch_norm == "train":
-            raise InputError(
-                "--micro-batch-size needs --batch-norm frozen: statistics of a part are not those of the batch"
             )
 
     @property

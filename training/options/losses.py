@@ -30,10 +30,6 @@ class AnchorOptions(LossOptions):
 
     alpha: float = option(32.0, "Scale of the cosines.", above=0)
     delta: float = option(0.1, "Margin (adaptive: its initial value).", at_least=0)
-    negative_normalisation: str = option(
-        "all", "Divide the negative term by the number of all proxies, or of those with a negative in the batch.",
-        choices=("all", "present"),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,23 +91,11 @@ class NcaOptions(NcaScale):
 
 
 @dataclass(frozen=True)
-class MultiSimilarityOptions(PairMining):
-    """Multi-Similarity"""
-
-    sample_weights: str = option(
-        "none", "Weight of a sample's loss: none, or its label confidence.", choices=("none", "confidence")
-    )
-
-
-@dataclass(frozen=True)
 class ProcSimOptions(NcaScale, PairMining):
     """ProcSim"""
 
     procsim_base: str = option(
         "multi-similarity", "Base loss, whose samples are weighted.", choices=("multi-similarity", "proxy-nca")
-    )
-    procsim_threshold: str = option(
-        "otsu", "Threshold between clean and noisy losses.", choices=("otsu", "global-average")
     )
     procsim_lambda: float = option(
         0.1, "Regularisation of the confidence: larger values let it fall more slowly above the threshold.", above=0
@@ -159,17 +143,6 @@ class PrismOptions(NcaScale):
         return dict.fromkeys(("nca_scale", "proxy_lr"), "--prism-base proxy-nca")
 
 
-@dataclass(frozen=True)
-class SuperLossOptions(LossOptions):
-    """SuperLoss over contrastive pairs"""
-
-    superloss_lambda: float = option(
-        1.0, "Regularisation of the confidence: larger values keep the pairs' confidences closer to 1.", above=0
-    )
-    positive_margin: float = option(0.0, "Distance below which a positive pair costs nothing.", at_least=0)
-    negative_margin: float = option(1.0, "Distance above which a negative pair costs nothing.", at_least=0)
-
-
 @dataclass(frozen=True, slots=True)
 class LossEntry:
     """One loss.
@@ -194,10 +167,9 @@ LOSSES: Mapping[str, LossEntry] = {
     "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", AnchorOptions, True),
     "adaptive-proxy-anchor": LossEntry("adaptive_proxy_anchor:AdaptiveProxyAnchor", AdaptiveOptions, True),
     "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
-    "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", MultiSimilarityOptions, images_per_class=PAIRED),
+    "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", PairMining, images_per_class=PAIRED),
     "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True, images_per_class=PAIRED),
     "prism": LossEntry("prism:Prism", PrismOptions, True, images_per_class=PAIRED),
-    "superloss": LossEntry("superloss:SuperLoss", SuperLossOptions, images_per_class=PAIRED),
     "triplet": LossEntry("library:Triplet", images_per_class=PAIRED),
     "contrastive": LossEntry("library:Contrastive", images_per_class=PAIRED),
     "lifted-structure": LossEntry("library:LiftedStructure", images_per_class=PAIRED),
@@ -244,11 +216,6 @@ class LossConfig:
     def needs_confidences(self) -> bool:
         """Whether the loss reads label confidences of all classes."""
         return self.method in NEEDS_CONFIDENCES or getattr(self.options, "targets", "labels") == "posteriors"
-
-    @property
-    def weighs_samples(self) -> bool:
-        """Whether label confidences weigh the samples."""
-        return getattr(self.options, "sample_weights", "none") == "confidence"
 
 
 def options_of(method: str) -> type[LossOptions]:

@@ -26,7 +26,6 @@ RECIPES = ("default", "spa-paper")
 DEFAULT: Mapping[str, Any] = MappingProxyType({
     "method": "spa",
     "targets": "posteriors",
-    "sample_weights": "confidence",
     "confidences": "leave-one-out",
     "nca_scale": 0.0,
     "init": "wccn",
@@ -168,8 +167,6 @@ def absolute_file(file: Any) -> Any:
 def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """Options without effect in this config, and what each goes with."""
     loss = config.loss
-    if config.input.view != AUTO:
-        yield "embedding_cost", "--view auto"
     if not config.copy.copy_head:
         yield "copy_dim", "--copy-head"
     if not config.finetuning.trains:

@@ -238,11 +238,6 @@ def require_shares(config: TrainConfig, *, processes: int) -> None:
             f"--batch-size {config.finetuning.batch_size} has no image for each of {processes} "
             "processes: raise it, or start fewer"
         )
-    if config.finetuning.batch_norm == "train":
-        raise InputError(
-            "--batch-norm train takes one process: statistics of a part are not those of its batch; leave "
-            "it out, or start without torchrun"
-        )
 
 
 def require_same_files(records: Sequence[Record]) -> None:

@@ -218,14 +218,14 @@ def fit_embedding(
         source: features of N training images.
         labels: (N,) int64 given labels; Smooth Proxy-Anchor does not read them.
         rows: sorted numbers of the images that take part; None for all.
-        own: (N,) confidence of every image in its label, for a WCCN initialisation and for weighted losses.
+        own: (N,) confidence of every image in its label, for a WCCN initialisation.
         on_head: called with (epoch, head) after every epoch.
     """
-    weighs, is_whitened = loss_config.weighs_samples, config.init == "wccn"
+    is_whitened = config.init == "wccn"
     if loss_config.needs_confidences and confidences is None:
         raise ValueError(f"{loss_config.method} needs the label confidences of phase 1")
-    if own is None and (weighs or is_whitened):
-        raise ValueError("sample weights and --init wccn need the confidences of phase 1")
+    if own is None and is_whitened:
+        raise ValueError("--init wccn needs the confidences of phase 1")
     rows = torch.arange(len(labels)) if rows is None else rows.cpu()
     if not len(rows):
         raise RunError(
@@ -252,15 +252,11 @@ def fit_embedding(
         batches = draw_batches(rows, config.head_batch_size, generator, **together)
         for drawn in islice(batches, last_steps if epoch == epochs else None):
             features = source.batch(drawn, generator=generator)
-            batch = Batch(
-                labels[drawn],
-                drawn,
-                None if confidences is None else confidences.batch(drawn, features),
-                own[drawn] if own is not None and weighs else None,
-            )
+            known = None if confidences is None else confidences.batch(drawn, features)
+            batch = Batch(labels[drawn], drawn, known)
             if isinstance(head, WhitenedHead):
-                known = head.project(features) if coordinates is None else coordinates[drawn]
-                found = loss_module.measure(head.mix_directions(known), batch)
+                projected = head.project(features) if coordinates is None else coordinates[drawn]
+                found = loss_module.measure(head.mix_directions(projected), batch)
                 loss = found.value + config.penalty * head.drift()
             else:
                 found = loss_module.measure(head(features), batch)

@@ -293,8 +293,6 @@ def test_without_weights_it_is_what_trains() -> None:
 def test_what_it_does_not_have_is_refused() -> None:
     with pytest.raises(InputError, match="unknown library"):
         load_backbone("builtin:large", "pretrained")
-    with pytest.raises(InputError, match="--backbone builtin has no batch norm"):
-        resolve(finetune="all", batch_norm="train")
 
 
 def test_missing_weights_and_those_of_another_network_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

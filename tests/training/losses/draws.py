@@ -1,7 +1,7 @@
 """Batches for the tests of the losses, and a loss's value with its gradients."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,30 +11,23 @@ from torch import Tensor
 from training.losses.interface import Batch, build_loss
 from training.options.losses import LossConfig, options_of
 
-NORMALISATIONS = ("all", "present")
 _SMALL = {"batch": st.integers(1, 5), "classes": st.integers(1, 4), "width": st.integers(2, 4)}
 SIZES = st.fixed_dictionaries({"seed": st.integers(0, 2**31), **_SMALL})
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Float64 (B, D) embeddings, (C, D) proxies, (B, C) confidences and (C,) margins, (B,) labels and weights."""
+    """Float64 (B, D) embeddings, (C, D) proxies, (B, C) confidences and (C,) margins, and (B,) labels."""
 
     embeddings: Tensor
     proxies: Tensor
     confidences: Tensor
     margins: Tensor
     labels: Tensor
-    weights: Tensor
 
     @property
     def batch(self) -> Batch:
         return Batch(labels=self.labels, rows=torch.arange(len(self.labels)), confidences=self.confidences)
-
-    @property
-    def weighed(self) -> Batch:
-        """The batch with weights."""
-        return replace(self.batch, weights=self.weights)
 
 
 def draw(seed: int, *, batch: int, classes: int, width: int) -> Draw:
@@ -47,8 +40,7 @@ def draw(seed: int, *, batch: int, classes: int, width: int) -> Draw:
     chosen = torch.rand(batch, classes, generator=generator) < 0.5
     margins = 0.02 + 0.3 * torch.rand(classes, dtype=torch.float64, generator=generator)
     labels = torch.randint(classes, (batch,), generator=generator)
-    weights = torch.rand(batch, dtype=torch.float64, generator=generator)
-    return Draw(embeddings, proxies, torch.where(chosen, near, anywhere).clamp(0, 1), margins, labels, weights)
+    return Draw(embeddings, proxies, torch.where(chosen, near, anywhere).clamp(0, 1), margins, labels)
 
 
 def value_and_gradients(
@@ -90,9 +82,7 @@ def make_loss(
 def loss_function(method: str) -> Callable[..., Tensor]:
     """A loss of proxies as a function of embeddings, proxies, perhaps margins, and labels or confidences."""
 
-    def compute(
-        embeddings: Tensor, proxies: Tensor, *others: Any, weights: Tensor | None = None, **options: Any
-    ) -> Tensor:
+    def compute(embeddings: Tensor, proxies: Tensor, *others: Any, **options: Any) -> Tensor:
         *margins, target = others
         parameters = {"proxies": proxies}
         if margins:
@@ -100,7 +90,7 @@ def loss_function(method: str) -> Callable[..., Tensor]:
             parameters["free_margins"] = margins[0].expm1().log()
         loss = make_loss(method, classes=max(len(proxies), 1), width=proxies.shape[1], **options)
         given = {"labels": target} if method != "spa" else {"labels": None, "confidences": target}
-        batch = Batch(rows=torch.arange(len(embeddings)), weights=weights, **given)
+        batch = Batch(rows=torch.arange(len(embeddings)), **given)
         return torch.func.functional_call(loss, parameters, (embeddings, batch))
 
     return compute

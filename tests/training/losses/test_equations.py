@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from tests.oracles import losses as oracle
 from tests.training.losses.draws import (
-    NORMALISATIONS,
     SIZES,
     Draw,
     assert_is_the_equation,
@@ -40,70 +39,62 @@ proxy_anchor_loss, smooth_proxy_anchor_loss = loss_function("proxy-anchor"), los
 adaptive_loss = loss_function("adaptive-proxy-anchor")
 
 
-def proxy_nca_loss(
-    embeddings: Tensor, proxies: Tensor, labels: Tensor, *, weights: Tensor | None = None, scale: float = 8.0
-) -> Tensor:
-    return average_losses(proxy_nca_losses(embeddings, proxies, labels, scale=scale), weights)
+def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
+    return average_losses(proxy_nca_losses(embeddings, proxies, labels, scale=scale))
 
 
-def multi_similarity_loss(
-    embeddings: Tensor, labels: Tensor, *, weights: Tensor | None = None, **options: float
-) -> Tensor:
+def multi_similarity_loss(embeddings: Tensor, labels: Tensor, **options: float) -> Tensor:
     mining = PairMining(**{f"ms_{name}": value for name, value in options.items()})
-    return average_losses(multi_similarity_losses(embeddings, labels, mining), weights)
+    return average_losses(multi_similarity_losses(embeddings, labels, mining))
 
 
 def _one_of(*values: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(values)
 
 
-ANCHOR = {"alpha": st.just(32.0), "negative_normalisation": _one_of(*NORMALISATIONS)}
+ANCHOR = {"alpha": st.just(32.0)}
 ADAPTIVE = {**ANCHOR, "kappa": _one_of(0.0, 0.5, 1.0), "margin_of": _one_of("proxy", "sample")}
 MINING = {"alpha": _one_of(2.0, 10.0), "beta": _one_of(40.0, 50.0), "base": _one_of(-0.2, 0.5)}
-EQUATIONS: dict[str, tuple[Any, Any, Callable[[Draw], tuple[Tensor, ...]], dict[str, Any], set[str]]] = {
+EQUATIONS: dict[str, tuple[Any, Any, Callable[[Draw], tuple[Tensor, ...]], dict[str, Any]]] = {
     "proxy-anchor": (
         proxy_anchor_loss, oracle.proxy_anchor, lambda drawn: (drawn.embeddings, drawn.proxies),
-        {**ANCHOR, "delta": st.just(0.1)}, set(),
+        {**ANCHOR, "delta": st.just(0.1)},
     ),
     "spa": (
         smooth_proxy_anchor_loss, oracle.smooth_proxy_anchor, lambda drawn: (drawn.embeddings, drawn.proxies),
         {**ANCHOR, "delta": st.just(0.1), "beta": _one_of(1.0, 50.0, 200.0), "lambda_": _one_of(0.075, 0.1, 0.5)},
-        set(),
     ),
     "adaptive, one margin": (
         adaptive_loss, oracle.adaptive_proxy_anchor,
-        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins[0].clone()), ADAPTIVE, set(),
+        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins[0].clone()), ADAPTIVE,
     ),
     "adaptive, one a class": (
         adaptive_loss, oracle.adaptive_proxy_anchor,
-        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins), ADAPTIVE, set(),
+        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins), ADAPTIVE,
     ),
     "proxy-nca": (
         proxy_nca_loss, oracle.proxy_nca, lambda drawn: (drawn.embeddings, drawn.proxies),
-        {"scale": _one_of(0.5, 1.0, 8.0, 32.0)}, {"weights"},
+        {"scale": _one_of(0.5, 1.0, 8.0, 32.0)},
     ),
     "multi-similarity": (
         multi_similarity_loss, oracle.multi_similarity, lambda drawn: (drawn.embeddings,),
-        {**MINING, "epsilon": _one_of(0.05, 0.1, 3.0)}, {"weights"},  # with 3 every pair is kept
+        {**MINING, "epsilon": _one_of(0.05, 0.1, 3.0)},  # with 3 every pair is kept
     ),
 }  # fmt: skip
-"""Loss, oracle, what has a gradient, options, and which weights of samples there are."""
+"""Loss, oracle, what has a gradient, and options."""
 
 
 @pytest.mark.parametrize("name", EQUATIONS)
 @given(sizes=SIZES, data=st.data())
 @settings(max_examples=50, deadline=None)
 def test_a_loss_is_its_equation_in_value_and_gradient(name: str, sizes, data) -> None:
-    loss, equation, choose, choices, weights = EQUATIONS[name]
+    loss, equation, choose, choices = EQUATIONS[name]
     drawn, options = draw(**sizes), data.draw(st.fixed_dictionaries(choices))
     inputs, target = choose(drawn), drawn.confidences if name == "spa" else drawn.labels
-    chosen = data.draw(st.sampled_from([set(), {"weights"}]))
-    given_weights = dict.fromkeys(weights & chosen, drawn.weights)
-    told = options | {key: value.tolist() for key, value in given_weights.items()}
     assert_is_the_equation(
-        value_and_gradients(loss, inputs, target, **options, **given_weights),
-        value=equation(*(tensor.tolist() for tensor in inputs), target.tolist(), **told),
-        gradients=oracle.gradients(equation, inputs, target.tolist(), **told),
+        value_and_gradients(loss, inputs, target, **options),
+        value=equation(*(tensor.tolist() for tensor in inputs), target.tolist(), **options),
+        gradients=oracle.gradients(equation, inputs, target.tolist(), **options),
     )
 
 
@@ -118,16 +109,11 @@ def test_a_loss_is_its_equation_in_value_and_gradient(name: str, sizes, data) ->
         ("multi-similarity", {"beta": 8.0}),
     ],
 )
-def test_weighed_gradients_agree_with_finite_differences_and_none_flows_into_the_weights(name, options) -> None:
-    loss, _, choose, _, weights = EQUATIONS[name]
+def test_gradients_agree_with_finite_differences(name, options) -> None:
+    loss, _, choose, _ = EQUATIONS[name]
     drawn = draw(3, batch=8, classes=3, width=4)
     inputs = [tensor.requires_grad_() for tensor in choose(drawn)]
-    options |= dict.fromkeys(weights, drawn.weights)
     assert torch.autograd.gradcheck(lambda *leaves: loss(*leaves, drawn.labels, **options), inputs)
-    if "anchor" in name:
-        drawn.weights.requires_grad_()
-        loss(*inputs, drawn.labels, **options).backward()
-        assert drawn.weights.grad is None
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -219,22 +205,21 @@ def test_what_exp_cannot_hold_neither_overflows_nor_vanishes(dtype: torch.dtype)
         assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients)
 
 
-@pytest.mark.parametrize("normalisation", NORMALISATIONS)
-def test_smooth_proxy_anchor_at_the_edges_of_its_confidences(normalisation: str) -> None:
+def test_smooth_proxy_anchor_at_the_edges_of_its_confidences() -> None:
     drawn = draw(7, batch=12, classes=4, width=6)
-    inputs, options = (drawn.embeddings, drawn.proxies), {"negative_normalisation": normalisation}
+    inputs = drawn.embeddings, drawn.proxies
     one_hot = nn.functional.one_hot(drawn.labels, 4).double()
-    smooth = value_and_gradients(smooth_proxy_anchor_loss, inputs, one_hot, beta=1e6, **options)
-    plain = value_and_gradients(proxy_anchor_loss, inputs, drawn.labels, **options)
+    smooth = value_and_gradients(smooth_proxy_anchor_loss, inputs, one_hot, beta=1e6)
+    plain = value_and_gradients(proxy_anchor_loss, inputs, drawn.labels)
     for got, wanted in zip(smooth, plain, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
-    none, usual = (torch.zeros_like(one_hot), {"alpha": 32.0, "delta": 0.1, "lambda_": 0.1, "beta": 100.0, **options})
-    value = smooth_proxy_anchor_loss(*inputs, none, **options)
+    none, usual = (torch.zeros_like(one_hot), {"alpha": 32.0, "delta": 0.1, "lambda_": 0.1, "beta": 100.0})
+    value = smooth_proxy_anchor_loss(*inputs, none)
     told = (tensor.tolist() for tensor in inputs)
     assert float(value) == pytest.approx(oracle.smooth_proxy_anchor(*told, none.tolist(), **usual), rel=1e-12)
     aligned, same = (drawn.embeddings[:1].repeat(count, 1) for count in (4, 12))  # every cosine is 1
     value, *gradients = value_and_gradients(
-        smooth_proxy_anchor_loss, (same, aligned), torch.ones_like(one_hot), alpha=1e4, **options
+        smooth_proxy_anchor_loss, (same, aligned), torch.ones_like(one_hot), alpha=1e4
     )
     assert float(value) == 0.0  # exp(-1e4 * 0.9) is 0: nothing is left of the pull, and there is no push
     assert not any(gradient.any() for gradient in gradients)
@@ -319,18 +304,18 @@ def test_more_classes_have_a_larger_scale_up_to_a_bound(classes: int, scale: flo
     ("method", "given_options", "expect"),
     [
         ("proxy-nca", {"nca_scale": 3.0}, lambda drawn, proxies: proxy_nca_loss(
-            drawn.embeddings, proxies, drawn.labels, weights=drawn.weights, scale=3.0)),
+            drawn.embeddings, proxies, drawn.labels, scale=3.0)),
         ("proxy-nca", {"nca_scale": 0.0}, lambda drawn, proxies: proxy_nca_loss(
-            drawn.embeddings, proxies, drawn.labels, weights=drawn.weights, scale=scale_for(3))),
+            drawn.embeddings, proxies, drawn.labels, scale=scale_for(3))),
         ("multi-similarity", {"ms_alpha": 3.0, "ms_beta": 20.0, "ms_base": 0.4, "ms_epsilon": 0.2},
          lambda drawn, _: multi_similarity_loss(
-            drawn.embeddings, drawn.labels, weights=drawn.weights, alpha=3.0, beta=20.0, base=0.4, epsilon=0.2)),
+            drawn.embeddings, drawn.labels, alpha=3.0, beta=20.0, base=0.4, epsilon=0.2)),
     ],
 )  # fmt: skip
-def test_the_module_passes_every_option_and_the_weights_on(method: str, given_options, expect) -> None:
+def test_the_module_passes_every_option_on(method: str, given_options, expect) -> None:
     drawn, loss = draw(14, batch=6, classes=3, width=4), make_loss(method, **given_options).double()
     expected = expect(drawn, getattr(loss, "proxies", None))
-    torch.testing.assert_close(loss(drawn.embeddings, drawn.weighed), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss(drawn.embeddings, drawn.batch), expected, rtol=1e-12, atol=0)
     assert expected.isfinite()
 
 

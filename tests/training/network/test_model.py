@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
 from tests.training.losses.draws import make_loss
 from training.backbone.backbones import load_backbone, with_features
@@ -86,26 +85,9 @@ def _statistics(model: NetworkModel) -> dict[str, torch.Tensor]:
 def test_frozen_statistics_of_batch_norm_do_not_move_while_the_model_learns() -> None:
     model = make_model(last=None)
     before = _statistics(model)
-    model.learn(True)
     model(some_images())
     assert all(torch.equal(tensor, before[name]) for name, tensor in _statistics(model).items())
     assert not any(module.training for module in model.backbone.modules())
-
-
-def test_statistics_that_follow_the_batches_move_in_unfrozen_blocks_alone_and_only_while_it_learns() -> None:
-    model = make_model(last=3, follows_batches=True)
-    before = _statistics(model)
-    model(some_images())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in _statistics(model).items())
-    model.learn(True)
-    model(some_images())
-    moved = {name for name, tensor in _statistics(model).items() if not torch.equal(tensor, before[name])}
-    blocks = find_blocks(load_backbone("mobilenet_v3_small", "none"), side=SIDE)[-3:]
-    own = tuple(f"backbone.{name}." for block in blocks for name in block.names)
-    assert moved
-    assert all(name.startswith(own) for name in moved)
-    assert moved <= set(model.moving()), "or checkpoints would forget them"
-    assert not any(isinstance(m, nn.Dropout) and m.training for m in model.modules())
 
 
 def test_the_model_embeds_as_extractor_and_frozen_head_do() -> None:
@@ -224,7 +206,7 @@ def _shake(model: NetworkModel, seed: int) -> None:
 
 @pytest.fixture
 def model() -> NetworkModel:
-    return make_model(last=2, follows_batches=True)
+    return make_model(last=2)
 
 
 def test_the_average_is_that_of_a_loop(model: NetworkModel) -> None:
@@ -295,7 +277,7 @@ class _Rows(nn.Module):
 def test_gradients_are_those_of_the_whole_batch(method: str, chunk: int) -> None:
     rows, model = draw_rows(7, 5, seed=9), _Rows()
     loss = make_loss(method, seed=1).double()
-    batch = Batch(LABELS, torch.arange(7), None, None)
+    batch = Batch(LABELS, torch.arange(7))
     tensors = [*model.parameters(), *loss.parameters()]
     whole_loss = loss(model(rows), batch)
     expected = torch.autograd.grad(whole_loss, tensors, allow_unused=True)
@@ -322,8 +304,3 @@ def test_the_largest_chunk_passes_whole_and_no_image_passes_more_than_once_with_
     seen.clear()
     backward_in_chunks(Watched(), rows, lambda embeddings: embeddings[:, 0].sum(), chunk=3)
     assert seen == [(3, False), (3, False), (1, False), (3, True), (3, True), (1, True)]
-
-
-def test_chunks_and_statistics_of_batches_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="--micro-batch-size needs --batch-norm frozen"):
-        FinetuneConfig(finetune="all", micro_batch_size=8, batch_norm="train")

@@ -29,7 +29,7 @@ WRONG: list[tuple[str, Any]] = [
         "uniform", "uniform:1.5", "uniform:-0.1", "semantic:0.5", "0.5", "triplet:0.5", "nearest-class:")),
     ("features", "cached"), ("features", "cached:0"), ("features", "disk"),
     ("confidence_val_share", math.nan), ("min_confidence", 1.0), ("ms_base", -1.1), ("lambda_", 1.0), ("delta", -0.1),
-    ("procsim_proxy_lr", math.inf), ("prism_memory", 0), ("negative_margin", math.nan), ("weight_decay", -1e-4),
+    ("procsim_proxy_lr", math.inf), ("prism_memory", 0), ("weight_decay", -1e-4),
 ]  # fmt: skip
 
 
@@ -81,15 +81,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"pooling": "auto", "holdout": False}, "--pooling auto is selected on a part of the data"),
     (ALL | {"image_size": 225}, r"--image-size must be at most --crop \(224\), got 225"),
     # options that would do nothing
-    ({"view": "both", "embedding_cost": 2}, "--embedding-cost goes with --view auto"),
     ({"copy_dim": 64}, "--copy-dim goes with --copy-head"),
-    (PAPER | {"sample_weights": "confidence"}, "--sample-weights goes with .* multi-similarity, not with --method spa"),
+    (PAPER | {"ms_beta": 40.0}, "--ms-beta goes with .* multi-similarity, .*not with --method spa"),
     (PAPER | {"method": "proxy-nca", "alpha": 8.0}, "--alpha goes with --method spa, proxy-anchor, adaptive-proxy"),
     (PAPER | {"method": "adaptive-proxy-anchor", "margin_of": "sample"}, "--margin-of goes with --margins per-class"),
     (PROCSIM | {"nca_scale": 4.0}, "--nca-scale goes with --procsim-base proxy-nca"),
     (PAPER | {"method": "prism", "proxy_lr": 0.1}, "--proxy-lr goes with --prism-base proxy-nca"),
     (PROCSIM | {"procsim_base": "proxy-nca", "ms_base": 0.1}, "--ms-base goes with --procsim-base multi"),
-    (PAPER | {"method": "superloss", "proxy_lr": 0.1}, "--proxy-lr goes with a loss with proxies, not with"),
+    (PAPER | {"method": "multi-similarity", "proxy_lr": 0.1}, "--proxy-lr goes with a loss with proxies, not with"),
     (PAPER | {"method": "proxy-anchor", "confidence_val_share": 0.2},
      "--confidence-val-share goes with what reads confidences"),
     (PAPER | {"method": "proxy-anchor", "confidences": "module"}, "--confidences goes with what reads confidences"),
@@ -131,7 +130,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert [resolve(recipe, weights="none").embedding.width for recipe in RECIPES] == [512, 64]
     embedding, spa = EmbeddingConfig(), SpaOptions()
     assert LossConfig() == LossConfig("spa", spa)
-    assert (spa.alpha, spa.delta, spa.lambda_, spa.beta, spa.negative_normalisation) == (32, 0.1, 0.1, 100, "all")
+    assert (spa.alpha, spa.delta, spa.lambda_, spa.beta) == (32, 0.1, 0.1, 100)
     assert (embedding.head_batch_size, embedding.head_epochs) == (150, 40)
     assert (embedding.head_lr, embedding.proxy_lr) == (1e-4, 1e-2)
 

@@ -32,7 +32,7 @@ from training.run.phases import Watcher
 from training.run.run_folder import RunFolder, flatten
 
 PAIR_METHODS = {
-    "multi-similarity", "procsim", "prism", "superloss", "triplet", "contrastive", "lifted-structure", "circle",
+    "multi-similarity", "procsim", "prism", "triplet", "contrastive", "lifted-structure", "circle",
     "fast-ap", "cross-batch-memory",
 }  # fmt: skip
 SMALL = (*IMAGES, "--embedding-dim", "8", "--frozen")

@@ -100,14 +100,14 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))
     fit = FinetuneLoop(
         model, loss, FinetuneData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
-        inputs=inputs, confidences=LossConfidences(confidences[:, 0], confidences), config=config,
+        inputs=inputs, confidences=LossConfidences(confidences), config=config,
         context=PhaseContext(seed=0, device=CPU, checkpoint=None),
     )  # fmt: skip
     fit.share()
     start = {name: tensor.clone() for name, tensor in model.moving().items()}
     penalty, generator = fit.hold_back(start), phase_generator(0, FINETUNING, 1)
     batches = [torch.from_numpy(rows[first:end]) for first, end in BATCHES]
-    drawn = inputs.draw_each(batches, epoch=1, generator=generator, part_of=fit.own_part)
+    drawn = inputs.draw_each(batches, generator=generator, part_of=fit.own_part)
     for step, (batch, views) in enumerate(drawn):
         fit.step(batch, views, step, penalty=penalty)
     stayed = [name for name, tensor in model.moving().items() if torch.equal(tensor, start[name])]

@@ -127,10 +127,9 @@ def candidates(backbone: str = "resnet18", *, embedding_dim: int = 8, **changes:
     ("changes", "views", "poolings"),
     [
         ({}, ["crop", "whole"], ["own", "gem", "layers"]),
-        ({"embedding_cost": 2}, ["crop", "whole", "both"], ["own", "gem", "layers"]),
         ({"view": "both"}, ["both"], ["own", "gem", "layers"]),
         ({"pooling": "gem"}, ["crop", "whole"], ["gem"]),
-        ({"resize": 64, "embedding_cost": 2}, ["crop"], ["own", "gem", "layers"]),
+        ({"resize": 64}, ["crop"], ["own", "gem", "layers"]),
         ({"view": "whole", "pooling": "layers", "resize": 64}, ["whole"], ["layers"]),
         ({"embedding_dim": 600}, ["crop", "whole"], ["layers"]),
         ({"embedding_dim": 6000}, ["crop", "whole"], ["own", "gem", "layers"]),

@@ -94,9 +94,8 @@ def _own() -> Tensor:
 
 
 def _fit_whitened(path: Path | None = None, *, method: str = "proxy-nca", **changes: Any) -> Head:
-    weights = {"sample_weights": "confidence"} if method == "multi-similarity" else {}
     options = {"init": "wccn", "l2_sp": 0.1, "own": _own(), "wrong": 0.2} | changes
-    return _fit(path, method=method, loss=weights, **options)[0]
+    return _fit(path, method=method, **options)[0]
 
 
 def test_the_confidence_module_learns_separable_classes_and_every_epoch_runs(tmp_path: Path) -> None:
@@ -211,11 +210,7 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
             {"source": CachedSource(torch.full((60, 1, 8), float("nan")))}, RunError,
             "the embedding loss of epoch 1 is nan; lower the learning rate",
         ),
-        ({"init": "wccn"}, ValueError, "sample weights and --init wccn need the confidences"),
-        (
-            {"method": "multi-similarity", "loss": {"sample_weights": "confidence"}}, ValueError,
-            "sample weights and --init wccn need the confidences",
-        ),
+        ({"init": "wccn"}, ValueError, "--init wccn needs the confidences"),
         ({"init": "wccn", "own": _own(), "embedding_dim": 9}, InputError, "--embedding-dim 9 .*at most 8 direct"),
     ],
 )  # fmt: skip

@@ -66,7 +66,7 @@ def test_the_images_left_for_training_are_those_confident_enough() -> None:
 @pytest.mark.parametrize("judge", ["module", "leave-one-out"])
 def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
     source, labels = _data()
-    options = {"method": "multi-similarity", "confidences": judge, "sample_weights": "confidence"}
+    options = {"method": "multi-similarity", "confidences": judge, "init": "wccn"}
     if judge == "module":
         options["confidence_epochs"] = 20
     own = estimate_confidences(source, labels, class_count=CLASSES, config=_config(**options), context=CONTEXT).own
@@ -96,9 +96,7 @@ def test_a_width_that_a_projection_cannot_have_is_refused_by_name(changes: dict[
 
 def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences() -> None:
     assert [method for method in METHODS if make_config(method=method).needs_confidences] == ["spa"]
-    weighted = {"method": "multi-similarity", "sample_weights": "confidence"}
     for changes in (
-        weighted,
         {"targets": "posteriors", "confidences": "leave-one-out"},
         {"init": "wccn"},
         {"min_confidence": 0.1},

@@ -133,55 +133,47 @@ def read_together(inputs: FinetuneInputs, rows: Ids, *, progress: Progress = lam
 
 @dataclass(frozen=True, slots=True)
 class LossConfidences:
-    """(N,) weights and (N, C) confidences that a loss reads; None for what it does not read.
+    """(N, C) confidences that a loss reads; None where it reads none.
 
     Confidences that do not fit into memory are kept as the largest of each image.
     """
 
-    weights: Tensor | None = None
     confidences: Tensor | TopConfidences | None = None
 
     def batch(self, rows: Tensor, labels: Tensor) -> Batch:
         """Batch of a loss for the images `rows` (B,) with (B,) labels, on the labels' device."""
         device = labels.device
-        return Batch(
-            labels,
-            rows.to(device),
-            None if self.confidences is None else take_rows(self.confidences, rows).to(device),
-            None if self.weights is None else self.weights[rows].to(device),
-        )
+        known = None if self.confidences is None else take_rows(self.confidences, rows).to(device)
+        return Batch(labels, rows.to(device), known)
 
     def pack(self) -> dict[str, Tensor]:
         """For a checkpoint."""
-        found = {"weights": self.weights}
+        if self.confidences is None:
+            return {}
         if isinstance(self.confidences, TopConfidences):
-            found |= {f"top.{name}": getattr(self.confidences, name) for name in TopConfidences.__slots__}
-        else:
-            found["confidences"] = self.confidences
-        return {f"confidences.{name}": value for name, value in found.items() if value is not None}
+            return {f"confidences.top.{name}": getattr(self.confidences, name) for name in TopConfidences.__slots__}
+        return {"confidences.confidences": self.confidences}
 
     @classmethod
     def unpack(cls, tensors: dict[str, Tensor]) -> "LossConfidences":
         """From `pack`."""
         top = [tensors.get(f"confidences.top.{name}") for name in TopConfidences.__slots__]
         kept = [part for part in top if part is not None]
-        confidences = TopConfidences(*kept) if kept else tensors.get("confidences.confidences")
-        return cls(tensors.get("confidences.weights"), confidences)
+        return cls(TopConfidences(*kept) if kept else tensors.get("confidences.confidences"))
 
     @classmethod
     def of(cls, confidences: LabelConfidences, loss: LossConfig) -> "LossConfidences":
         """From phase 1, for all images."""
-        weights = confidences.own.cpu() if loss.weighs_samples else None
         if not loss.needs_confidences:
-            return cls(weights)
+            return cls()
         by_class = confidences.by_class
         if isinstance(by_class, FixedConfidences) and isinstance(by_class.values, TopConfidences):
-            return cls(weights, by_class.values.to(torch.device("cpu")))
+            return cls(by_class.values.to(torch.device("cpu")))
         blocks = (found.cpu() for _, found in by_class.blocks())
         first = next(blocks)
         whole = chain([first], blocks)
         fits = fit_in_memory(len(confidences.own), first.shape[1])
-        return cls(weights, torch.cat(list(whole)) if fits else TopConfidences.of(whole))
+        return cls(torch.cat(list(whole)) if fits else TopConfidences.of(whole))
 
 
 def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfig) -> LossConfidences:
@@ -193,14 +185,8 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
         CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups,
         moments=sum_moments_together,
     )  # fmt: skip
-    found = LossConfidences.of(estimated, loss)
-    weights, confidences = None, None
-    if found.weights is not None:
-        weights = torch.zeros(len(data.labels))
-        weights[train] = found.weights
-    if found.confidences is not None:
-        confidences = _place(found.confidences, data, classes)
-    return LossConfidences(weights, confidences)
+    found = LossConfidences.of(estimated, loss).confidences
+    return LossConfidences(None if found is None else _place(found, data, classes))
 
 
 def _place(found: Tensor | TopConfidences, data: FinetuneData, classes: Ids) -> Tensor | TopConfidences:

@@ -335,9 +335,8 @@ class FinetuneLoop:
         started = time.perf_counter()
         generator = phase_generator(self._context.seed, FINETUNING, epoch)
         seen, total = 0, torch.zeros((), device=self._device)
-        self._model.learn(True)
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
-        with closing(self.inputs.draw_each(batches, epoch=epoch, generator=generator, part_of=self.own_part)) as drawn:
+        with closing(self.inputs.draw_each(batches, generator=generator, part_of=self.own_part)) as drawn:
             for number, (rows, views) in enumerate(drawn):
                 step = (epoch - 1) * self._steps + number
                 loss = self.step(rows, views, step, penalty=penalty)
@@ -351,7 +350,6 @@ class FinetuneLoop:
                     break
         if self._is_stopped:
             self._on_note("Ctrl-C: fine-tuning ends early, and what it found so far counts; again ends at once")
-        self._model.learn(False)
         epochs = self._foresee(epoch, self._options.epochs or 0)
         mean_loss = require_finite(total.item() / seen, phase=FINETUNING, epoch=epoch)  # waits for a GPU
         trained = time.perf_counter() - started
@@ -456,7 +454,7 @@ class FinetuneLoop:
         """Whether a pass leaves out parameters that train, such as a mask token."""
         if self._team.size == 1:
             return False
-        views = self.inputs.draw(self._rows[:1], epoch=1, generator=torch.Generator())
+        views = self.inputs.draw(self._rows[:1], generator=torch.Generator())
         self._model(views.to(self._device)).sum().backward()
         unused = any(p.requires_grad and p.grad is None for p in self._model.parameters())
         self._model.zero_grad(set_to_none=True)

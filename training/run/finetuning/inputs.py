@@ -1,6 +1,5 @@
 """Inputs of fine-tuning: decoded images or cached outputs of the frozen blocks, and the model that takes them."""
 
-import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
@@ -113,7 +112,7 @@ def build_model(
     """Trainable model around the extractor's backbone, on its device."""
     model = NetworkModel(
         extractor.backbone, head, blocks, whole=config.finetuning.last_blocks is None, mean=extractor.mean,
-        std=extractor.std, follows_batches=config.finetuning.batch_norm == "train",
+        std=extractor.std,
         convolutions=find_convolutions(extractor.backbone.module, side=view_side(config)),
     )  # fmt: skip
     model.head.to(extractor.device)
@@ -123,7 +122,6 @@ def build_model(
 _WHOLE = slice(None)
 _TRIED = 4  # images on which a tail is compared with the whole network
 _WAITING = 2  # batches that are drawn, beside those that threads are drawing
-_KEPT_DRAWS = 1 << 20  # epochs are fewer
 
 
 class FinetuneInputs:
@@ -136,40 +134,25 @@ class FinetuneInputs:
 
     Attributes:
         waited_s: seconds that training waited for batches.
-        kept_bytes, kept_views: size of the cached outputs, and random views per image in them.
+        kept_bytes: size of the cached outputs.
     """
 
     def __init__(self, extractor: Extractor, pixels: Pixels, *, side: int, threads: int = 0) -> None:
         self._extractor, self._pixels, self._side, self.threads = extractor, pixels, side, threads
-        self.waited_s, self.kept_bytes, self.kept_views = 0.0, 0, 0
+        self.waited_s, self.kept_bytes = 0.0, 0
         self._pins = threads > 0 and torch.cuda.is_available()
-        self._views: tuple[KeptInputs, npt.NDArray[Any]] | None = None
         self._centre: tuple[KeptInputs, npt.NDArray[Any]] | None = None
 
-    def take_kept(self, views: KeptInputs | None, centre: KeptInputs | None) -> None:
-        """Use these cached outputs from now on; without them images pass the whole network."""
-        self._views = None if views is None else (views, views.array.open())
-        self._centre = None if centre is None else (centre, centre.array.open())
-        self.kept_views = 0 if views is None else views.views
+    def take_kept(self, centre: KeptInputs) -> None:
+        """Evaluate on these cached outputs from now on; without them images pass the whole network."""
+        self._centre = (centre, centre.array.open())
 
-    def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator, part: slice = _WHOLE) -> Tensor:
-        """(n, …) a view each for a part of the images `rows` (B,).
-
-        Cached views take turns over the epochs; others are new.
-        """
-        windows = draw_windows(len(rows), generator) if self._views is None else None
-        return self._show(rows, windows, epoch=epoch, part=part)
-
-    def _show(self, rows: Tensor, windows: Tensor | None, *, epoch: int, part: slice) -> Tensor:
-        """Cached views, or the given windows; any thread may call this."""
-        if windows is not None:
-            return cut_windows(self._pixels, rows[part], windows[part], side=self._side)
-        assert self._views is not None
-        kept, opened = self._views
-        return kept.take(opened, rows[part].numpy(), view=(epoch - 1) % kept.views)
+    def draw(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
+        """(B, side, side, 3) uint8 new random views of the images `rows` (B,)."""
+        return cut_windows(self._pixels, rows, draw_windows(len(rows), generator), side=self._side)
 
     def draw_each(
-        self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator,
+        self, batches: Iterable[Tensor], *, generator: torch.Generator,
         part_of: Callable[[int], slice] = lambda _: _WHOLE,
     ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
         """Batches of rows with their views, which threads draw ahead.
@@ -177,12 +160,13 @@ class FinetuneInputs:
         The generator is called in the batches' order, so that threads do not change the result.
         """
 
-        def ask(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-            return rows, draw_windows(len(rows), generator) if self._views is None else None
+        def ask(rows: Tensor) -> tuple[Tensor, Tensor]:
+            return rows, draw_windows(len(rows), generator)
 
-        def draw(asked: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+        def draw(asked: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             rows, windows = asked
-            views = self._show(rows, windows, epoch=epoch, part=part_of(len(rows)))
+            part = part_of(len(rows))
+            views = cut_windows(self._pixels, rows[part], windows[part], side=self._side)
             return rows, views.pin_memory() if self._pins else views
 
         asked, threads = map(ask, batches), self.threads
@@ -211,89 +195,53 @@ class FinetuneInputs:
             crop = self._extractor.preprocess.crop
             return self._extractor.extract(centre_views(self._pixels, torch.from_numpy(rows), crop=crop))
         kept, opened = self._centre
-        return self._extractor.finish(kept.tail.run_kept, kept.take(opened, rows, view=0))
+        return self._extractor.finish(kept.tail.run_kept, torch.from_numpy(opened[rows]))
 
 
 def keep_inputs(
-    model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
-    hashes: Sequence[str], config: TrainConfig, machine: Machine, watcher: Watcher,
+    extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, hashes: Sequence[str], config: TrainConfig,
+    machine: Machine, watcher: Watcher,
 ) -> FinetuneInputs:  # fmt: skip
-    """Inputs of fine-tuning, with outputs of the frozen blocks cached where that pays; the model then runs its tail.
+    """Inputs of fine-tuning; outputs of the frozen blocks for the centre crops are cached where that pays.
 
     Args:
         pixels: (N, R, R, 3) uint8 of all images.
-        rows: (n,) images that train.
-        hashes: of all N images.
+        hashes: of them.
     """
-    side = view_side(config)
-    views, centre = _choose_kept(model, extractor, blocks, pixels, rows, hashes=hashes, config=config, machine=machine)
+    inputs = FinetuneInputs(extractor, pixels, side=view_side(config), threads=machine.drawing_threads)
+    centre = _plan_kept(extractor, blocks, pixels, hashes=hashes, config=config, machine=machine)
+    if centre is None:
+        return inputs
+    inputs.kept_bytes = centre.array.bytes
+    require_space([centre.array], what="cached outputs of the frozen blocks", instead="choose another --cache")
+    watcher.on_note(f"fine-tuning: outputs of the frozen blocks take {inputs.kept_bytes / 1e6:,.0f} MB of --cache")
 
-    def arrange(shown: Pixels | Tensor) -> Tensor:
-        return arrange_images(torch.as_tensor(shown).to(extractor.device), extractor.mean, extractor.std)
+    def usual(rows: Ids) -> Tensor:
+        views = centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop)
+        return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)
 
-    def drawn(rows: Ids, chunk: int) -> Tensor:
-        generator = phase_generator(config.seed, FINETUNING, _KEPT_DRAWS + chunk)
-        return arrange(draw_views(pixels, torch.from_numpy(rows), side=side, generator=generator))
-
-    def usual(rows: Ids, _: int) -> Tensor:
-        return arrange(centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop))
-
-    inputs = FinetuneInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
-    what = [] if views is None else [f"{views.views} random views of an image"]
-    what += [] if centre is None else ["the centre crop"]
-    if kept := [one for one in (views, centre) if one is not None]:
-        inputs.kept_bytes = sum(one.array.bytes for one in kept)
-        require_space(
-            [one.array for one in kept], what="cached outputs of the frozen blocks",
-            instead="choose another --cache, or fewer --cached-views",
-        )  # fmt: skip
-        watcher.on_note(
-            f"fine-tuning: outputs of the frozen blocks for {' and '.join(what)} take "
-            f"{inputs.kept_bytes / 1e6:,.0f} MB of --cache"
-        )
-    if views is not None:
-        progress = partial(watcher.on_images, "views through the frozen blocks")
-        views.fill(drawn, dtype=model.precision, progress=progress)
-    if centre is not None:
-        progress = partial(watcher.on_images, "centres through the frozen blocks")
-        centre.fill(usual, dtype=extractor.dtype, progress=progress)
-    model.tail = None if views is None else views.tail
-    inputs.take_kept(views, centre)
+    centre.fill(usual, dtype=extractor.dtype, progress=partial(watcher.on_images, "centres through the frozen blocks"))
+    inputs.take_kept(centre)
     return inputs
 
 
-def _choose_kept(
-    model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
-    hashes: Sequence[str], config: TrainConfig, machine: Machine,
-) -> tuple[KeptInputs | None, KeptInputs | None]:  # fmt: skip
-    """Random views and centre crops to cache: those that take less room than the decoded images."""
-    options, crop = config.finetuning, extractor.preprocess.crop
-    if options.last_blocks is None:
-        return None, None  # what belongs to no block trains too
-    side = view_side(config)
-    tail = _find(extractor, blocks, pixels, side=side)
-    usual = tail if side == crop else _find(extractor, blocks, pixels, side=crop)
+def _plan_kept(
+    extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, hashes: Sequence[str], config: TrainConfig,
+    machine: Machine,
+) -> KeptInputs | None:  # fmt: skip
+    """Centre crops to cache, if they take less room than the decoded images."""
+    if config.finetuning.last_blocks is None:
+        return None  # what belongs to no block trains too
+    tail = _find(extractor, blocks, pixels, side=extractor.preprocess.crop)
+    if tail is None:
+        return None
     how = {
         "backbone": extractor.backbone.name, "weights": extractor.backbone.hash_weights(),
         "first": blocks[0].names[0], "preprocess": extractor.preprocess.to_json(), "view": extractor.backbone.view,
+        "dtype": str(extractor.dtype),
     }  # fmt: skip
-    views = centre = None
-    if usual is not None:
-        centred = {**how, "dtype": str(extractor.dtype)}
-        all_rows = np.arange(len(hashes))
-        centre = KeptInputs.plan(usual, all_rows, hashes=hashes, views=1, how=centred, cache=machine.cache)
-    if tail is not None and 0 < options.cached_views < (options.epochs or math.inf):
-        drawn = {**how, "dtype": str(model.precision), "side": side, "seed": config.seed}
-        views = KeptInputs.plan(
-            tail, rows, hashes=[hashes[row] for row in rows], views=options.cached_views, how=drawn,
-            cache=machine.cache,
-        )  # fmt: skip
-    centre_bytes = 0 if centre is None else centre.array.bytes
-    if views is not None and views.array.bytes + centre_bytes >= pixels.size:
-        views = None
-    if views is None and centre_bytes >= pixels.size:
-        centre = None
-    return views, centre
+    kept = KeptInputs.plan(tail, hashes=hashes, how=how, cache=machine.cache)
+    return None if kept.array.bytes >= pixels.size else kept
 
 
 def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> Tail | None:

@@ -203,10 +203,7 @@ def _fit_and_score(
 ) -> tuple[FinetuneLoop, FittedWeights, dict[str, dict[str, RetrievalScores]], Head, Floats]:  # fmt: skip
     """Train with all processes; rank 0 also has the frozen embedding with its features, and fits heads."""
     config, watcher = work.config, watcher or Watcher()
-    inputs = keep_inputs(
-        model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config, machine=machine,
-        watcher=watcher,
-    )  # fmt: skip
+    inputs = keep_inputs(extractor, blocks, pixels, hashes=work.hashes, config=config, machine=machine, watcher=watcher)
     loop = FinetuneLoop(
         model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
         context=context, begun=begun, reserved_s=reserved_s, on_images=partial(watcher.on_images, "finetuning images"),
@@ -330,7 +327,6 @@ def finetune_backbone(
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
         "decoded_bytes": decoding.bytes,
         "kept_bytes": loop.inputs.kept_bytes,
-        "kept_views": loop.inputs.kept_views,
         "device": name_device(extractor.device),
         "waited_s": loop.inputs.waited_s,
         "seconds": time.perf_counter() - started,
@@ -345,7 +341,7 @@ def _initial_confidences(
 ) -> LossConfidences:
     """Leave-one-out confidences without the held-out images, or those of the confidence module."""
     loss = config.loss
-    if confidences is None or not (loss.weighs_samples or loss.needs_confidences):
+    if confidences is None or not loss.needs_confidences:
         return LossConfidences()
     if config.reestimates_confidences:
         return reestimate_confidences(torch.from_numpy(features[data.split.train]), data, loss)

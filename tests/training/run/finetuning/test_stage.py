@@ -175,7 +175,7 @@ def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictur
 
 @pytest.mark.slow
 def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(trainer, always_ships) -> None:
-    config = network_config(method="spa", confidences="leave-one-out", batch_norm="train", finetune="all")
+    config = network_config(method="spa", confidences="leave-one-out", finetune="all")
     trainer("whole", config=config)
     for epoch in (1, 2):
         trainer(stop=("finetuning", epoch), resume=epoch > 1, config=config)
@@ -188,7 +188,7 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
     "changes",
     [
         {"method": "soft-triple"},
-        {"method": "procsim", "procsim_threshold": "global-average"},
+        {"method": "procsim"},
         {"method": "prism", "prism_memory": 40, "label_noise": "small-cluster:0.25"},
     ],
     ids=lambda changes: " ".join(str(value) for value in changes.values()),
