@@ -15,6 +15,7 @@ from retrieval_app.api.gallery_routes import describe_gallery
 from retrieval_app.api.request_context import read_condition
 from retrieval_app.api.search_routes import describe_search
 from retrieval_app.insights.background import Computed
+from retrieval_app.insights.label_issues import without_dropped_copies
 from retrieval_app.review.places import describe_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Upload
@@ -128,7 +129,9 @@ class GalleryAnswers:
     async def list_label_issues(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
         """Label issues, the most probable errors first, and the estimated noise rate."""
         snapshot = await self._follow()
-        issues = await self._wait(lambda: snapshot.insights.label_issues, tell)
+        issues = without_dropped_copies(
+            await self._wait(lambda: snapshot.insights.label_issues, tell), snapshot.gallery
+        )
         items = issues.errors[: _bound(count)]
         rows = await self._describe(snapshot.gallery.as_given, [issue.id for issue in items])
         listed = [

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,6 +19,7 @@ from index.labels.kinds import PROPOSAL, Kind
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, GroupPage, LabelIssuePage, Ready
+from retrieval_app.insights.label_issues import without_dropped_copies
 from retrieval_app.reports.duplicates_report import DuplicateGroup
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
@@ -316,9 +316,7 @@ def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecisio
     issues = snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
     if issues is None:
         raise ApiError("the label issues are not computed yet; try again", status=409)
-    if copies := snapshot.gallery.dropped_copies:
-        issues = replace(issues, items=tuple(issue for issue in issues.items if issue.id not in copies))
-    return issues
+    return without_dropped_copies(issues, snapshot.gallery)
 
 
 def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:

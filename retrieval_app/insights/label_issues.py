@@ -102,6 +102,22 @@ def apply_decisions(
     return replace(updated, is_lower_bound=base.is_lower_bound, decisions=decisions), before
 
 
+def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues:
+    """Label issues without the near-duplicates that people dropped, which count no more."""
+    copies = gallery.dropped_copies
+    if not copies:
+        return issues
+    left_out = [issue for issue in issues.items if issue.id in copies]
+    labelled = [number for number, (label, _) in copies.items() if label is not None]
+    checked = issues.checked - int(np.isin(labelled, gallery.as_given.ids).sum())
+    errors = issues.noise_rate * issues.checked - sum(one.p_error for one in left_out if one.kind != PROPOSAL)
+    found = collect_issues(
+        [issue for issue in issues.items if issue.id not in copies], checked=max(checked, 0), errors=max(errors, 0.0),
+        confused_classes=issues.confused_classes,
+    )  # fmt: skip
+    return replace(found, is_lower_bound=issues.is_lower_bound, decisions=issues.decisions)
+
+
 def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
     """Label issues that an audit found, of the members of a gallery with the same bytes and label.
 

@@ -96,7 +96,8 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
         issues = collect_issues([], checked=len(errors), errors=sum(errors))
         scored = replace(audited, items=tuple(item for item in audited.items if item.p_error >= MIN_P_ERROR))
     else:
-        gallery = Gallery.open(place).as_given
+        opened = Gallery.open(place)
+        gallery = opened.as_given
         duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
         subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
         issues = label_issues.find_label_issues(gallery, duplicates=duplicates)
@@ -109,6 +110,7 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
             issues, _ = label_issues.apply_decisions(
                 gallery, decided, base=issues, decisions=count, before=None, duplicates=duplicates
             )
+        issues = label_issues.without_dropped_copies(issues, opened)
         items = [ScoredLabel(subjects[one.id], one.p_error, one.suggestions, one.kind) for one in issues.items]
         scored = ScoredLabels(tuple(items), (), decisions)
     return issues, [{**row, "kind": item.kind} for row, item in zip(scored.rows(), scored.items, strict=True)]

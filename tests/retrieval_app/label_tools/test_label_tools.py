@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import Subject
+from index.labels.group_decisions import DuplicateDecision, Subject
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.insights.background import Insights
@@ -124,6 +124,13 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     assert found == updated
     assert [(row["p_error"], row["kind"]) for row in rows] == [(one.p_error, one.kind) for one in found.items]
     assert {row["new_label"] for row in rows if row["path"] == wrong.path} == {"blue"}
+    one, other = (s for s in read_all_subjects(opened) if s.path.endswith(("blue/green.png", "green/3.png")))
+    review.decide_duplicates([DuplicateDecision((one, other), "duplicates", (other.image_id,))])
+    now, rows = list_issues(gallery)
+    assert now.checked == found.checked - 1
+    dropped = next(issue.p_error for issue in found.items if issue.id == one.image_id)
+    assert now.noise_rate * now.checked == pytest.approx(found.noise_rate * found.checked - dropped)
+    assert one.path not in {row["path"] for row in rows}
 
 
 def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:
