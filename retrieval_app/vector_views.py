@@ -1,20 +1,15 @@
-"""Exports of a gallery for viewers: a Parquet file for embedding-atlas, a folder for the Embedding Projector."""
+"""Export of a gallery for a viewer: a Parquet file for embedding-atlas."""
 
 import io
-import math
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from index.arrays import Ids, Vectors
-from index.durable import replacing, write_durably
+from index.durable import replacing
 from index.errors import ImageError, InputError
 from index.gallery.export_vectors import ExportReport, check_out, naming_out, read_blocks
 from index.gallery.gallery import Gallery
@@ -28,110 +23,23 @@ from retrieval_app.insights.map_layout import MapLayout, lay_out
 from retrieval_app.serving.thumbnails import decode_in_turn, read_original
 
 _AT_ONCE = 256  # thumbnails that wait in memory
-VECTORS, METADATA, SPRITE, CONFIG = "vectors.tsv", "metadata.tsv", "sprite.png", "projector_config.pbtxt"
-COLUMNS = ("label", "path", "source", "id")
-_SPRITE_SIDE = 8192  # the largest texture of all browsers
-_THUMBNAIL_SIDE, _SMALLEST_SIDE = 64, 8
-_NO_IMAGE = (200, 200, 200)
 THUMBNAIL_SIDE = 96
 _NEIGHBOURS = 15  # the default of embedding-atlas
 _BETWEEN = 3  # members of the map whose mean is the place of one that was not laid out
 TEXTS = ("label", "path", "source", "metadata")
 
 
-def read_thumbnails(gallery: Gallery, *, side: int, progress: Progress = no_progress) -> Iterator[Image.Image | None]:
-    """RGB thumbnails of all members in id order, at most `side` pixels a side; None where an image cannot be read."""
-    read = partial(_read, gallery, side)
-    thumbnails = map_ahead(read, gallery.ids.tolist(), workers=usable_cores(), ahead=_AT_ONCE)
-    for done, thumbnail in enumerate(thumbnails, start=1):
-        yield thumbnail
-        progress(done, gallery.count)
-
-
-def _read(gallery: Gallery, side: int, image_id: int) -> Image.Image | None:
+def _draw_thumbnail(gallery: Gallery, image_id: int) -> bytes | None:
+    """The JPEG file of an image, at most `THUMBNAIL_SIDE` pixels a side; None where it cannot be read."""
     try:
         name, data = read_original(gallery, image_id)
-        image = decode_in_turn(data, name=name, target_side=side)
+        image = decode_in_turn(data, name=name, target_side=THUMBNAIL_SIDE)
     except (InputError, ImageError):  # gone or changed: its vector is still worth showing
         return None
-    image.thumbnail((side, side))
-    return image.convert("RGB")
-
-
-def write_projector(
-    path: Path, out: Path, *, by: str = SEMANTIC, thumbnails: bool = True, progress: Progress = no_progress
-) -> ExportReport:
-    """Write the vectors, rows and thumbnails of a gallery's members for the Embedding Projector.
-
-    `out` is a new folder for vectors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt. More than a million
-    images get no thumbnails, as too few pixels would be left of each.
-    """
-    check_out([out], gallery=path)
-    gallery = Gallery.open(path).by(by)
-    room = min(_THUMBNAIL_SIDE, _SPRITE_SIDE // _across(gallery.count))
-    side = room if thumbnails and room >= _SMALLEST_SIDE else None
-    with _new_folder(out):
-        _write_rows(gallery, out, progress=no_progress if side else progress)
-        pictures = 0 if side is None else _write_sprite(gallery, out, side=side, progress=progress)
-        write_durably(out / CONFIG, _describe(side).encode())  # last: without it nothing is shown
-    names = [VECTORS, METADATA, *([SPRITE] if side else []), CONFIG]
-    return ExportReport.of(gallery, [out / name for name in names], thumbnails=pictures)
-
-
-@contextmanager
-def _new_folder(out: Path) -> Iterator[None]:
-    try:
-        out.mkdir()  # it may be there by now, and is somebody else's
-    except OSError as error:
-        raise InputError(f"{printable_path(str(out))}: cannot be made: {error.strerror or error}") from error
-    with naming_out(out):
-        try:
-            yield
-        except BaseException:
-            shutil.rmtree(out, ignore_errors=True)
-            raise
-
-
-def _across(count: int) -> int:
-    return math.isqrt(max(count, 1) - 1) + 1  # of a square that holds as many
-
-
-def _write_rows(gallery: Gallery, out: Path, *, progress: Progress) -> None:
-    with (
-        (out / VECTORS).open("w", encoding="ascii", newline="\n") as vectors_file,
-        (out / METADATA).open("w", encoding="utf-8", newline="\n") as metadata_file,
-    ):
-        metadata_file.write("\t".join(COLUMNS) + "\n")
-        for rows, vectors in read_blocks(gallery, progress):
-            for row, vector in zip(rows, vectors.tolist(), strict=True):
-                vectors_file.write("\t".join(f"{value:.7g}" for value in vector) + "\n")
-                texts = (row.label or "", row.path, gallery.roots[row.source], str(row.id))
-                # Of the format nothing can be quoted.
-                metadata_file.write("\t".join(" ".join(valid_text(text).split()) for text in texts) + "\n")
-
-
-def _write_sprite(gallery: Gallery, out: Path, *, side: int, progress: Progress) -> int:
-    """Write the thumbnails row by row into a square; the number that could be read."""
-    across, made = _across(gallery.count), 0
-    sprite = Image.new("RGB", (across * side, across * side), _NO_IMAGE)
-    for number, thumbnail in enumerate(read_thumbnails(gallery, side=side, progress=progress)):
-        if thumbnail is not None:
-            made += 1
-            left, top = number % across * side, number // across * side
-            sprite.paste(thumbnail, (left + (side - thumbnail.width) // 2, top + (side - thumbnail.height) // 2))
+    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     file = io.BytesIO()
-    sprite.save(file, format="PNG")
-    write_durably(out / SPRITE, file.getvalue())
-    return made
-
-
-def _describe(side: int | None) -> str:
-    lines = [f'  tensor_name: "gallery"\n  tensor_path: "{VECTORS}"\n  metadata_path: "{METADATA}"']
-    if side is not None:
-        lines.append(
-            f'  sprite {{\n    image_path: "{SPRITE}"\n    single_image_dim: {side}\n    single_image_dim: {side}\n  }}'
-        )
-    return "embeddings {\n" + "\n".join(lines) + "\n}\n"
+    image.convert("RGB").save(file, format="JPEG", quality=80)
+    return file.getvalue()
 
 
 def write_atlas(
@@ -165,7 +73,8 @@ def write_atlas(
 def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, progress: Progress) -> int:
     pyarrow = import_pyarrow("writing Parquet")
     schema = _make_schema(gallery.width, thumbnails=thumbnails)
-    pictures = read_thumbnails(gallery, side=THUMBNAIL_SIDE) if thumbnails else iter(())
+    draw, ids_shown = partial(_draw_thumbnail, gallery), gallery.ids.tolist() if thumbnails else []
+    pictures = map_ahead(draw, ids_shown, workers=usable_cores(), ahead=_AT_ONCE)
     shown_ids = np.array(layout.ids, dtype=np.int64)
     laid_out, places = gallery.vectors(shown_ids), np.stack([layout.x, layout.y], axis=1, dtype=np.float32)
     made = 0
@@ -189,7 +98,7 @@ def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, 
                 pyarrow.array(_find_neighbours(gallery, ids, vectors), schema.field("neighbors").type),
             ]  # fmt: skip
             if thumbnails:
-                images = [None if one is None else _encode(one) for one in islice(pictures, len(rows))]
+                images = list(islice(pictures, len(rows)))
                 made += sum(image is not None for image in images)
                 values = [
                     image and {"bytes": image, "path": valid_text(row.path)}
@@ -223,9 +132,3 @@ def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[
         {"ids": np.searchsorted(gallery.ids, found).tolist(), "distances": (1 - scores).clip(min=0).tolist()}
         for scores, found in gallery.rank_many(vectors, k=k, exclude_ids=ids)
     ]
-
-
-def _encode(thumbnail: Image.Image) -> bytes:
-    file = io.BytesIO()
-    thumbnail.save(file, format="JPEG", quality=80)
-    return file.getvalue()

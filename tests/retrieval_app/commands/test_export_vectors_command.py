@@ -23,10 +23,10 @@ def test_vectors_are_written_where_they_are_wanted(small_gallery: Path, gallery:
     assert invoke(export_vectors, small_gallery).exit_code == 2
 
 
-def test_files_for_viewers_are_written_and_the_viewer_named(small_gallery: Path, tmp_path: Path) -> None:
-    for kind, name, viewer in (("projector", "folder", "tensorboard"), ("atlas", "a.parquet", "embedding-atlas")):
-        assert f"view: {viewer} " in run(export_vectors, small_gallery, "--as", kind, "--out", tmp_path / name)[1]
-        words = ("--as", kind, "--out", tmp_path / f"other-{name}", "--no-thumbnails", "--json")
-        document = json.loads("".join(run(export_vectors, small_gallery, *words)))
-        assert document["thumbnails"] == 0
-        assert all(Path(file).exists() for file in document["files"])
+def test_a_file_for_a_viewer_is_written_and_the_viewer_named(small_gallery: Path, tmp_path: Path) -> None:
+    told = run(export_vectors, small_gallery, "--as", "atlas", "--out", tmp_path / "a.parquet")
+    assert "view: embedding-atlas " in told[1]
+    words = ("--as", "atlas", "--out", tmp_path / "other.parquet", "--no-thumbnails", "--json")
+    document = json.loads("".join(run(export_vectors, small_gallery, *words)))
+    assert document["thumbnails"] == 0
+    assert document["files"] == [str(tmp_path / "other.parquet")]
