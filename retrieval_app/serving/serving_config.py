@@ -12,8 +12,8 @@ MEBIBYTE = 1024 * 1024
 class ServingConfig:
     """Searches, photos, bodies and what waits.
 
-    What each field is, its help says. A photo of 20 MiB takes 160 seconds at a megabit a second; the slowest of mobile
-    networks manage twice as many bytes a second as are asked for.
+    Fields with a help text are options of `retrieval serve`. A photo of 20 MiB takes 160 seconds at a megabit a second;
+    the slowest of mobile networks manage twice as many bytes a second as are asked for.
     """
 
     threads: int = option(
@@ -22,35 +22,29 @@ class ServingConfig:
     photos_waiting: int = option(256, "Photos from outside that wait to be embedded; one more is refused.", at_least=1)
     searches_waiting: int = option(1024, "Searches that wait; one more is refused.", at_least=1)
     reads_waiting: int = option(1024, "Images and lists that wait to be read; one more is refused.", at_least=1)
-    filters_waiting: int = option(64, "Conditions that wait to be looked up; one more is refused.", at_least=1)
-    reader_threads: int = option(
-        4, "Threads that read images and lists; most of the time they wait for files.", at_least=1
-    )
-    filter_threads: int = option(2, "Threads that look conditions up.", at_least=1)
-    batch_photos: int = option(8, "Photos embedded at once.", at_least=1)
-    batch_searches: int = option(64, "Searches answered at once.", at_least=1)
+    filters_waiting: int = 64
+    reader_threads: int = 4  # of images and lists; most of the time they wait for files
+    filter_threads: int = 2
+    batch_photos: int = 8  # embedded at once
+    batch_searches: int = 64  # answered at once
     request_s: float = option(30.0, "Seconds after which a request is given up.", at_least=1)
-    filter_s: float = option(10.0, "Seconds that a condition may take to be looked up.", at_least=1)
-    duplicates_wait_s: float = option(
-        2.0, "Seconds that a search waits for groups of near-duplicates that are still computed.", at_least=0
-    )
-    fetch_s: float = option(20.0, "Seconds in which a photo has to be fetched from its address.", at_least=1)
-    fetches_at_once: int = option(4, "Photos that are fetched at once.", at_least=1)
-    upload_s: float = option(300.0, "Seconds that a body may take to arrive.", at_least=1)
+    filter_s: float = 10.0  # that a condition may take
+    duplicates_wait_s: float = 2.0  # that a search waits for groups of near-duplicates that are still computed
+    fetch_s: float = 20.0  # in which a photo has to be fetched from its address
+    fetches_at_once: int = 4
+    upload_s: float = 300.0  # that a body may take to arrive
     upload_window_s: float = option(15.0, "Seconds in which a body may pause.", at_least=1)
-    upload_bytes_a_second: int = option(
-        2048, "Bytes a second that a body has to arrive with in every such window.", at_least=1
-    )
+    upload_bytes_a_second: int = 2048  # that a body has to arrive with in every such window
     max_upload_bytes: int = option(20 * MEBIBYTE, "Bytes of one photo.", at_least=1)
     max_upload_pixels: int = option(60_000_000, "Pixels of one photo; a small file can hold many.", at_least=1)
-    max_json_bytes: int = option(MEBIBYTE, "Bytes of one body that is no photo.", at_least=1)
+    max_json_bytes: int = MEBIBYTE  # of a body that is no photo
     bytes_arriving: int = option(
         256 * MEBIBYTE, "Bytes of all bodies that are arriving or in use, of what has arrived of them.", at_least=1
     )
     photos_bytes: int = option(
         64 * MEBIBYTE, "Bytes of the photos that can be asked with again, the most recently used ones.", at_least=1
     )
-    crops_kept: int = option(1024, "Vectors of parts of images that are remembered.", at_least=1)
+    crops_kept: int = 1024  # vectors of parts of images that are remembered
     thumbnail_cache_bytes: int = option(64 * MEBIBYTE, "Bytes of thumbnails kept in memory.", at_least=1)
     poll_s: float = option(1.0, "Seconds between two looks for a new version of the gallery.", at_least=0.01)
 

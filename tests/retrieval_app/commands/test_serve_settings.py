@@ -80,7 +80,7 @@ def test_an_option_goes_before_a_variable_and_that_before_the_file_and_that_befo
     monkeypatch.setenv("RETRIEVAL_SERVE_SEARCHES_WAITING", "30")
     shown = _show(capsys, "--searches-waiting", "300")
     found = {name: (shown[name]["value"], shown[name]["from"]) for name in shown}
-    assert found["batch-photos"] == (8, "default")
+    assert found["max-upload-pixels"] == (60_000_000, "default")
     assert found["photos-waiting"] == (1, "serve.toml")
     assert found["reads-waiting"] == (20, "the variable RETRIEVAL_SERVE_READS_WAITING")
     assert found["searches-waiting"] == (300, "option")
