@@ -151,7 +151,7 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
     finally:
         os.close(hold)
     if unreadable:
-        advice = f"`retrieval dataset export {shown} --out FOLDER` writes them as files"
+        advice = f"`retrieval dataset export {shown} --out FOLDER --where 'label IS NOT NULL'` writes them as files"
         where = "in archives or remote stores, which training does not read"
         if not records:
             raise InputError(f"{shown}: its {unreadable:,} labelled images are {where}: {advice}; train on that FOLDER")
