@@ -16,6 +16,7 @@ from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
+from retrieval_app.api.image_routes import ImageEntry
 from retrieval_app.api.request_context import (
     BareContext,
     Context,
@@ -30,9 +31,7 @@ from retrieval_app.api.schemas import (
     Answer,
     BatchRequest,
     EmbedPhoto,
-    GivenLabel,
     ImageSearch,
-    MeasureValues,
     MemberQuery,
     PhotoAddress,
     PhotoName,
@@ -66,20 +65,11 @@ class DuplicateHit(TypedDict):
     score: float
 
 
-class SearchHit(TypedDict, total=False):
+class SearchHit(ImageEntry, total=False):
     """One result; what was not asked for by `include` is left out, as are `duplicates` where there are none."""
 
-    __pydantic_config__ = STRICT  # type: ignore[misc]
     rank: Required[int]
-    id: Required[int]
     score: Required[Annotated[float, Field(description="cosine similarity")]]
-    label: str | None
-    given_label: GivenLabel
-    tags: list[str]
-    path: str | None
-    source: str | None
-    metadata: dict[str, Any] | None
-    measures: MeasureValues | None
     precision_at_score: Annotated[
         PrecisionAtScore | None,
         Field(description="of a search with one image or photo; null for others, which scores mean less for"),

@@ -12,7 +12,7 @@ from index.faiss_library import let_threads_sleep
 _GOES_ON = {"index", "restore", "demo", "compare"}  # with what was done, when they are run again
 _LOOKS_ONLY = {"info", "list", "verify", "export-vectors"}  # of the index commands
 _HERE = "retrieval_app.commands"
-# by the title of their group: name -> (module, which has it by this name unless a colon says another; one line)
+# by the title of their group: name -> (module, which has it by this name; one line)
 GROUPS = {
     "Main commands": {
         "search": ("index.commands.search_command", "Find the images that are most similar to a photo."),
@@ -54,8 +54,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute or cmd_name)
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
@@ -11,7 +11,6 @@ from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.subjects import find_subjects
 
 KeepRule: TypeAlias = Literal["largest", "first"]
-KEEP_RULES: tuple[KeepRule, ...] = get_args(KeepRule)
 
 
 @dataclass(frozen=True, slots=True)
