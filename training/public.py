@@ -30,7 +30,8 @@ def train(
     """Train an image embedding on labelled images, some with wrong labels, into the run folder `out`.
 
     Args:
-        data: a folder of class folders, a CSV or Parquet file with the columns path,label, or a benchmark's download.
+        data: a folder of class folders, a CSV or Parquet file with the columns path,label, a gallery (labels as
+            decided), or a benchmark's download.
         out: the run folder; new, or begun with the same options where `resume`.
         val: labelled images for evaluation.
         resume: continue an interrupted run; a finished one returns its report.

@@ -110,7 +110,7 @@ def train(
     data: Path, out: Path, *, config: TrainConfig, machine: Machine, val: Path | None = None,
     asked: Mapping[str, Any] = MappingProxyType({}), resume: bool = False, watcher: Watcher | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train on a folder of class folders or a CSV, into a run folder; returns the report, as in report.json.
+    """Train on a folder of class folders, a table or a gallery, into a run folder; returns the report of report.json.
 
     Args:
         val: labelled images for evaluation, which select the exported embedding (`--select auto`).
