@@ -104,14 +104,10 @@ def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confid
         assert _config(**changes).needs_confidences
 
 
-KINDS = 3
-PHASE = PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=None)
-
-
 def _blobs(count: int = 40) -> tuple[Tensor, Tensor, Tensor]:
     """Features (N, 8) of three classes, their labels, and confidences of which some are 0."""
     generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(count) % KINDS
+    labels = torch.arange(count) % CLASSES
     features = nn.functional.one_hot(labels, 8).float() + 0.4 * torch.randn(count, 8, generator=generator) + 1
     own = torch.rand(count, generator=generator)
     own[::5] = 0
@@ -123,10 +119,10 @@ def _start(
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     features, labels, own = _blobs()
     return start_embedding(
-        CachedSource(changes.get("features", features)[:, None]), labels, class_count=KINDS + 1,
+        CachedSource(changes.get("features", features)[:, None]), labels, class_count=CLASSES + 1,
         rows=torch.arange(len(labels)) if rows is None else rows, own=own if start == "wccn" else None,
         loss_config=LossConfig(method=method), config=EmbeddingConfig(embedding_dim=2, init=start),
-        context=PHASE, guidance=None,
+        context=CONTEXT, guidance=None,
     )  # fmt: skip
 
 
@@ -158,14 +154,14 @@ def test_proxies_start_at_the_mean_embedding_of_their_class_weighed_by_confidenc
     features, labels, own = _blobs()
     rows = torch.tensor([row for row in range(40) if row % 4])
     head, loss, _, epoch = _start(method=method, rows=rows)
-    for label in range(KINDS):
+    for label in range(CLASSES):
         total = torch.zeros(2)
         for row in rows.tolist():
             if labels[row] == label:
                 total += own[row] * head(features[row][None])[0].detach()
         torch.testing.assert_close(loss.proxies[label].detach(), total / total.norm())
     drawn = _start(init="random", method=method)[1]
-    assert loss.proxies[KINDS].norm() > 0, "a class without images keeps a drawn proxy"
+    assert loss.proxies[CLASSES].norm() > 0, "a class without images keeps a drawn proxy"
     assert loss.proxies.shape == drawn.proxies.shape
     assert epoch == 1
 
