@@ -73,11 +73,12 @@ def test_an_annotation_that_nothing_can_be_made_of_is_left_out_and_the_others_ar
     document = json.loads(coco.read_text())
     document["images"].append({"id": 9, "file_name": "\ud800.png"})
     one, *_ = document["annotations"]
-    bad = [{"bbox": [10**400, 1, 2, 2]}, {"bbox": [1e308] * 4}, {"bbox": [math.nan, 1, 2, 2]}, {"image_id": 9}]
+    bad = [{"bbox": box} for box in ([10**400, 1, 2, 2], [1e308] * 4, [math.nan, 1, 2, 2], [1.5, 1, 0, 2])]
+    bad.append({"image_id": 9})
     document["annotations"] = [one | {"id": "\ud800"}, *(one | {"id": n} | more for n, more in enumerate(bad))]
     coco.write_text(json.dumps(document))
     report = crop_boxes(coco, tmp_path / "crops", images=tmp_path / "photos", margin=0.5)
-    assert (report.crops, [left["annotation_id"] for left in report.left_out]) == (1, [0, 1, 2, 3])
+    assert (report.crops, [left["annotation_id"] for left in report.left_out]) == (1, [0, 1, 2, 3, 4])
 
 
 def test_the_command_adds_a_margin_and_names_bad_boxes(

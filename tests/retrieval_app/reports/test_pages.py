@@ -130,6 +130,8 @@ def test_the_limit_takes_issues_first_and_the_most_probable_of_them(tmp_path: Pa
     assert write_audit_page(bare_report(images), tmp_path / "audit.html", limit=3) == 3
     data = read_data(tmp_path / "audit.html")
     assert [Path(item["path"]).stem for item in data["items"]] == ["m", "l", "k"]
+    counts = re.findall(r'data-verdict="(\w+)">[\w ]+<span class="tally">(\d+)<', (tmp_path / "audit.html").read_text())
+    assert dict(counts) == {"issues": "2", "change": "0", "drop": "2", "keep": "1", "all": "3"}
 
 
 def test_no_name_or_label_ends_the_data_and_nothing_is_let_in(report: AuditReport, tmp_path: Path) -> None:

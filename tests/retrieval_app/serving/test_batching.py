@@ -85,6 +85,7 @@ def test_waiting_tasks_are_answered_together_by_key(gate: Gate, lane: Lane[int, 
     gate.open.set()
     assert [future.result(20) for future in futures] == [0, 10, 20, 30, 40, 50]
     assert gate.batches == [[0], [1, 3, 5], [2, 4]]
+    assert (lane.batches, lane.answered) == (3, 6)
 
 
 def test_a_batch_has_at_most_its_size_and_leaves_a_share_to_workers_that_are_free(gate: Gate, work: Work) -> None:
