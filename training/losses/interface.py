@@ -113,10 +113,6 @@ class MetricLoss(nn.Module):
         super().__init__()
         self.options, self.guidance = options, guidance
 
-    @classmethod
-    def require_package(cls, method: str) -> None:
-        """Refuse a missing package; `method` is for the message."""
-
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings of any norm, float32 (float64 for float64 input)."""
         raise NotImplementedError
@@ -147,14 +143,8 @@ class ProxyLoss(MetricLoss):
             self.proxies.copy_(torch.where(known, means.to(self.proxies), self.proxies))
 
 
-def loss_class(method: str) -> type[MetricLoss]:
-    """Class of a method; a `MissingDependencyError` if its package is not installed."""
-    module, _, name = LOSSES[method].place.partition(":")
-    kind: type[MetricLoss] = getattr(import_module(f"training.losses.{module}"), name)
-    kind.require_package(method)
-    return kind
-
-
 def build_loss(config: LossConfig, **sizes: Any) -> MetricLoss:
     """New loss of a config; `sizes` are the keywords of `MetricLoss`."""
-    return loss_class(config.method)(config.options, **sizes)
+    module, _, name = LOSSES[config.method].place.partition(":")
+    kind: type[MetricLoss] = getattr(import_module(f"training.losses.{module}"), name)
+    return kind(config.options, **sizes)

@@ -170,17 +170,7 @@ LOSSES: Mapping[str, LossEntry] = {
     "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", PairMining, images_per_class=PAIRED),
     "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True, images_per_class=PAIRED),
     "prism": LossEntry("prism:Prism", PrismOptions, True, images_per_class=PAIRED),
-    "triplet": LossEntry("library:Triplet", images_per_class=PAIRED),
-    "contrastive": LossEntry("library:Contrastive", images_per_class=PAIRED),
-    "lifted-structure": LossEntry("library:LiftedStructure", images_per_class=PAIRED),
-    "circle": LossEntry("library:Circle", images_per_class=PAIRED),
-    "soft-triple": LossEntry("library:SoftTriple", has_proxies=True),
-    "norm-softmax": LossEntry("library:NormSoftmax", has_proxies=True),
-    "fast-ap": LossEntry("library:FastAP", images_per_class=PAIRED),
-    "cross-batch-memory": LossEntry("library:CrossBatchMemory", images_per_class=PAIRED),
 }
-LIBRARY_METHODS = tuple(name for name, entry in LOSSES.items() if entry.place.startswith("library:"))
-TRAINED_METHODS = tuple(name for name in LOSSES if name not in LIBRARY_METHODS)
 UNTRAINED_METHODS = ("raw", "pca", "pca-half-whitened", "pca-whitened")
 WCCN = "wccn"  # fitted to the labels in closed form
 RIVALS = (WCCN, *UNTRAINED_METHODS)

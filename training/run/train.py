@@ -27,7 +27,6 @@ from training.head.untrained import (
     fit_untrained,
 )
 from training.losses.guidance import Guidance, load_guidance
-from training.losses.interface import loss_class
 from training.network.decoded_images import MappedArray, place_decoded, require_room
 from training.options.config import FIRM_L2_SP, TrainConfig
 from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
@@ -183,8 +182,6 @@ def _list(data: Path, val: Path | None, *, out: Path, config: TrainConfig, machi
         plan_blocks(backbone, config, side=config.input.crop)
     if is_new:
         check_hierarchy(dataset, config=config)
-        if config.loss.trains:
-            loss_class(config.loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
     return _Listed(dataset, validation, backbone, candidates)
 

@@ -15,7 +15,6 @@ WITH_PROXIES = ("spa", "proxy-anchor", "adaptive-proxy-anchor", "proxy-nca")
 CONSTANT_WEIGHTS = {  # made to say 1 of everything: finite differences would see how they change
     "procsim": {"procsim_lambda": 1e300}
 }
-NOT_DIFFERENTIATED = ("circle", "cross-batch-memory")  # weights, and a memory of the batch, without a gradient
 
 
 def _has_finite_gradients(loss: MetricLoss, embeddings: Tensor) -> bool:
@@ -34,7 +33,7 @@ def test_a_loss_gives_embeddings_and_its_own_parameters_a_finite_gradient(method
     assert _has_finite_gradients(loss, embeddings)
 
 
-@pytest.mark.parametrize("method", sorted(set(LOSSES) - set(NOT_DIFFERENTIATED)))
+@every_loss
 def test_gradients_agree_with_finite_differences(method: str) -> None:
     drawn = draw(3, batch=6, classes=3, width=4)
 

@@ -31,10 +31,7 @@ from training.run.checkpoint import load_checkpoint
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder, flatten
 
-PAIR_METHODS = {
-    "multi-similarity", "procsim", "prism", "triplet", "contrastive", "lifted-structure", "circle",
-    "fast-ap", "cross-batch-memory",
-}  # fmt: skip
+PAIR_METHODS = {"multi-similarity", "procsim", "prism"}
 SMALL = (*IMAGES, "--embedding-dim", "8", "--frozen")
 """A quick command line on which the recipe decides everything about the head that it has a value for."""
 NO_SELECTION = ("--view", "crop", "--pooling", "own")

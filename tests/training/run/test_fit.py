@@ -16,7 +16,7 @@ from training.head.embedding_heads import Head
 from training.head.untrained import fit_within_classes
 from training.losses.interface import read_columns
 from training.options.config import ConfidenceConfig, EmbeddingConfig
-from training.options.losses import NEEDS_CONFIDENCES, TRAINED_METHODS
+from training.options.losses import LOSSES, NEEDS_CONFIDENCES
 from training.run.checkpoint import load_checkpoint
 from training.run.fit import fit_confidence, fit_embedding, split_holdout
 from training.run.phases import EpochReport, PhaseContext, phase_generator
@@ -167,7 +167,7 @@ def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_ta
     assert report.images_per_second == pytest.approx(20 / report.seconds)
 
 
-@pytest.mark.parametrize("method", TRAINED_METHODS)
+@pytest.mark.parametrize("method", LOSSES)
 def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
     source, labels = _separable()
     head, reports = _fit(method=method, head_epochs=30, confidences=_confidences_for(method, tmp_path))

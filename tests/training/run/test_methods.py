@@ -1,6 +1,5 @@
 """Whole runs of every method: to the end, through an interruption, with images left out, with guidance."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,14 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from index.errors import InputError, MissingDependencyError
-from tests.training.conftest import Trainer, make_machine
+from index.errors import InputError
+from tests.training.conftest import Trainer
 from tests.training.runs import epochs, figures, read_csv
 from training.run.phases import EpochReport, Watcher
 from training.run.run_folder import RunFolder
 
 # Losses with a state of their own; of the others tests of the losses and of the loop show the rest.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "cross-batch-memory": {"method": "cross-batch-memory"},
     "prism": {"method": "prism"},
     "adaptive-per-class": {"method": "adaptive-proxy-anchor", "margins": "per-class"},
     "trusted-spa": {"method": "spa", "min_confidence": 0.25},
@@ -39,13 +37,6 @@ def test_a_loss_with_a_state_resumes_in_phase_two_to_the_same_bits(trainer: Trai
     assert figures(resumed) == figures(straight)
     assert _checkpoint(resumed) == _checkpoint(straight)
     assert [epoch for phase, epoch in epochs(straight) if phase == "embedding"] == [1, 2, 3]
-
-
-def test_a_library_that_is_not_installed_is_missed_before_any_features(trainer, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
-    with pytest.raises(MissingDependencyError, match=r"--method triplet .*pip install"):
-        trainer(method="triplet", machine=make_machine(trainer.folder / "cache"))
-    assert not list(trainer.folder.iterdir())
 
 
 @pytest.mark.parametrize("method", ["raw", "wccn"])

@@ -187,7 +187,6 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "soft-triple"},
         {"method": "procsim"},
         {"method": "prism", "prism_memory": 40, "label_noise": "small-cluster:0.25"},
     ],
@@ -386,7 +385,7 @@ def test_the_frozen_embedding_is_selected_where_it_leads_by_a_standard_error(lea
         *(
             pytest.param(changes, marks=pytest.mark.slow)
             for changes in (
-                {"method": "triplet"},
+                {"method": "multi-similarity"},
                 {"view": "whole", "resize": None, "image_size": 24, "finetune": "all"},
                 {"embedding_dim": 60, "init": "random", "method": "proxy-anchor", "min_confidence": 0.05},
             )
