@@ -109,7 +109,8 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
 def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) -> None:
     """Write every label of PLACE with the probability that it is wrong, for other programs.
 
-    FORMAT is label-studio, fiftyone, cleanlab (of galleries only), csv or parquet.
+    FORMAT is label-studio, fiftyone, cleanlab (of galleries only), csv or parquet. The labels are those given, with the
+    decisions beside them; `retrieval train GALLERY` trains on labels as decided.
 
     \b
     Examples:
