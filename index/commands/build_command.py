@@ -232,9 +232,10 @@ def build(
 ) -> None:
     """Build a gallery from images.
 
-    MODEL is an .onnx file of `retrieval export`; without it, the model that comes with the package is used. A SOURCE is
-    a folder, a .tar, .tar.gz, .tar.zst or .zip archive (also of WebDataset or img2dataset), a glob, a .txt list of
-    paths, a .csv or .parquet table with a column `path`, or an image. Other columns of a table are kept as metadata.
+    MODEL is an .onnx file of `retrieval export`, or builtin: the model that comes with the package, which a new gallery
+    has by default. A SOURCE is a folder, a .tar, .tar.gz, .tar.zst or .zip archive (also of WebDataset or
+    img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path`, or an image. Other
+    columns of a table are kept as metadata.
 
     With the extra `remote` a SOURCE is also an address (s3://bucket/photos, gs://, az://, https://), or a list of
     addresses: a .csv, .tsv, .jsonl or .parquet with a column `url`, or a .txt. Addresses of lists must be public, or in
@@ -265,6 +266,10 @@ def build(
         )
     for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
+    if given[0] == "builtin" and not Path("builtin").exists():
+        from index.model.builtin import find_builtin
+
+        given = (str(find_builtin()), *given[1:])
     model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
     if not sources:
         raise click.UsageError("Missing argument 'SOURCE...': the images to embed.", ctx=context)

@@ -96,7 +96,7 @@ def refuse_gallery(source: str) -> None:
         shown = printable_path(source)
         raise InputError(
             f"{shown}: a gallery, not images. Add images with `retrieval index add {shown} SOURCE`, update it with "
-            f"`retrieval index update {shown}`, or make another with --out"
+            f"`retrieval index update {shown}`, or make another of its images with --out (--labels FILE: other labels)"
         )
 
 

@@ -63,7 +63,7 @@ def _read(path: Path) -> bytes:
         advice = "if it is a training run, export it first: retrieval export RUN --out model.onnx"
         raise ModelFileError(str(path), f"expected an .onnx model file, found a folder; {advice}")
     if not path.is_file():
-        raise ModelFileError(str(path), "no such model file")
+        raise ModelFileError(str(path), "no such model file; `retrieval export` writes one")
     try:
         size = path.stat().st_size
         if size > MAX_MODEL_BYTES:

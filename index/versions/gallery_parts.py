@@ -79,7 +79,7 @@ def find_announced(gallery: Path, *, identity: str) -> str | None:
 def describe_no_gallery(path: Path) -> str:
     """The message for a path that is no gallery."""
     if not path.exists():
-        return "no such gallery; make one with `retrieval index build SOURCE`"
+        return "no such folder of images, and no such gallery; `retrieval index build SOURCE` makes one"
     if not path.is_dir():
         return "a file, and no gallery; GALLERY, which comes first, is a folder that `retrieval index build` made"
     if (path / SHARDS / SHARDS_PLAN).is_file():

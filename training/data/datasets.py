@@ -31,6 +31,7 @@ from index.versions.versions import hold_current
 
 logger = logging.getLogger(__name__)
 _NAMED_PARTS = 6
+_DECIDED = "new_label"  # of lists of decisions; no label file has it
 _TRAINING, _VALIDATION, _TEST = ("train", "training"), ("val", "valid", "validation", "dev"), "test"
 
 
@@ -177,8 +178,15 @@ def _list_folder(folder: Path) -> Dataset:
 
 
 def _list_table(path: Path, columns: TableColumns) -> Dataset:
-    if path.suffix.lower() == ".csv" and _lacks_header(read_column_names(path)):
+    names = read_column_names(path)
+    if path.suffix.lower() == ".csv" and _lacks_header(names):
         return Dataset(tuple(Record(image, label) for image, label in sorted(_read_bare_list(path).items())), ())
+    if _DECIDED in names:
+        raise InputError(
+            f"{printable_path(str(path))}: a list of decisions, whose labels are those given before them. Train on the "
+            "gallery itself, on what `retrieval audit RUN --apply FILE` writes or on the label file of the page; or "
+            f"leave out the column {_DECIDED!r}"
+        )
     labels, groups = read_label_file(path, columns=columns), read_column(path, COLUMN, columns=columns)
     records = (Record(image, label, groups.get(str(image))) for image, label in sorted(labels.items()))
     return Dataset(tuple(records), ())

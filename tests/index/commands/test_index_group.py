@@ -38,6 +38,11 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
     assert invoke(cli.index_group, *words, "--strict").exit_code == 1  # after the gallery is made
 
 
+def test_the_built_in_model_has_a_name(gallery: Path, tmp_path: Path) -> None:
+    result = invoke(cli.index_group, "build", "builtin", gallery.parent / "images", "--out", tmp_path / "g")
+    assert result.exit_code == 0, result.output
+
+
 def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
     result = invoke(cli.index_group, "build", tiny_model, gallery, "--out", tmp_path / "g")
     assert result.exit_code == 1

@@ -69,6 +69,13 @@ def test_a_list_of_the_prism_authors_needs_no_header(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_list_of_decisions_is_refused_as_its_labels_are_those_given_before_them(tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("path,label,decision,new_label\na.jpg,hat,change,shoes\n")
+    with pytest.raises(InputError, match=r"labels\.csv: a list of decisions"):
+        list_dataset(table)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
