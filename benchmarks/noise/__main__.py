@@ -25,9 +25,8 @@ from benchmarks.noise.splits import SPLITS
 from index.durable import hash_file
 from index.errors import InputError
 from index.threads import usable_cores
-from training.losses.interface import loss_class
 from training.options.config import POOLINGS, VIEWS
-from training.options.losses import LOSSES, METHODS, RIVALS
+from training.options.losses import METHODS, RIVALS
 from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.options.resolve import resolve_input
 
@@ -92,8 +91,6 @@ def run(options: argparse.Namespace) -> None:
         path = Path(options.hierarchy)
         sha256 = hash_file(path / "data.noun" if path.is_dir() else path)
         folder = GridFolder(options.out / f"hierarchy-{sha256[:10]}", options.hierarchy)
-    for method in {method.removesuffix(FILTERED) for method in options.method} & LOSSES.keys():
-        loss_class(method)  # raises where its package is missing
     sizes = {name: getattr(options, name) for name in ("resize", "crop", "view", "pooling")}
     sizes = {name: value for name, value in sizes.items() if value is not None}
     weights = find_weights(options.weights, backbone=options.backbone)

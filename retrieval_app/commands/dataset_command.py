@@ -113,8 +113,8 @@ def crop(
         report = crop_boxes(annotations, out, images=images, margin=margin, progress=begin("Cropping", unit="images"))
     lines = [f"{printable_path(report.out)}: {report.crops:,} crops of {len(report.labels):,} labels"]
     for one in report.left_out[:_SHOWN]:
-        shown = printable_path(one["source_image"])
-        lines.append(f"left out: annotation {one['annotation_id']!r} of {shown}: {one['reason']}")
+        image = f" of {printable_path(one['source_image'])}" if one["source_image"] else ""
+        lines.append(f"left out: annotation {one['annotation_id']!r}{image}: {one['reason']}")
     _emit(context, report, lines, listed_by="--json", as_json=as_json)
 
 

@@ -79,13 +79,17 @@ def load_weights(
     shapes = [key for key in own if key in state and own[key].shape != state[key].shape]
     for what, keys in (("lacks", missing), ("has unknown", unknown), ("has other shapes for", shapes)):
         if keys:
-            fitting = _find_backbone(whole)
-            advice = f"{fitting} has as many weights: --backbone {fitting}" if fitting else "name the right --backbone"
+            fitting, advice = _find_backbone(whole), "name the right --backbone"
+            if fitting is not None and of != f"torchvision's {fitting}":
+                advice = f"{fitting} has as many weights: --backbone {fitting}"
             raise InputError(
                 f"{path}: these are not weights of {of}: the file {what} {len(keys)} of "
                 f"{len(own)} tensors ({', '.join(keys[:3])}, …); {advice}"
             )
     module.load_state_dict(state, strict=False)
+
+
+_LARGEST_LAYER = 8_000_000  # weights of the last layer of any torchvision model
 
 
 def _find_backbone(state: Mapping[str, Tensor]) -> str | None:
@@ -97,7 +101,9 @@ def _find_backbone(state: Mapping[str, Tensor]) -> str | None:
         name: models.get_model_weights(name).DEFAULT.meta["num_params"] for name in models.list_models(module=models)
     }
     whole = [name for name, size in sizes.items() if size == count]
-    headless = [name for name, size in sizes.items() if size > count and (size - count) % 1000 == 0]
+    headless = [
+        name for name, size in sizes.items() if count < size < count + _LARGEST_LAYER and (size - count) % 1000 == 0
+    ]  # fmt: skip
     return whole[0] if whole else headless[0] if len(headless) == 1 else None
 
 
