@@ -34,7 +34,10 @@ def dataset() -> None:
 
 @dataset.command()
 @click.argument("gallery", type=PATH)
-@click.option("--as", "kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True, help="What is written.")
+@click.option(
+    "--as", "kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True,
+    help="What is written; imagefolder and parquet need the extra 'parquet'.",
+)  # fmt: skip
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write; a new or an empty one.")
 @where_option("Export only the images for which this is true.")
 @click.option(

@@ -88,7 +88,8 @@ class _Files:
 class ImageFolderWriter(SplitWriter):
     """Folders of labels beside `metadata.parquet`.
 
-    In JSON lines a column without values in one split would be of another type there, and `load_dataset` fails.
+    `load_dataset` guesses the types of other tables. In JSON lines labels like `2024-01-01` become times, and it fails
+    where a column has no value in one split. In CSV labels like `1` and `None` become numbers and missing values.
     """
 
     links: ClassVar[bool] = True

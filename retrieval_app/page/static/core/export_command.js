@@ -6,6 +6,7 @@ import {make} from './dom.js';
 import {copyText} from './toast.js';
 
 const FORMATS = {imagefolder: 'image folder', parquet: 'Parquet', coco: 'COCO', webdataset: 'WebDataset'};
+const NEED_PYARROW = new Set(['imagefolder', 'parquet']);
 
 /** Show the command for the images that a condition keeps; null for all. @param {string | null} where */
 export async function openExport(where = null) {
@@ -17,6 +18,7 @@ export async function openExport(where = null) {
   );
   const labelled = make('input', {type: 'checkbox', checked: true, onchange: () => draw()});
   const command = make('pre.command');
+  const extra = make('p', ['Needs the Parquet extra, once: ', make('code', "pip install 'retrieval-app[parquet]'")]);
   function draw() {
     const conditions = [where, labelled.checked && 'label IS NOT NULL'].filter(Boolean);
     const kept = conditions.length > 1 ? `(${conditions[0]}) AND ${conditions[1]}` : conditions[0];
@@ -28,6 +30,7 @@ export async function openExport(where = null) {
       '--out',
       quote(`${name}-data`),
     ];
+    extra.hidden = !NEED_PYARROW.has(format.value);
     command.textContent = [...place, ...(kept ? ['--where', quote(kept)] : [])].join(' ');
   }
   draw();
@@ -38,6 +41,7 @@ export async function openExport(where = null) {
       make('div.row', format, make('label.row', labelled, 'Only labelled images')),
       make('p', 'Run this on the machine of the gallery:'),
       command,
+      extra,
     ]),
     actions: [{text: 'Copy', class: 'primary', run: () => copyText(command.textContent ?? '', 'Command copied')}],
   });
