@@ -18,7 +18,7 @@ export function drawHint() {
   const command = make('code');
   withGallery(({name, folder}) => command.append(trainOn(quote(folder ?? name))));
   return [
-    'Train on the labels as decided, by the options of your first training: ',
+    'Train on the labels as decided, with the options of your last training if there was one: ',
     command,
     '. The label file lists them for other programs. Or ',
     button('export the data set', {class: 'quiet small'}, () => openExport()),
@@ -55,7 +55,7 @@ function describeFile(headers, paths) {
     `Saved as labels.csv: ${count(rows, 'image')}${changed ? `, ${changed.toLocaleString('en')} with another label` : ''}.`,
     left.length && `Left out: ${left.join(', ')}.`,
     paths === 'relative' && 'Move it into the folder of the images.',
-    `Train with it, by the options of your first training: ${trainOn('labels.csv')}`,
+    `Train with it, with the options of your last training if there was one: ${trainOn('labels.csv')}`,
   ]
     .filter(Boolean)
     .join(' ');
