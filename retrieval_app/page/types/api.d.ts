@@ -2509,15 +2509,8 @@ export interface components {
          * @description One result; what was not asked for by `include` is left out, as are `duplicates` where there are none.
          */
         SearchHit: {
-            /** Rank */
-            rank: number;
             /** Id */
             id: number;
-            /**
-             * Score
-             * @description cosine similarity
-             */
-            score: number;
             /** Label */
             label?: string | null;
             /**
@@ -2536,6 +2529,13 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             measures?: components["schemas"]["MeasureValues"] | null;
+            /** Rank */
+            rank: number;
+            /**
+             * Score
+             * @description cosine similarity
+             */
+            score: number;
             /** @description of a search with one image or photo; null for others, which scores mean less for */
             precision_at_score?: components["schemas"]["PrecisionAtScore"] | null;
             /**
