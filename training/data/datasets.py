@@ -14,7 +14,6 @@ from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
 from index.images.image_files import IMAGE_SUFFIXES, read_image
 from index.labels.decided_labels import read_decided_catalog
-from index.marks import read_mark
 from index.sources.folder_walk import walk_folder
 from index.sources.table_rows import (
     USUAL,
@@ -27,6 +26,7 @@ from index.sources.table_rows import (
     read_label_file,
 )
 from index.text import printable_path
+from index.versions.gallery_identity import Standing, recognise
 from index.versions.versions import hold_current
 
 logger = logging.getLogger(__name__)
@@ -78,10 +78,10 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
     else:
         dataset = _list_folder(data) if data.is_dir() else _list_table(table, columns)
     if not dataset.records:
-        raise InputError(
-            f"{printable_path(str(data))}: no labelled image; expected class folders with images in them, "
-            "a CSV or Parquet file of paths and labels, or a gallery"
-        )
+        expected = "expected class folders with images in them, a CSV or Parquet file of paths and labels, or a gallery"
+        if _is_gallery(data):
+            expected = "give its images labels in its Labels view or by `retrieval labels set`"
+        raise InputError(f"{printable_path(str(data))}: no labelled image; {expected}")
     return dataset
 
 
@@ -124,8 +124,8 @@ def _count_parts(parts: Mapping[str, Sequence[Record]]) -> str:
 
 
 def _is_gallery(data: Path) -> bool:
-    """Whether a folder is a gallery, and not one of class folders."""
-    return read_mark(data) is not None
+    """Whether a folder is a gallery, damaged or not, and not one of class folders."""
+    return data.is_dir() and recognise(data) in (Standing.MARKED, Standing.DAMAGED)
 
 
 def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Dataset, dict[str, str]]:
@@ -223,12 +223,22 @@ def _read_bare_list(path: Path) -> dict[Path, str]:
 
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:
-    """Refuse to write below the data: a folder there would be a class the next time."""
-    if data.is_dir() and path.resolve().is_relative_to(data.resolve()):
-        raise InputError(
-            f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(data))}, where it would "
-            "count as a class; choose a place beside them"
-        )
+    """Refuse to write below the images, of a gallery too: a folder there would be a class the next time."""
+    for folder in (data, *(_source_folders(data) if _is_gallery(data) else ())):
+        if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
+            raise InputError(
+                f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(folder))}, where it "
+                "would count as a class; choose a place beside them"
+            )
+
+
+def _source_folders(gallery: Path) -> list[Path]:
+    version, hold = hold_current(gallery)
+    try:
+        with read_decided_catalog(gallery, version) as catalog:
+            return [Path(source.location) for source in catalog.sources().values()]
+    finally:
+        os.close(hold)
 
 
 def check_trainable(records: Sequence[Record], *, data: Path) -> None:

@@ -19,7 +19,15 @@ from index.writing.build import build_gallery
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from training.data import transforms
-from training.data.datasets import Record, cap_classes, check_trainable, keep_usable_classes, list_dataset, list_splits
+from training.data.datasets import (
+    Record,
+    cap_classes,
+    check_trainable,
+    keep_usable_classes,
+    list_dataset,
+    list_splits,
+    require_outside,
+)
 from training.data.transforms import EDITS, draw_copy
 
 
@@ -117,6 +125,8 @@ def test_a_gallery_gives_its_files_with_labels_and_splits_as_decided(tmp_path: P
     expected = [Record(photos / name, label) for name, label in kept.items()]
     assert list(list_dataset(gallery).records) == expected
     assert "in archives or remote stores, which training does not read: 1;" in caplog.text
+    with pytest.raises(InputError, match=r"--out .* lies inside the images in .*photos"):
+        require_outside(photos / "run", data=gallery, flag="--out")
     training, held_out = list_splits(gallery, columns=TableColumns(), split_column="split")
     assert held_out is not None
     assert ([*training.records], [*held_out.records]) == (expected[::3], [expected[1], expected[2], expected[4]])
