@@ -20,12 +20,14 @@ from index.commands.console import (
 )
 from index.commands.images_or_gallery import settle_gallery
 from index.public import evaluate as evaluate_retrieval
+from index.public import open_gallery
 from index.text import align
 
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
     from index.evaluation.reranked import Reranked
     from index.filters.condition import Condition
+    from index.model.contract import ModelContract
 
 _K_SET_NAMES = "webvision, tiny-imagenet, cub-200-2011, cars-196, sop, in-shop"
 _WORST_LABELS = 5
@@ -117,17 +119,33 @@ def evaluate(
       retrieval evaluate gallery --query held_out --k 1,5,10
       retrieval evaluate --model model.onnx --data test_images --json
     """
+    from index.model.contract import find_contract
+
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
     if where is not None and (gallery is None or query is not None):
         raise click.UsageError("--where selects images of GALLERY as queries: leave out --model and --query")
-    settled = None if gallery is None else settle_gallery(gallery)
+    opened = None if gallery is None else open_gallery(settle_gallery(gallery))
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(
-            settled, model=model, data=data, query=query, where=where, groups=groups, k=ks, nmi=with_nmi,
+            opened, model=model, data=data, query=query, where=where, groups=groups, k=ks, nmi=with_nmi,
             rerank=with_rerank, progress=begin("Embedding", unit="images"), scoring=begin("Scoring", unit="queries"),
         )  # fmt: skip
-    emit(evaluation.to_json(), as_json=as_json, text=_describe_evaluation(evaluation))
+    text = _describe_evaluation(evaluation)
+    if query is None:
+        contract = opened.find_contract() if opened is not None else find_contract(model) if model is not None else None
+        text += _warn_of_training(contract)
+    emit(evaluation.to_json(), as_json=as_json, text=text)
+
+
+def _warn_of_training(contract: ModelContract | None) -> str:
+    """A line where a training made the model, as its file does not have the images that it was trained on."""
+    if contract is None or not contract.run_id:
+        return ""
+    return (
+        "\nnote: `retrieval train` made this model: for images that it was trained on the figures are too good; "
+        "--query takes photos that it has not seen"
+    )
 
 
 def _describe_evaluation(evaluation: Evaluation) -> str:
@@ -168,7 +186,10 @@ def _describe_grouped(evaluation: Evaluation) -> list[str]:
         return [f"warning: every image finds only its own group ({found}): no figure tells how new photos will fare"]
     recall, lone = grouped.scores.recall[1], grouped.scores.lone_queries
     alone = f"; {lone:,} queries have no other of their label" if lone else ""
-    lines = [f"grouped: Recall@1 {_percent(recall)} where no image finds one of its own group ({found}{alone})"]
+    lines = [
+        f"grouped: Recall@1 {_percent(recall)} where no image finds one of its own group ({found}{alone})",
+        "  a group is shots of one scene, or copies of a photo, which find each other whatever they show",
+    ]
     if evaluation.is_flattered:
         certain, likely = "shots of a group find each other", "photos find others that may be of one group"
         what = certain if groups.is_certain else likely

@@ -142,7 +142,9 @@ def find_known_groups(
         return _join(given, sources, found_by=f"the column {sources.column!r}")
     by_name = _pair_names(vectors, labels, sources.names, sets=sets)
     by_time = keep_alike(pair_by_time(sources.times), vectors, labels)
-    found_by = [name for name, pairs in (("file names", by_name), ("times", by_time)) if len(pairs)]
+    found_by = [
+        name for name, pairs in (("numbers in file names", by_name), ("times within a minute", by_time)) if len(pairs)
+    ]
     if not found_by:
         return None
     return _join(np.concatenate([by_name, by_time]), sources, found_by=" and ".join(found_by))

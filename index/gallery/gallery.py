@@ -26,7 +26,7 @@ from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.hits import Hit
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.labels.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
-from index.model.contract import find_contract
+from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.recent import RecentlyUsed
@@ -157,8 +157,12 @@ class Gallery:
     @property
     def knows_labels(self) -> bool:
         """Whether the model was trained on labels, so that wrong labels it has learnt look right."""
-        contract = find_contract(self._root / MODEL_NAME)
+        contract = self.find_contract()
         return contract is not None and contract.knows_labels
+
+    def find_contract(self) -> ModelContract | None:
+        """The contract of the model, without opening it; None without a complete one."""
+        return find_contract(self._root / MODEL_NAME)
 
     @classmethod
     def open(

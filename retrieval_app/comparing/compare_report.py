@@ -307,7 +307,10 @@ def _list_caveats(comparison: Comparison) -> list[str]:
                 "compare on others"
             )
         elif embedded.trained_on is None and embedded.run_id:
-            lines.append(f"note: {name} was trained on unknown images; on these its scores would be too good")
+            lines.append(
+                f"note: {name} was made by `retrieval train`, and its file does not say on which images: for those its "
+                "scores are too good; compare the run's folder as well, and they are counted"
+            )
     if groups is not None and scoring.is_flattered:
         grouped = ", ".join(
             f"{printable_path(one.candidate.name)} {'-' if scored.grouped is None else f'{100 * scored.grouped:.1f}'}"

@@ -223,13 +223,13 @@ def purity(groups: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     return both / max(1, (together & off).sum()), both / (burst & off).sum()
 
 
-@pytest.mark.parametrize("clue", ["file names", "times"])
+@pytest.mark.parametrize("clue", ["numbers in file names", "times within a minute"])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_planted_bursts_are_found_by_names_or_times(clue: str, shuffled: bool) -> None:
     order = np.random.default_rng(5).permutation(len(LABELS)) if shuffled else np.arange(len(LABELS))
     group_sources = GroupSources(
-        [NAMES[row] for row in order] if clue == "file names" else ["x"] * len(order),
-        times(order.tolist()) if clue == "times" else UNKNOWN,
+        [NAMES[row] for row in order] if clue == "numbers in file names" else ["x"] * len(order),
+        times(order.tolist()) if clue == "times within a minute" else UNKNOWN,
     )
     groups = find_known_groups(photos(group=3.0)[order], LABELS[order], group_sources)
     assert groups.is_certain
@@ -239,7 +239,7 @@ def test_planted_bursts_are_found_by_names_or_times(clue: str, shuffled: bool) -
     assert found > 0.95
 
 
-@pytest.mark.parametrize("clue", ["file names", "times"])
+@pytest.mark.parametrize("clue", ["numbers in file names", "times within a minute"])
 def test_names_and_times_in_no_order_of_groups_tell_nothing(clue: str) -> None:
     """As in a data set that was numbered at random, or copied: bursts are there, but do not stand together."""
     vectors = photos(group=3.0)
@@ -248,7 +248,7 @@ def test_names_and_times_in_no_order_of_groups_tell_nothing(clue: str) -> None:
         order = order[np.argsort(LABELS[order], kind="stable")]  # every folder by itself
         numbered = (
             GroupSources(NAMES, UNKNOWN)
-            if clue == "file names"
+            if clue == "numbers in file names"
             else GroupSources(["x"] * len(LABELS), UNKNOWN * 0 + 1e9)
         )
         assert find_known_groups(vectors[order], LABELS[order], numbered) is None

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import retrieval_app
+from index.commands.evaluate_command import evaluate
 from retrieval_app.comparing.compare_report import format_comparison
+from tests.index.galleries import invoke
 from tests.photos import KINDS, write_photos
 from training.backbone.extract import Extractor
 
@@ -68,4 +70,7 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
         assert [one.trained_on for one in found.embedded] == [24, 24]  # the file names the run beside it
     alone = retrieval_app.compare(work / "photos", [model, "builtin"], tmp_path / "out", cache=tmp_path / "c")
     assert [one.trained_on for one in alone.embedded] == [None, None]
-    assert "note: model was trained on unknown images" in format_comparison(alone)
+    assert "note: model was made by `retrieval train`" in format_comparison(alone)
+    for more, notes in (([], 1), (["--query", work / "photos"], 0)):
+        evaluated = invoke(evaluate, "--model", model, "--data", work / "photos", *more)
+        assert evaluated.stdout.count("`retrieval train` made this model") == notes

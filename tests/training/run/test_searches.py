@@ -45,7 +45,7 @@ def test_each_search_answers_its_own_question() -> None:
     own = np.eye(144, dtype=bool)
     assert found["recall"]["1"] == _nearest_is_right(validation, validation, barred=own) > 0.9
     assert searches.groups is not None
-    assert searches.groups.found_by == "file names"
+    assert searches.groups.found_by == "numbers in file names"
     together = searches.groups.numbers[:, None] == searches.groups.numbers
     assert (together >= (group[:, None] == group)).mean() > 0.99
     assert found["grouped"]["recall"]["1"] == _nearest_is_right(validation, validation, barred=together)
@@ -151,7 +151,9 @@ def test_the_report_warns_of_bursts_and_of_wrong_labels(searches: dict[str, floa
     val |= {"recall": {"1": 0.93}, "queries": 40}
     report = {
         "method": "proxy-nca", "embedding_dim": 8, "val": val, "baselines": {"raw": {**val, "embedding_dim": 8}},
-        "val_groups": {"found_by": "times", "groups": 9, "images": 38} if "grouped" in searches else None,
+        "val_groups": (
+            {"found_by": "times within a minute", "groups": 9, "images": 38} if "grouped" in searches else None
+        ),
     }  # fmt: skip
     text = "\n".join(describe_validation(report))
     assert text.count("warning: ") == len(warned)
