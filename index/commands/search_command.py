@@ -61,11 +61,10 @@ class _HitLines:
     several: bool
     copy_from: float | None
 
-    def tabulate(self, hits: Sequence[Hit], *, heading: bool) -> list[str]:
-        """A line for each: rank, score, whether it is a copy, label, and path."""
+    def tabulate(self, hits: Sequence[Hit]) -> list[str]:
+        """A heading, and a line for each: rank, score, whether it is a copy, label, and path."""
         mark = () if self.copy_from is None else ("",)
-        rows = [("rank", "score", *mark, "label", "path")] if heading else []
-        return align([*rows, *map(self._row, hits)], right={0, 1})
+        return align([("rank", "score", *mark, "label", "path"), *map(self._row, hits)], right={0, 1})
 
     def _row(self, hit: Hit) -> tuple[str, ...]:
         from index.text import printable_path
@@ -104,7 +103,7 @@ def _print_groups(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines
     gap = ""
     for query, hits in answers:
         if query.problem is None:
-            table = lines.tabulate(hits, heading=False) if hits else ["no result"]
+            table = lines.tabulate(hits) if hits else ["no result"]
             click.echo("\n  ".join([gap + printable_path(query.name), *table]), file=stream)
             gap = "\n"
 
@@ -283,7 +282,7 @@ def search(
             if query.problem is not None:
                 raise query.problem
             document = {"results": [lines.to_json(hit) for hit in hits]}
-            emit(document, as_json=as_json, text="\n".join(lines.tabulate(hits, heading=True)))
+            emit(document, as_json=as_json, text="\n".join(lines.tabulate(hits)))
         _explain_none(opened, wanted, found=len(hits))
         _warn_of_gone(opened, hits, folder=settled)
         return

@@ -76,7 +76,7 @@ def test_one_image_prints_a_table_or_json(gallery: Path, photos: Path) -> None:
 
 def test_many_queries_are_one_json_document(gallery: Path, photos: Path) -> None:
     done = invoke(gallery, "photos", "-k", 2)
-    assert [done.stdout.splitlines()[line] for line in (0, 3, 4)] == ["photos/a.png", "", "photos/c.png"]
+    assert [done.stdout.splitlines()[line] for line in (0, 4, 5)] == ["photos/a.png", "", "photos/c.png"]
     assert done.stderr.splitlines()[0].startswith("skipped: photos/b.png: not-an-image: ")
     assert done.stderr.splitlines()[1:] == ["skipped queries: 1 of 3"]
     found = json.loads(invoke(gallery, "photos", "photos/a.png", "-k", 3, "--json").stdout)["queries"]
