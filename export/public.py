@@ -30,7 +30,7 @@ class ExportConfig:
         "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME, "
         "or builtin.",
     )
-    weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|none|FILE")
+    weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|imagenet|none|FILE")
     whiten: Path | None = option(None, "Without RUN: half-whitened PCA on these images.", metavar="FOLDER")
     embedding_dim: int | None = option(
         None, "With --whiten: width of the embedding.", at_least=1,

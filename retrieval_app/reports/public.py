@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, flag_of, make_config
-from index.errors import InputError, naming_extras
+from index.errors import InputError, RunError, naming_extras
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey, read_decisions
 from index.progress import StepProgress
 from index.text import align, printable_path
@@ -95,6 +95,12 @@ def audit(
         machine = make_config(Machine, {"cache": cache, "device": device, "workers": workers})
     folder = as_path(run, "run")
     out = folder / "audit" if out is None else as_path(out, "out")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise RunError(
+            f"{printable_path(str(folder))}: no training run here (config.json is missing); `retrieval train` makes "
+            "one. Without a training, `retrieval labels issues GALLERY` lists the labels that look wrong in a gallery, "
+            "which `retrieval index build PHOTOS` makes"
+        )
     opened = RunFolder.open(folder)
     document = opened.read_json("config.json")
     for path, flag in ((out, "--out"), (machine.cache, "--cache")):

@@ -316,7 +316,7 @@ class TrainConfig:
     input: InputConfig
     weights: str = option(
         text="Backbone weights: pretrained (imagenet for torchvision), none (random), or a safetensors or torch "
-        "state-dict file.", metavar="pretrained|none|FILE", words=WEIGHTS,
+        "state-dict file.", metavar="pretrained|imagenet|none|FILE", words=WEIGHTS,
     )  # fmt: skip
     backbone: str = option(
         "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME (ONNX of the Hugging Face "
