@@ -122,9 +122,10 @@ def search_rivals(
     """Hits of every rival that reads no labels, by its name with view and pooling; written once."""
     found: dict[str, dict[str, Any]] = {}
     for view, pooling in seeing:
+        name = name_set(dataset, backbone.replace("/", "-"), view, pooling)
 
-        def make(view: str = view, pooling: str = pooling) -> dict[str, Any]:
-            features = folder / "features" / name_set(dataset, view, pooling)
+        def make(view: str = view, pooling: str = pooling, name: str = name) -> dict[str, Any]:
+            features = folder / "features" / name
             sizes = resolve_input(backbone, view=view, pooling=pooling)
             prepare_features(
                 dataset, features, cache=cache, backbone=backbone, weights=str(weights), sizes=sizes,
@@ -132,8 +133,8 @@ def search_rivals(
             )  # fmt: skip
             return _search_rivals(features, width=width)
 
-        kept = keep(folder / "rivals" / f"{name_set(dataset, view, pooling, f'{width}d')}.json", make)
-        found |= {f"{name}, {view}, {pooling}": one for name, one in kept.items()}
+        kept = keep(folder / "rivals" / f"{name}_{width}d.json", make)
+        found |= {f"{rival}, {view}, {pooling}": one for rival, one in kept.items()}
     return found
 
 
