@@ -70,7 +70,8 @@ function makeFindings() {
       const wrong = issues && Math.round(issues.left.errors);
       const unlabelled = issues ? issues.kinds.unlabelled : 0;
       refill(list, [
-        most?.count
+        most
+          && most.count > 0
           && entry('problems', `Image problems: ${most.count.toLocaleString('en')} ${most.kind.replaceAll('_', ' ')}`),
         (!duplicates || duplicates.open > 0)
           && entry(
