@@ -31,6 +31,7 @@ from index.labels.marks import Mark, last_marks_step, read_marks
 from index.text import printable_path
 from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
+from index.versions.versions import hold_current
 
 LOCK_WAIT_S = 2.0  # while another program writes the decisions
 
@@ -284,3 +285,16 @@ def _find_ids(catalog: Catalog, keys: Iterable[LabelKey]) -> dict[LabelKey, tupl
         if (sha256, label) in found:
             found[sha256, label].append(number)
     return {key: tuple(ids) for key, ids in found.items()}
+
+
+@contextmanager
+def read_current_catalog(gallery: Path, *, decided: bool = False) -> Iterator[Catalog]:
+    """The catalogue of the version on disk, which may be newer than a served one; `decided`: with its annotations."""
+    version, hold = hold_current(gallery)
+    try:
+        with (
+            read_decided_catalog(gallery, version) if decided else read_catalog(version.folder / CATALOG_NAME)
+        ) as catalog:
+            yield catalog
+    finally:
+        os.close(hold)

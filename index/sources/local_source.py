@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -362,3 +362,9 @@ def read_lines(location: str) -> Iterator[str]:
                     yield path
     except OSError as error:
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def find_folder_around(path: Path, gallery: Path, sources: Iterable[ImageSource]) -> Path | None:
+    """The folder of a gallery, or of one of its sources, that a path lies in."""
+    folders = (gallery, *(Path(source.root) for source in sources if isinstance(source, FolderSource)))
+    return next((folder for folder in folders if path.resolve().is_relative_to(folder.resolve())), None)

@@ -15,7 +15,7 @@ from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
-from index.sources.local_source import FolderSource
+from index.sources.local_source import find_folder_around
 from index.text import printable_path
 
 _COLUMNS = (
@@ -175,12 +175,11 @@ def write_duplicates(
     gallery: Gallery, out: Path, *, config: DuplicateConfig | None, progress: Progress
 ) -> tuple[dict[str, Any], str]:
     """Write the table of near-duplicates; returns the report as JSON and text."""
-    for folder in (gallery.path, *(Path(s.root) for s in gallery.sources.values() if isinstance(s, FolderSource))):
-        if out.resolve().is_relative_to(folder.resolve()):
-            raise InputError(
-                f"--out {printable_path(str(out))} lies inside {printable_path(str(folder))}, where the gallery or its "
-                "images are; choose a place beside it"
-            )
+    if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
+        raise InputError(
+            f"--out {printable_path(str(out))} lies inside {printable_path(str(folder))}, where the gallery or its "
+            "images are; choose a place beside it"
+        )
     check_duplicates_folder(out)
     report = find_duplicate_groups(gallery, progress, config=config)
     groups = []

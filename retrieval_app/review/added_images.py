@@ -13,24 +13,22 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow
 from index.durable import replacing
 from index.errors import InputError
 from index.images.decode import find_format
 from index.images.image_files import decode_image
+from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import check_label
 from index.paths import is_name_on_windows
 from index.sources.folder_walk import walk_folder
 from index.system import sync_path
 from index.text import printable_path
 from index.versions.annotations import ANNOTATIONS, added_folder, incoming_folder
-from index.versions.manifest import CATALOG_NAME
-from index.versions.versions import hold_current
 
 _EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # of others, their own name
 _MAX_NAME_BYTES = 255
@@ -130,17 +128,6 @@ def read_added_rows(gallery: Path) -> dict[str, CatalogRow]:
         number = catalog.added_source()
         ids = [] if number is None else [image_id for image_id, _ in catalog.paths(number)]
         return {row.path: row for row in catalog.rows_of(ids)}
-
-
-@contextmanager
-def read_current_catalog(gallery: Path) -> Iterator[Catalog]:
-    """The catalogue of the version on disk, which may be newer than the served one."""
-    version, hold = hold_current(gallery)
-    try:
-        with read_catalog(version.folder / CATALOG_NAME) as catalog:
-            yield catalog
-    finally:
-        os.close(hold)
 
 
 def clear_incoming(gallery: Path) -> None:

@@ -30,6 +30,7 @@ from index.catalog.rows import REMOVED, CatalogRow
 from index.durable import hash_file, replacing
 from index.errors import GalleryError, InputError
 from index.gallery.selection import Selection
+from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.group_decisions import DuplicateDecision, rank_path
 from index.labels.marks import Mark
@@ -37,14 +38,15 @@ from index.marks import read_mark
 from index.paths import names_no_parent, names_no_root
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder_walk import walk_folder
-from index.sources.local_source import FolderSource
+from index.sources.local_source import find_folder_around
+from index.sources.source import ImageSource
 from index.text import printable_path, valid_text
 from index.versions.annotations import ANNOTATIONS, added_folder
 from index.versions.manifest import Manifest
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery
 from retrieval_app.review.activity_log import Line, bring_lines, check_line, read_log
-from retrieval_app.review.added_images import keep_file, name_sources, read_added_rows, read_current_catalog
+from retrieval_app.review.added_images import keep_file, name_sources, read_added_rows
 from retrieval_app.review.database import ReviewError
 from retrieval_app.review.review_store import Decision, ReviewStore, SavedSearch, Step, check_step
 from retrieval_app.review.subjects import USABLE, list_usable
@@ -229,16 +231,14 @@ def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
         raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite")
     if not out.absolute().parent.is_dir():
         raise InputError(f"{shown}: its folder does not exist; make it first")
-    folders = [gallery.resolve()]
+    sources: Iterable[ImageSource] = ()
     with suppress(GalleryError), read_current_catalog(gallery) as catalog:  # `back_up` notes a damaged one
         sources = catalog.sources().values()
-        folders += [Path(source.root).resolve() for source in sources if isinstance(source, FolderSource)]
-    for folder in folders:
-        if out.resolve().is_relative_to(folder):
-            raise InputError(
-                f"{shown} lies inside {printable_path(str(folder))}, where the gallery or its images are, and would be "
-                "taken for one of them; choose a place beside it"
-            )
+    if (folder := find_folder_around(out, gallery, sources)) is not None:
+        raise InputError(
+            f"{shown} lies inside {printable_path(str(folder))}, where the gallery or its images are, and would be "
+            "taken for one of them; choose a place beside it"
+        )
 
 
 def _list_removals(catalog: Catalog) -> list[Removal]:

@@ -4,7 +4,7 @@ import csv
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,10 @@ import numpy as np
 from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
 from index.images.image_files import IMAGE_SUFFIXES, read_image
-from index.labels.decided_labels import read_decided_catalog
+from index.labels.decided_labels import read_current_catalog
 from index.sources.folder_walk import walk_folder
+from index.sources.local_source import find_folder_around
+from index.sources.source import ImageSource
 from index.sources.table_rows import (
     USUAL,
     TableColumns,
@@ -27,7 +29,6 @@ from index.sources.table_rows import (
 )
 from index.text import printable_path
 from index.versions.gallery_identity import Standing, recognise
-from index.versions.versions import hold_current
 
 logger = logging.getLogger(__name__)
 _NAMED_PARTS = 6
@@ -135,22 +136,18 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
     """
     shown = printable_path(str(gallery))
     records, splits, unreadable = [], dict[str, str](), 0
-    version, hold = hold_current(gallery)
-    try:
-        with read_decided_catalog(gallery, version) as catalog:
-            sources = catalog.sources()
-            for row in catalog.rows(status="indexed"):
-                if not (label := (row.label or "").strip()):
-                    continue
-                place = sources[row.source].locate(row)
-                if row.archive is not None or place.store is not None:
-                    unreadable += 1
-                    continue
-                records.append(Record(place.file, label, as_text(row.metadata.get(COLUMN)) or None))
-                if split_column is not None and (split := as_text(row.metadata.get(split_column)).strip()):
-                    splits[str(place.file)] = split
-    finally:
-        os.close(hold)
+    with read_current_catalog(gallery, decided=True) as catalog:
+        sources = catalog.sources()
+        for row in catalog.rows(status="indexed"):
+            if not (label := (row.label or "").strip()):
+                continue
+            place = sources[row.source].locate(row)
+            if row.archive is not None or place.store is not None:
+                unreadable += 1
+                continue
+            records.append(Record(place.file, label, as_text(row.metadata.get(COLUMN)) or None))
+            if split_column is not None and (split := as_text(row.metadata.get(split_column)).strip()):
+                splits[str(place.file)] = split
     if unreadable:
         advice = f"`retrieval dataset export {shown} --out FOLDER --where 'label IS NOT NULL'` writes them as files"
         where = "in archives or remote stores, which training does not read"
@@ -224,21 +221,16 @@ def _read_bare_list(path: Path) -> dict[Path, str]:
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:
     """Refuse to write below the images, of a gallery too: a folder there would be a class the next time."""
-    for folder in (data, *(_source_folders(data) if _is_gallery(data) else ())):
-        if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
-            raise InputError(
-                f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(folder))}, where it "
-                "would count as a class; choose a place beside them"
-            )
-
-
-def _source_folders(gallery: Path) -> list[Path]:
-    version, hold = hold_current(gallery)
-    try:
-        with read_decided_catalog(gallery, version) as catalog:
-            return [Path(source.location) for source in catalog.sources().values()]
-    finally:
-        os.close(hold)
+    sources: Iterable[ImageSource] = ()
+    if _is_gallery(data):
+        with read_current_catalog(data) as catalog:
+            sources = catalog.sources().values()
+    folder = find_folder_around(path, data, sources) if data.is_dir() else None
+    if folder is not None:
+        raise InputError(
+            f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(folder))}, where it "
+            "would count as a class; choose a place beside them"
+        )
 
 
 def check_trainable(records: Sequence[Record], *, data: Path) -> None:
