@@ -9,7 +9,6 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import torch
-import torchvision
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -94,7 +93,8 @@ _LARGEST_LAYER = 8_000_000  # weights of the last layer of any torchvision model
 
 def _find_backbone(state: Mapping[str, Tensor]) -> str | None:
     """The torchvision model with as many weights, with or without its last layer of 1000 classes."""
-    models = torchvision.models
+    from torchvision import models  # slow to import
+
     statistics = ("running_mean", "running_var", "num_batches_tracked")
     count = sum(tensor.numel() for key, tensor in state.items() if not key.endswith(statistics))
     sizes = {

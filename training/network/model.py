@@ -25,10 +25,6 @@ class Block:
         """All of them, each once."""
         return [p for name in self.names for p in network.get_submodule(name).parameters()]
 
-    def modules(self, network: nn.Module) -> Iterator[nn.Module]:
-        """All modules in it."""
-        return (module for name in self.names for module in network.get_submodule(name).modules())
-
 
 def find_blocks(backbone: Backbone, *, side: int) -> list[Block]:
     """Blocks with parameters, first to last.

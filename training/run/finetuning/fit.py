@@ -72,19 +72,13 @@ def average_weights(average: Weights, weights: Weights, *, keep: float, step: in
     """
     kept = min(keep, (step + 1) / (step + 10))
     for name, tensor in weights.items():
-        if tensor.is_floating_point():
-            average[name].lerp_(tensor, 1 - kept)
-        else:  # a count of batches
-            average[name].copy_(tensor)
+        average[name].lerp_(tensor, 1 - kept)
 
 
 @torch.no_grad()
 def interpolate_weights(start: Weights, trained: Weights, alpha: float) -> dict[str, Tensor]:
     """(1 - alpha) start + alpha trained (WiSE-FT, Wortsman et al. 2022), exact at 0 and 1."""
-    return {
-        name: torch.lerp(tensor, trained[name], alpha) if tensor.is_floating_point() else trained[name].clone()
-        for name, tensor in start.items()
-    }
+    return {name: torch.lerp(tensor, trained[name], alpha) for name, tensor in start.items()}
 
 
 def make_optimizer(
