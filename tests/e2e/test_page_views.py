@@ -167,7 +167,9 @@ def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
         expect(visit.cards.first).to_contain_text("1.000")
         assert server.stop() == 0
         visit.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
-        page.get_by_role("searchbox", name="Filter").fill("hat")
+        # The words are sent a moment after they are typed; before, the alert may be of an earlier search.
+        with page.expect_event("requestfailed", lambda request: '"text":"hat"' in (request.post_data or "")):
+            page.get_by_role("searchbox", name="Filter").fill("hat")
         # Not any alert: a message at the foot of the page goes by itself.
         results = page.get_by_role("region", name="Search", exact=True)
         alert = results.get_by_role("alert").filter(has_text="The server gave no answer")
