@@ -1,7 +1,4 @@
-"""Remote stores: their interface, the choice of one by address, and retries.
-
-A new kind is one class in a file, and its line in `_open`, which loads nothing of any other.
-"""
+"""Remote stores: their interface, the choice of one by address, and retries."""
 
 import hashlib
 import os
@@ -16,7 +13,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
+from index.errors import InputError
 from index.network.public_addresses import PORTS
+from index.text import printable_path
 from index.threads import raise_if_abandoned
 
 Result = TypeVar("Result")
@@ -31,7 +30,7 @@ _chance = random.SystemRandom()  # independent of the seed of `random`
 NOT_FOUND, NO_RIGHTS, UNREACHABLE, REFUSED = "not-found", "permission-denied", "unreachable", "refused-address"
 """Reasons of a fetch error; see `index.images.image_files.REASONS`."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
-_OF_STORES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_")
+_OF_STORES = ("AWS_", "GOOGLE_", "AZURE_")
 _SECOND = 10**9
 _MOST_SECONDS = 9 * 10**9  # the year 2255, which 64 bits of nanoseconds hold
 
@@ -169,8 +168,11 @@ def _open(root: str, said: tuple[tuple[str, str], ...], hurried: bool) -> Remote
         from index.network.web_store import WebStore
 
         return WebStore(root)
-    from index.network.file_system_store import FileSystemStore
     from index.network.object_store import SCHEMES, BucketStore
 
-    is_bucket = root.partition("://")[0] in SCHEMES
-    return BucketStore(root, is_hurried=hurried) if is_bucket else FileSystemStore(root)
+    if root.partition("://")[0] not in SCHEMES:
+        raise InputError(
+            f"{printable_path(root)}: unknown kind of address; expected http://, https://, s3://, gs:// or az://"
+            " (mount other file systems and give the folder)"
+        )
+    return BucketStore(root, is_hurried=hurried)

@@ -1,4 +1,4 @@
-"""Request records for logs and traces, and Prometheus metrics."""
+"""Request records for logs, and Prometheus metrics."""
 
 import os
 import re
@@ -53,7 +53,6 @@ class RequestRecord:
     sent_bytes: int
     visitor: Visitor
     watch: SearchWatch
-    traceparent: str | None = None
     gallery: str | None = None
 
 

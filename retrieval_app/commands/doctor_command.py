@@ -33,9 +33,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("pyarrow",),
     "fast": ("openvino", "simplejpeg"),
     "heic": ("pillow-heif",),
-    "remote": ("obstore", "fsspec"),
+    "remote": ("obstore",),
     "loggers": ("tensorboard", "mlflow-skinny", "wandb"),
-    "traces": ("opentelemetry-sdk",),
 }
 """The packages that tell whether an extra is installed."""
 _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before

@@ -4,9 +4,6 @@
 
 A thread writes the lines, so that no request waits for a disk. Lines that fit neither the queue nor the disk are
 dropped and counted. The file may be moved away at any time, as log rotation does.
-
-Beside it OpenTelemetry spans, one a request, if its packages are installed and its variables set. Automatic
-instrumentation would send URLs with tokens in them.
 """
 
 import logging
@@ -36,9 +33,6 @@ MOST_SEARCHES = 8  # of one request that are listed one by one
 _MODE = 0o640
 _WARN_S = 60.0  # between two warnings that nothing can be written
 _CLOSE_S = 5.0
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_NAMES = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES")
-_FLUSH_S = 3.0  # for what was not sent when the server ends
 
 
 @contextmanager
@@ -160,54 +154,3 @@ def _begin_line(event: str, record: RequestRecord) -> dict[str, str]:
 def _show_time(seconds: float) -> str:
     """UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-@contextmanager
-def open_spans() -> Iterator[list[Observer]]:
-    """Observers of requests that send OpenTelemetry spans, by its standard variables; none without them."""
-    endpoint = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
-    if endpoint is None or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        yield []
-        return
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.trace import SpanKind, Status, StatusCode
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-    except ModuleNotFoundError as error:
-        logger.warning("%s is set, but %s is not installed: no spans; pip install 'retrieval-app[traces]'",
-                       endpoint, error.name)  # fmt: skip
-        yield []
-        return
-    own = {} if any(os.environ.get(name) for name in _NAMES) else {"service.name": "retrieval"}
-    provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter()
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    tracer, propagator = provider.get_tracer("retrieval_app"), TraceContextTextMapPropagator()
-
-    def send(record: RequestRecord) -> None:
-        end_ns = int(record.at_s * 1e9)
-        span = tracer.start_span(
-            f"{record.method} {record.route}", kind=SpanKind.SERVER, start_time=end_ns - int(record.seconds * 1e9),
-            context=propagator.extract({} if record.traceparent is None else {"traceparent": record.traceparent}),
-            attributes={
-                "http.request.method": record.method, "http.route": record.route,
-                "url.query": hide_typed(record.query_string), "http.response.status_code": record.status,
-                "http.response.body.size": record.sent_bytes, "client.address": record.visitor.address,
-                "retrieval.request_id": record.request_id, "retrieval.searches": len(record.watch.searches),
-            },
-        )  # fmt: skip
-        if record.status >= 500:
-            span.set_status(Status(StatusCode.ERROR))
-        span.end(end_time=end_ns)
-
-    try:
-        yield [send]
-    finally:
-        last = threading.Thread(target=provider.force_flush, name="spans", daemon=True)
-        last.start()
-        last.join(_FLUSH_S)
-        exporter.shutdown()  # ends its waiting for a collector that is gone
-        provider.shutdown()

@@ -48,7 +48,7 @@ from retrieval_app.reports.standalone import load_template
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.server.access_log import open_access_log, open_spans
+from retrieval_app.server.access_log import open_access_log
 from retrieval_app.serving.photo_fetching import PhotoFetcher
 from retrieval_app.serving.search_engine import Engine
 
@@ -95,9 +95,7 @@ class ServerApp:
         self._access = choose_access(options, secret=None if options.tokens is None else read_secret(spent))
         if self._access.book is not None:
             self._access.book.warn_of_others(self._access.galleries)
-        self._observers = [
-            *opened.enter_context(open_access_log(options.logs)), *opened.enter_context(open_spans())
-        ]  # fmt: skip
+        self._observers = opened.enter_context(open_access_log(options.logs))
         self._logs = {
             served.name or "": opened.enter_context(closing(ActivityLog(served.path))) for served in options.galleries
         }  # fmt: skip

@@ -151,8 +151,7 @@ class Security:
                 method=scope["method"] if scope["method"] in METHODS else "other", route=_name_route(scope),
                 query_string=scope["query_string"][:MOST_QUERY_BYTES],
                 status=status or 500,  # an exception, which Starlette answers outside of this middleware
-                sent_bytes=sent_bytes, visitor=visitor, watch=watch, traceparent=headers.get("traceparent"),
-                gallery=self._gallery,
+                sent_bytes=sent_bytes, visitor=visitor, watch=watch, gallery=self._gallery,
             )  # fmt: skip
             for observe in self._observers:
                 observe(record)

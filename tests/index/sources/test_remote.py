@@ -137,8 +137,9 @@ def test_a_server_without_parts_is_asked_for_the_whole(web: FileServer, monkeypa
         ("s3://odd", r"a key is not a path .*odd//1.png.*give a prefix without such keys$"),
         ("s3://*/x", r"a pattern begins behind the bucket"),
         ("https://example.org/photos", r"http and https list nothing; give the address of an archive"),
-        ("simplecache::sftp://host/photos", "no such file or folder"),
-        ("tar://x::sftp://host/photos", "expected an address of another machine"),
+        ("simplecache::s3://bucket/photos", "no such file or folder"),
+        ("file:///etc", "unknown kind of address"),
+        ("sftp://host/photos", "unknown kind of address"),
     ],
 )
 def test_what_cannot_be_found_is_said(buckets: FileServer, text: str, problem: str) -> None:
@@ -164,32 +165,12 @@ def test_keys_are_found_in_profiles(buckets: FileServer, monkeypatch: pytest.Mon
         paths("s3://bucket")
 
 
-@pytest.mark.parametrize(
-    ("package", "text"),
-    [("obstore", "s3://bucket"), ("fsspec", "sftp://host/photos"), ("httpcore", "https://example.org/x.tar")],
-)
+@pytest.mark.parametrize(("package", "text"), [("obstore", "s3://bucket"), ("httpcore", "https://example.org/x.tar")])
 def test_a_missing_package_names_its_extra(package: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", f"without-{package}")  # a store of its own
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(MissingDependencyError, match=rf"'{package}', which is not installed.*retrieval-app\[remote\]"):
         list(find_source(text).scan())
-
-
-def test_any_address_of_fsspec_is_a_source() -> None:
-    import fsspec
-
-    files = fsspec.filesystem("memory")
-    files.pipe({"/shop/cat/1.png": PICTURES[0], "/shop/0.tar": pack_plain(2)})
-    try:
-        source = find_source("memory://shop")
-        items = [*source.scan()]
-        assert [item.path for item in items] == ["0.tar/0000.png", "0.tar/0001.png", "cat/1.png"]
-        empty_shard_folder()
-        assert [read_place(source.locate(item)) for item in items] == [*PICTURES[:2], PICTURES[0]]
-        with pytest.raises(InputError, match="no file lies below it"):
-            list(find_source("memory://none").scan())
-    finally:
-        files.rm("/shop", recursive=True)
 
 
 def test_an_image_at_an_address_is_a_source(web: FileServer) -> None:
