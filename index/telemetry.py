@@ -13,8 +13,6 @@ SWITCHES = (
     ("GRADIO_ANALYTICS_ENABLED", "False", "Gradio reports every page that starts, and asks for its newest version"),
     ("HF_HUB_DISABLE_TELEMETRY", "1", "the client of the Hugging Face hub, which Gradio loads, reports who uses it"),
     ("HF_HUB_DISABLE_UPDATE_CHECK", "1", "the same client asks for its newest version"),
-    ("MLFLOW_DISABLE_TELEMETRY", "true", "MLflow reports which of its functions are called"),
-    ("WANDB_ERROR_REPORTING", "false", "wandb reports its own errors to its maker"),
     ("RAY_USAGE_STATS_ENABLED", "0", "Ray reports every cluster that starts"),
 )  # fmt: skip
 """(variable, value, why). Other dependencies were tested, and report nothing."""

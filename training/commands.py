@@ -12,7 +12,6 @@ from index.config_fields import option_names
 from index.errors import InputError
 from index.text import printable_path
 from training.options.config import USUAL_DIM, TrainConfig
-from training.options.log_targets import FORMS, parse_log_targets
 from training.options.losses import option_groups
 from training.options.machine import Machine
 from training.options.resolve import DEFAULT, RECIPES, SELECTED_FEATURES, resolve
@@ -76,15 +75,15 @@ class TrainCommand(OptionFileCommand):
     metavar="SECONDS", help="With torchrun: timeout for the other processes in a step.",
 )  # fmt: skip
 @click.option(
-    "--log", multiple=True, metavar="KIND[:PLACE]",
-    help=f"Also log to {FORMS} (extra `loggers`). May be repeated.",
+    "--tensorboard", type=PATH, metavar="DIR",
+    help="Also write TensorBoard's files, in a folder of each run's own (extra `tensorboard`).",
 )  # fmt: skip
 @config_file_option("embedding-dim = 128", before="the command line overrides it")
 @output_options
 @help_all_option
 def train(
-    data: Path, out: Path, val: Path | None, resume: bool, rank_timeout: float, log: tuple[str, ...], as_json: bool,
-    **options: Any,
+    data: Path, out: Path, val: Path | None, resume: bool, rank_timeout: float, tensorboard: Path | None,
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Train an image embedding on labelled photos, some with wrong labels.
 
@@ -111,7 +110,6 @@ def train(
     }  # fmt: skip
     try:
         config = resolve(**given)
-        targets = parse_log_targets(log)
     except InputError as error:
         also = f" (with the options of {printable_path(str(context.meta[FILE]))})" if FILE in context.meta else ""
         raise click.UsageError(f"{error}{also}", ctx=context) from error
@@ -124,7 +122,7 @@ def train(
         with watch_training(shown=is_first) as watcher:
             report = train_resolved(
                 data, out, config=config, asked=given, machine=machine, val=val, resume=resume, watcher=watcher,
-                rank_timeout=rank_timeout, targets=targets,
+                rank_timeout=rank_timeout, tensorboard=tensorboard,
             )  # fmt: skip
     except AnotherFailedError:  # and has said why
         context.exit(1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, make_config, option_names
 from index.errors import naming_extras
-from training.options.log_targets import LogTarget, parse_log_targets
 from training.options.machine import Machine
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def train(
     resume: bool = False,
     watcher: Watcher | None = None,
     rank_timeout: float = 600.0,
-    log: str | Sequence[str] = (),
+    tensorboard: str | Path | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Train an image embedding on labelled images, some with wrong labels, into the run folder `out`.
@@ -36,7 +35,7 @@ def train(
         val: labelled images for evaluation.
         resume: continue an interrupted run; a finished one returns its report.
         rank_timeout: under torchrun, seconds that a step waits for other processes.
-        log: experiment trackers: `tensorboard:DIR`, `mlflow[:URI]`, `wandb[:PROJECT]`, one or more.
+        tensorboard: folder that TensorBoard reads; each run gets a folder in it.
         **options: as in `retrieval train`, with `_` for `-` (and `lambda_`): the fields of `Machine` (`device`,
             `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, ...).
 
@@ -46,7 +45,7 @@ def train(
     Raises:
         InputError: invalid data, weights or options, or an option without effect.
         RunError: a run folder in the way, missing, or begun with other options.
-        MissingDependencyError: what `log` names is not installed.
+        MissingDependencyError: TensorBoard, or a library of the backbone, is not installed.
 
     Under torchrun each process calls it alike and gets the same report; only rank 0 writes and calls the watcher.
     """
@@ -58,29 +57,29 @@ def train(
     return train_resolved(
         as_path(data, "data"), as_path(out, "out"), config=resolve(**options), asked=options, machine=machine,
         val=None if val is None else as_path(val, "val"), resume=resume, watcher=watcher, rank_timeout=rank_timeout,
-        targets=parse_log_targets(log),
+        tensorboard=None if tensorboard is None else as_path(tensorboard, "tensorboard"),
     )  # fmt: skip
 
 
 def train_resolved(
     data: Path, out: Path, *, config: TrainConfig, asked: Mapping[str, Any], machine: Mapping[str, Any],
-    val: Path | None, resume: bool, watcher: Watcher | None, rank_timeout: float, targets: Sequence[LogTarget],
+    val: Path | None, resume: bool, watcher: Watcher | None, rank_timeout: float, tensorboard: Path | None,
 ) -> dict[str, Any]:  # fmt: skip
     """`train` with resolved options; `asked` are the given ones, `machine` those of `Machine`."""
     with naming_extras("training"):
         from training.run.distributed import Place, join_processes, require_same_start
-        from training.run.loggers import open_loggers
         from training.run.phases import Watcher
+        from training.run.tensorboard_log import open_tensorboard
         from training.run.train import train as run_training
 
         place = make_config(Machine, machine)
     watcher = watcher or Watcher()
 
     def run() -> dict[str, Any]:
-        with open_loggers(targets, tell=watcher.on_note) as loggers:
+        with open_tensorboard(tensorboard, tell=watcher.on_note) as log:
             return run_training(
                 data, out, config=config, asked=asked, machine=place, val=val, resume=resume,
-                watcher=watcher.beside(loggers),
+                watcher=watcher.beside(log),
             )  # fmt: skip
 
     with join_processes(Place.read(), machine=place, wait_s=rank_timeout) as team:

@@ -34,7 +34,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "fast": ("openvino", "simplejpeg"),
     "heic": ("pillow-heif",),
     "remote": ("obstore",),
-    "loggers": ("tensorboard", "mlflow-skinny", "wandb"),
+    "tensorboard": ("tensorboard",),
 }
 """The packages that tell whether an extra is installed."""
 _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before

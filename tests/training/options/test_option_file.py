@@ -1,16 +1,13 @@
 """Options in a TOML file: what is read, and what is refused with the file's name."""
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.core import ParameterSource
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from training.commands import train
-from training.options.log_targets import KINDS, LogTarget, parse_log_targets
 from training.options.resolve import resolve
 
 
@@ -69,35 +66,3 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(b"weights = '\xff'")
     with pytest.raises(InputError, match=r"mine\.toml: expected TOML"):
         read_options(tmp_path / "mine.toml")
-
-
-def test_a_kind_and_its_place_are_parted_at_the_first_colon() -> None:
-    texts = ["tensorboard:logs", "mlflow", "mlflow:sqlite:///a.db", "wandb:team/project"]
-    targets = parse_log_targets(texts)
-    assert targets == (
-        LogTarget("tensorboard", "logs"), LogTarget("mlflow"), LogTarget("mlflow", "sqlite:///a.db"),
-        LogTarget("wandb", "team/project"),
-    )  # fmt: skip
-    assert [str(target) for target in targets] == [f"--log {text}" for text in texts]
-    assert parse_log_targets("wandb") == (LogTarget("wandb"),)
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        (["tensorbord:logs"], r"--log tensorbord:logs: expected one of tensorboard:DIR, mlflow\[:URI\], wandb"),
-        (["tensorboard"], "expected tensorboard:DIR"),
-        (["tensorboard:"], "expected tensorboard:DIR"),
-        (["wandb", "wandb:"], "--log wandb: given twice"),
-    ],
-)
-def test_what_names_no_target_is_refused_with_what_would(texts: Sequence[str], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        parse_log_targets(texts)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_package_that_is_not_installed_is_named_with_its_extra(kind, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, kind, None)
-    with pytest.raises(MissingDependencyError, match=rf"--log {kind}:x needs .*retrieval-app\[loggers\]"):
-        parse_log_targets(f"{kind}:x")
