@@ -50,10 +50,8 @@ def _fit_whitening(
 ) -> tuple[Head, Pixels]:
     """Half-whitened PCA of the features of all usable images of a folder, and images for the parity check."""
     paths = [folder / found.path for found in walk_folder(folder) if found.problem is None]
-    store = open_store(cache, extractor, views=1)
-    extracted = extract_features(
-        paths, store=store, extractor=extractor, views=1, workers=usable_cores(), progress=progress
-    )
+    store = open_store(cache, extractor)
+    extracted = extract_features(paths, store=store, extractor=extractor, workers=usable_cores(), progress=progress)
     if not extracted.hashes:
         raise InputError(f"{printable_path(str(folder))}: none of the {len(paths)} files is a readable image")
     features = store.load(extracted.hashes)[:, 0]

@@ -32,7 +32,6 @@ from training.backbone.builtin_models import FEATURES, EfficientNetLite2
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import compute_by_graph, keep_graph
 from training.data.datasets import Record
-from training.data.transforms import edited_views
 from training.head.copy_head import STEPS, CopyHead, fit_copy_head
 from training.head.untrained import fit_untrained
 from training.network.convolutions import fold_norm
@@ -99,9 +98,9 @@ def make_extractor(side: int, *, cache: Path) -> Extractor:
 
 def extract_views(paths: list[Path], extractor: Extractor, *, views: int, cache: Path) -> tuple[list[int], Floats]:
     """(N,) rows of the different images, and (N, V, F) features of them and of their edited copies."""
-    store = open_store(cache, extractor, views=views, draw=edited_views)
+    store = open_store(cache, extractor, views=views)
     extracted = extract_features(
-        paths, store=store, extractor=extractor, views=views, workers=usable_cores(), draw=edited_views,
+        paths, store=store, extractor=extractor, views=views, workers=usable_cores(),
         progress=partial(_tell, "images"),
     )  # fmt: skip
     first = dict(zip(reversed(extracted.hashes), reversed(extracted.rows.tolist()), strict=True))

@@ -106,8 +106,8 @@ def _extract(paths: Sequence[Path], cache: Path, *, workers: int) -> tuple[np.nd
     seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
     preprocess = preprocess_for("mobilenet_v2", resize=sizes.resize, crop=sizes.crop, view=sizes.view)
     extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
-    store = open_store(cache, extractor, views=1)
-    extracted = extract_features(paths, store=store, extractor=extractor, views=1, workers=workers)
+    store = open_store(cache, extractor)
+    extracted = extract_features(paths, store=store, extractor=extractor, workers=workers)
     return store.load(extracted.hashes)[:, 0], list(extracted.rows)
 
 

@@ -58,7 +58,7 @@ def prepare_features(
     extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
     if backend != TORCH:
         extractor = compute_by_graph(extractor, backend, keep_graph(extractor, cache=cache))
-    description = extractor.describe(views=1)
+    description = extractor.describe()
     if (folder / "set.json").exists():
         stored = json.loads((folder / "set.json").read_text())["features"]
         if changed := [key for key in sorted(description | stored) if stored.get(key) != description.get(key)]:
@@ -67,11 +67,11 @@ def prepare_features(
             )
         return
     split = list_split(name, work=cache)
-    store = open_store(cache, extractor, views=1)
+    store = open_store(cache, extractor)
     rows = {}
     for part, records in (("train", split.train), ("test", split.test)):
         paths = [record.path for record in records]
-        extracted = extract_features(paths, store=store, extractor=extractor, views=1, workers=workers)
+        extracted = extract_features(paths, store=store, extractor=extractor, workers=workers)
         save_array(folder / f"{part}.npy", store.load(extracted.hashes)[:, 0])
         rows[part] = list(extracted.rows)
     document = {

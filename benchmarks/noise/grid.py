@@ -25,7 +25,6 @@ from benchmarks.common.record import digest, save_array, write_with_record
 from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bars
 from index.evaluation.evaluate import nmi
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
     FixedConfidences,
     LabelConfidences,
@@ -224,13 +223,13 @@ def fit_module(folder: GridFolder, labels: LabelSet) -> None:
     """Train the SPA paper's module on a label set; write its confidences and how well they tell wrong labels."""
     features, noisy = load_label_set(folder, labels)
     device, started, embedding = resolve_device("auto"), time.perf_counter(), EmbeddingConfig()
-    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
+    train = torch.from_numpy(features.train).to(device)
     module = fit_confidence(
-        source, torch.from_numpy(noisy).to(device), class_count=len(features.classes), config=ConfidenceConfig(),
+        train, torch.from_numpy(noisy).to(device), class_count=len(features.classes), config=ConfidenceConfig(),
         batch_size=embedding.head_batch_size, weight_decay=embedding.weight_decay,
         context=PhaseContext(seed=labels.seed, device=device, checkpoint=None),
     )  # fmt: skip
-    confidences = compute_confidences(module, source.centre).cpu().numpy()
+    confidences = compute_confidences(module, train).cpu().numpy()
     own, wrong = confidences[np.arange(len(noisy)), noisy], noisy != features.train_labels
     auc = float(roc_auc_score(wrong, -own)) if 0 < wrong.sum() < len(wrong) else None
     record = {
@@ -244,8 +243,8 @@ def fit_module(folder: GridFolder, labels: LabelSet) -> None:
 def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
     """Write the leave-one-out confidences of a label set."""
     features, noisy = load_label_set(folder, labels)
-    source = CachedSource(torch.from_numpy(features.train)[:, None])
-    found = estimate_posteriors(source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
+    train = torch.from_numpy(features.train)
+    found = estimate_posteriors(train, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
     save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.by_class.blocks()]).numpy())
 
 
@@ -278,17 +277,17 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
         return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
     device, config = resolve_device("auto"), cell.config()
     labels = torch.from_numpy(noisy).to(device)
-    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
+    train = torch.from_numpy(features.train).to(device)
     context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
     count = len(features.classes)
     if cell.method == RECIPE:
-        return train_head(source, labels, class_count=count, config=config, context=context, confidences=confidences)
+        return train_head(train, labels, class_count=count, config=config, context=context, confidences=confidences)
     rows = None
     if cell.method.endswith(FILTERED) and confidences is not None:
         rows = rows_to_trust(confidences.own, min_confidence=MIN_CONFIDENCE)
     reads = config.loss.needs_confidences and confidences is not None
     head = fit_embedding(
-        source, labels, class_count=count, loss_config=config.loss, config=config.embedding,
+        train, labels, class_count=count, loss_config=config.loss, config=config.embedding,
         confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
         own=None if confidences is None else confidences.own,
     )  # fmt: skip

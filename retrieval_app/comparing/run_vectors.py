@@ -44,16 +44,12 @@ def _embed_files(
     backbone, head, _ = run.load_trained()
     device = resolve_device("auto")
     extractor = reopen_extractor(run, backbone, device=device, cache=cache)
-    views = run.read_json("features.json")["views"]
-    store = open_store(cache, extractor, views=views)
-    if views > 1 and not all(photo.sha256 in store for photo in photos.photos):
-        views, store = 1, open_store(cache, extractor, views=1)  # which every run of the backbone can share
+    store = open_store(cache, extractor)  # which every run of the backbone can share
     start = time.perf_counter()
     extracted = extract_features(
         [photo.place.file for photo in photos.photos],
         store=store,
         extractor=extractor,
-        views=views,
         workers=workers,
         progress=progress,
     )

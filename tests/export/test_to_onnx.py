@@ -13,7 +13,6 @@ from PIL import Image
 from export.exports import EmbeddingModel, export_run, export_untrained
 from export.public import ExportConfig
 from export.to_onnx import MIN_COSINE, ExportReport, check_parity, export_model
-from index.durable import hash_file
 from index.errors import InputError, ParityError, RunError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
@@ -24,7 +23,6 @@ from tests.models import read_pixels
 from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
 from training.backbone.backbones import Backbone, load_backbone
-from training.data.transforms import fixed_views
 from training.head.embedding_heads import RawHead
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
@@ -141,7 +139,7 @@ def test_training_export_and_serving_see_the_same_pixels_and_agree_on_the_embedd
     assert len(paths) == 8
     for path in paths:
         image = read_image(path, target_side=SMALL.resize)
-        training = fixed_views(image, SMALL, count=1, sha256=hash_file(path))[0]
+        training = preprocess_image(image, SMALL)
         serving = read_pixels(embedder, path)
         assert np.array_equal(training, serving), path.name
         with torch.inference_mode():

@@ -14,15 +14,12 @@ from tests.training.run.finetuning.test_stage import network_config
 from training.options.config import TrainConfig
 
 RUNS: dict[str, tuple[Callable[..., TrainConfig], dict[str, Any], str]] = {
-    "a head on fixed views": (make_config, {"features": "cached:2"}, "embedding"),
-    "a head on live views": (make_config, {"features": "live"}, "confidence"),
+    "a head": (make_config, {}, "embedding"),
     "a whole network": (network_config, {"finetune": "all", "micro_batch_size": 7}, "finetuning"),
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["a head on fixed views", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])]
-)
+@pytest.mark.parametrize("name", ["a head", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])])
 def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, other_pictures, name) -> None:
     make, changes, phase = RUNS[name]
     config = make(**changes)

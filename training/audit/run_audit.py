@@ -117,15 +117,12 @@ def _load_features(
     run: RunFolder, images: Sequence[LabelledImage], *, machine: Machine, progress: StepProgress
 ) -> Floats:
     """(N, F) float32 features of the backbone before fine-tuning, from the cache where the run left them."""
-    described = run.read_json("features.json")
     extractor = reopen_extractor(run, run.load_backbone(), device=machine.device, cache=machine.cache)
-    views = described["views"]
-    store = open_store(machine.cache, extractor, views=views)
+    store = open_store(machine.cache, extractor)
     extracted = extract_features(
         [image.path for image in images],
         store=store,
         extractor=extractor,
-        views=views,
         workers=machine.workers,
         progress=lambda done, total: progress("features", done, total),
     )

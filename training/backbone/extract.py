@@ -1,4 +1,4 @@
-"""Feature extraction: decoding and inference in one pass, the feature store, and the sources of training loops."""
+"""Feature extraction: decoding and inference in one pass, and the feature store."""
 
 import ctypes
 import hashlib
@@ -7,12 +7,11 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ from torch import Tensor
 from index.durable import replacing, write_durably
 from index.errors import ImageError, InputError
 from index.images.decode import return_memory
-from index.images.image_files import decode_image, read_bytes, read_image
+from index.images.image_files import decode_image, read_bytes
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig
 from index.model.backends.backend import InferenceBackend
 from index.progress import Progress, no_progress
@@ -31,58 +30,8 @@ from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
-from training.data.transforms import DrawViews, fixed_views, random_view
+from training.data.transforms import edited_views
 from training.options.machine import PRECISIONS, TORCH
-
-
-class FeatureSource(Protocol):
-    """Features of N training images.
-
-    `centre` is (N, F) float32, the features of the centre crops; `views` is the number of fixed views per image, None
-    for new ones each time.
-    """
-
-    centre: Tensor
-    views: int | None
-
-    def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
-        """(B,) row numbers to (B, F) float32 features of one view an image, drawn by the generator."""
-
-
-class CachedSource:
-    """Fixed views in memory: (N, V, F) float32, of which view 0 is the centre crop."""
-
-    def __init__(self, views: Tensor) -> None:
-        self.centre = views[:, 0]
-        self.views: int | None = views.shape[1]
-        self._views = views
-
-    def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
-        if self.views == 1:
-            return self.centre[rows]
-        drawn = torch.randint(self._views.shape[1], (len(rows),), generator=generator)
-        return self._views[rows, drawn.to(rows.device)]
-
-
-class LiveSource:
-    """A new random crop and flip of every image each time, through the backbone."""
-
-    def __init__(self, paths: Sequence[Path], *, centre: Tensor, extractor: "Extractor", workers: int) -> None:
-        self.centre = centre
-        self.views: int | None = None
-        self._paths, self._extractor = paths, extractor
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-
-    def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
-        seeds = torch.randint(2**62, (len(rows),), generator=generator).tolist()
-        views = list(self._pool.map(self._view, rows.tolist(), seeds))
-        return self._extractor.extract(np.stack(views)).to(self.centre.device).clone()
-
-    def _view(self, row: int, seed: int) -> np.ndarray:
-        config = self._extractor.preprocess
-        image = read_image(self._paths[row], target_side=config.resize)
-        return random_view(image, config, generator=np.random.default_rng(seed))
-
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
 _KEEP = (1 << 31) - 1
@@ -255,7 +204,7 @@ class Extractor:
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             return run(inputs.to(self.device)).flatten(1).float()
 
-    def describe(self, *, views: int) -> dict[str, object]:
+    def describe(self, *, views: int = 1) -> dict[str, object]:
         """Everything that the features depend on beside the image; unusual view, pooling and runtime only.
 
         Features of two runtimes differ in the last bits even in one precision, so that each has its own store.
@@ -288,11 +237,9 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def open_store(cache: Path, extractor: Extractor, *, views: int, draw: DrawViews = fixed_views) -> FeatureStore:
-    """Feature store below the cache folder; it does not depend on seed or run."""
+def open_store(cache: Path, extractor: Extractor, *, views: int = 1) -> FeatureStore:
+    """Feature store below the cache folder; it does not depend on seed or run. `views` as in `extract_features`."""
     description = extractor.describe(views=views)
-    if draw is not fixed_views:
-        description["draw"] = draw.__name__
     folder = cache / f"{folder_name(extractor.backbone)}-{name_content(description)}"
     return FeatureStore(folder, description=description)
 
@@ -329,9 +276,8 @@ def extract_features(
     *,
     store: FeatureStore,
     extractor: Extractor,
-    views: int,
     workers: int,
-    draw: DrawViews = fixed_views,
+    views: int = 1,
     progress: Progress = no_progress,
 ) -> ExtractedSet:
     """Extract the features of every usable image into the store.
@@ -340,8 +286,7 @@ def extract_features(
 
     Args:
         paths: images in a fixed order, known by content.
-        views: number of fixed views per image.
-        draw: makes them, as for the store.
+        views: of an image: itself, and edited copies.
         progress: called with (images done, images).
     """
     rows: list[int] = []
@@ -359,7 +304,7 @@ def extract_features(
             image = decode_image(data, name=str(path), target_side=extractor.preprocess.resize)
         except ImageError as error:
             return error.apart()
-        return sha256, draw(image, extractor.preprocess, count=views, sha256=sha256)
+        return sha256, edited_views(image, extractor.preprocess, count=views, sha256=sha256)
 
     try:
         for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):

@@ -161,7 +161,7 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
     Its contract names the extractor's precision, for runtimes with a choice. The (N, F) float32 features are of any
     length, so it is no model for searching.
     """
-    description = {**extractor.describe(views=1), "torch": torch.__version__, "opset": OPSET}
+    description = {**extractor.describe(), "torch": torch.__version__, "opset": OPSET}
     path = cache / "graphs" / f"{folder_name(extractor.backbone)}-{name_content(description)}.onnx"
     try:
         return read_model_file(path)

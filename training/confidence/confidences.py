@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from index.arrays import Floats, Ids, Labels
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
 from index.labels.noise_model import MOST_VALUES, NoiseModel, fit_frequency_model, fit_noise_model
-from training.backbone.extract import FeatureSource
 from training.losses.interface import ClassColumns, read_columns
 
 KEPT = 64
@@ -138,11 +137,11 @@ class Confidences(Protocol):
         """(rows, (B, C)) of all images in order, block by block, by their centre crops."""
 
 
-class ViewConfidences:
-    """The confidence module, computed anew for every view."""
+class BatchConfidences:
+    """Confidences of a module on (N, F) features, computed for each batch."""
 
-    def __init__(self, module: ConfidenceModule, centre: Tensor) -> None:
-        self._module, self._centre = module, centre
+    def __init__(self, module: ConfidenceModule, features: Tensor) -> None:
+        self._module, self._features = module, features
 
     @torch.no_grad()
     def batch(self, rows: Tensor, features: Tensor) -> ClassColumns:
@@ -151,8 +150,8 @@ class ViewConfidences:
     @torch.inference_mode()
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         size = rows_at_once(self._module.classify.out_features)
-        for rows in torch.arange(len(self._centre), device=self._centre.device).split(size):
-            yield rows, self._module(self._centre[rows])
+        for rows in torch.arange(len(self._features), device=self._features.device).split(size):
+            yield rows, self._module(self._features[rows])
 
 
 def fit_in_memory(count: int, class_count: int) -> bool:
@@ -213,13 +212,13 @@ class LabelConfidences:
         return vstack([csr_array(np.where(block < _NEGLIGIBLE, 0, block)) for block in blocks], format="csr")
 
 
-def confidences_of_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> LabelConfidences:
+def confidences_of_module(module: ConfidenceModule, features: Tensor, labels: Tensor) -> LabelConfidences:
     """Confidences of a trained confidence module."""
-    return LabelConfidences.of(make_confidences(module, source), labels)
+    return LabelConfidences.of(make_confidences(module, features), labels)
 
 
 def estimate_posteriors(
-    source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None,
+    features: Tensor, labels: Tensor, *, class_count: int, groups: Tensor | None,
     moments: SumMoments = sum_moments,
 ) -> LabelConfidences:  # fmt: skip
     """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
@@ -228,13 +227,13 @@ def estimate_posteriors(
     together; a label that no other image has is taken as right.
 
     Args:
-        source: features of N images.
+        features: (N, F).
         labels: (N,) int64 given labels in 0..class_count-1.
         groups: (N,) int64; None: every image is alone.
     """
-    device, given = source.centre.device, labels.cpu().numpy()
+    device, given = features.device, labels.cpu().numpy()
     left_out = LeaveOneOut(
-        source.centre.float().cpu().numpy(), given, count=class_count,
+        features.float().cpu().numpy(), given, count=class_count,
         groups=None if groups is None else groups.cpu().numpy(), moments=moments,
     )  # fmt: skip
     known = _has_others(given, groups)
@@ -284,12 +283,11 @@ def _posterior_blocks(
         yield torch.from_numpy(_posteriors(noise, confidences, labels[rows], known[rows]))
 
 
-def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:
-    """Fixed where every image has one view and they fit into memory."""
-    if source.views == 1 and fit_in_memory(len(source.centre), module.classify.out_features):
-        values = compute_confidences(module, source.centre)
-        return FixedConfidences(values, class_count=module.classify.out_features)
-    return ViewConfidences(module, source.centre)
+def make_confidences(module: ConfidenceModule, features: Tensor) -> Confidences:
+    """Confidences of (N, F) features: computed once where they fit into memory, otherwise for each batch."""
+    if fit_in_memory(len(features), module.classify.out_features):
+        return FixedConfidences(compute_confidences(module, features), class_count=module.classify.out_features)
+    return BatchConfidences(module, features)
 
 
 @torch.inference_mode()

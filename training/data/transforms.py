@@ -1,4 +1,4 @@
-"""Image views for training: random crops, and edited copies."""
+"""Edited copies of images, for copy detection."""
 
 import hashlib
 import io
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from index.images.preprocess import Pixels, PreprocessConfig, crop_pixels, preprocess_image, resize_image
+from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 
 Edit = Callable[[Image.Image, np.random.Generator], Image.Image]
 """Changes an RGB image; the generator alone decides how."""
@@ -169,35 +169,19 @@ def _draw_colour(generator: np.random.Generator) -> tuple[int, int, int]:
     return int(red), int(green), int(blue)
 
 
-def random_view(image: Image.Image, config: PreprocessConfig, *, generator: np.random.Generator) -> Pixels:
-    """A random crop, mirrored half of the time: (crop, crop, 3) uint8 of an RGB image."""
-    top, left = generator.integers(0, config.resize - config.crop + 1, size=2)
-    pixels = crop_pixels(resize_image(image, config), top=int(top), left=int(left), size=config.crop)
-    return pixels[:, ::-1] if generator.random() < 0.5 else pixels
-
-
 _EDITED = 4  # times the size that images are resized to: of a strip edits would make what no file can hold
-
-DrawViews = Callable[..., Pixels]
-"""Makes (count, crop, crop, 3) uint8 views of an image, as `fixed_views` does; its name is a part of what they are."""
 
 
 def edited_views(image: Image.Image, config: PreprocessConfig, *, count: int, sha256: str) -> Pixels:
     """(count, crop, crop, 3) uint8: the image, then edited copies that depend on the file's content alone."""
     views = [preprocess_image(image, config)]
+    if count == 1:
+        return np.stack(views)
     image = image.copy()
     image.thumbnail((_EDITED * config.resize,) * 2)
     for view in range(1, count):
         copy = draw_copy(image, _content_generator(sha256, view))
         views.append(preprocess_image(copy, config))
-    return np.stack(views)
-
-
-def fixed_views(image: Image.Image, config: PreprocessConfig, *, count: int, sha256: str) -> Pixels:
-    """(count, crop, crop, 3) uint8: the centre crop, then random views that depend on the file's content alone."""
-    views = [preprocess_image(image, config)]
-    for view in range(1, count):
-        views.append(random_view(image, config, generator=_content_generator(sha256, view)))
     return np.stack(views)
 
 

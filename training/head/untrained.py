@@ -10,7 +10,6 @@ import torch
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import estimate_posteriors
 from training.head.embedding_heads import Head, ProjectionHead, RawHead
 from training.options.losses import WCCN
@@ -172,9 +171,9 @@ class LabelledFeatures:
         """(N,) float32: `weights`, or the posteriors of the given labels."""
         if self.weights is not None:
             return self.weights
-        source, count = CachedSource(torch.from_numpy(self.features)[:, None]), int(self.labels.max()) + 1
+        features, count = torch.from_numpy(self.features), int(self.labels.max()) + 1
         copies = None if self.copies is None else torch.from_numpy(self.copies)
-        found = estimate_posteriors(source, torch.from_numpy(self.labels), class_count=count, groups=copies)
+        found = estimate_posteriors(features, torch.from_numpy(self.labels), class_count=count, groups=copies)
         return found.own.numpy()
 
 

@@ -22,7 +22,6 @@ VIEW_COSTS: Mapping[str, int] = MappingProxyType({"crop": 1, "whole": 1, "both":
 """Passes of the backbone that an image takes, by view."""
 VIEWS = tuple(VIEW_COSTS)
 POOLINGS = ("own", "gem", "layers")
-ONE_VIEW = "cached:1"
 AUTO = "auto"  # of view and pooling: feature selection on a sample
 L2_SP_WEIGHTS = (0.02, 0.06, 0.2, 0.6)  # that the holdout evaluation compares
 USUAL_L2_SP = 0.06  # without a holdout evaluation
@@ -134,12 +133,6 @@ class InputConfig:
         "selects by a sample.",
         choices=(*POOLINGS, AUTO),
     )  # fmt: skip
-    features: str = option(
-        ONE_VIEW,
-        "Features of the frozen backbone: cached:V computes V fixed views once (view 1 is the centre crop), live new "
-        "random crops in every epoch.",
-        metavar="cached:V|live",
-    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -155,17 +148,6 @@ class InputConfig:
                 f"--view both takes a crop and the whole image, which are the same where --resize is --crop "
                 f"({self.crop}): raise --resize, or choose --view whole"
             )
-        if self.features != "live" and not re.fullmatch(r"cached:[1-9]\d*", self.features):
-            raise InputError(f"--features must be cached:V with V of at least 1, or live; got {self.features!r}")
-        if self.view != "crop" and self.fixed_views != 1:
-            raise InputError(
-                f"--features {self.features} takes random crops, which go with --view crop, not with --view {self.view}"
-            )
-
-    @property
-    def fixed_views(self) -> int | None:
-        """Views a cached image has; None for live."""
-        return None if self.features == "live" else int(self.features.partition(":")[2])
 
     @property
     def is_open(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import flag_of, make_config, option_names, refuse_unknown
 from index.errors import InputError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file, own_input
-from training.options.config import AUTO, ONE_VIEW, WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
+from training.options.config import AUTO, WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 
@@ -42,7 +42,7 @@ _TRIED = ("select", *SELECTED_FEATURES)  # what the default recipe leaves to the
 FILES = ("weights", "hierarchy", "guidance")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "confidence_val_share", "confidence_patience")
 _OF_TRAINING = (  # without effect for a method without training
-    "min_confidence", "head_eval_every", "features", "confidences", *_OF_MODULE,
+    "min_confidence", "head_eval_every", "confidences", *_OF_MODULE,
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
 )  # fmt: skip
 _OF_FINETUNING = tuple(name for name in option_names(FinetuneConfig) if name != "frozen")
@@ -96,15 +96,13 @@ def why_frozen(given: Mapping[str, Any]) -> str | None:
     """
     if any(given.get(name) is not None for name in ("frozen", *_OF_FINETUNING)):
         return None
-    backbone, method, features = (str(given.get(name)) for name in ("backbone", "method", "features"))
+    backbone, method = (str(given.get(name)) for name in ("backbone", "method"))
     if is_onnx_file(backbone):
         return f"--backbone {backbone} is an ONNX file, which does not train"
     if method in RIVALS:
         return f"--method {method} has no loss"
     if given.get("recipe") == "spa-paper":
         return "--recipe spa-paper trains a head"
-    if given.get("features", ONE_VIEW) != ONE_VIEW:
-        return f"--features {features} draws views for a head"
     return None
 
 
@@ -138,8 +136,8 @@ def _recipe_values_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, An
         values.pop("l2_sp", None)
     if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
         closed: tuple[str, ...] = _TRIED  # a named method is trained as it is
-    elif given.get("features", ONE_VIEW) != ONE_VIEW or not given.get("frozen"):
-        closed = SELECTED_FEATURES  # feature selection is for a frozen backbone and one view
+    elif not given.get("frozen"):
+        closed = SELECTED_FEATURES  # feature selection is for a frozen backbone
     else:
         closed = ()
     values = {name: value for name, value in values.items() if name not in closed}

@@ -10,7 +10,6 @@ import torch
 from index.arrays import Floats, Ids
 from index.errors import InputError
 from training.backbone.extract import Extractor
-from training.data.transforms import edited_views
 from training.head.copy_head import CopyHead, fit_copy_head
 from training.run.features import extract_together
 from training.run.phases import Job
@@ -65,7 +64,7 @@ def train_copy_head(
     """
     copy_dim, seed = job.config.copy.copy_dim, job.config.seed
     store, extracted = extract_together(
-        [image.path for image in images], extractor=extractor, views=VIEWS, machine=job.machine, draw=edited_views,
+        [image.path for image in images], extractor=extractor, views=VIEWS, machine=job.machine,
         progress=partial(job.watcher.on_images, "copies"),
     )  # fmt: skip
     views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]

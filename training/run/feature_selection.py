@@ -139,9 +139,7 @@ def _extract(
             job.watcher.on_images("feature_selection", before * total + done, len(views) * total)
 
         extractor = open_extractor(network, sizes, view=view, pooling=pooling, machine=job.machine)
-        stores[view], extracted = extract_together(
-            paths, extractor=extractor, views=1, machine=job.machine, progress=tell
-        )
+        stores[view], extracted = extract_together(paths, extractor=extractor, machine=job.machine, progress=tell)
         found.append(dict(zip(extracted.rows.tolist(), extracted.hashes, strict=True)))
     hashes = {row: sha256 for row, sha256 in found[0].items() if all(row in others for others in found)}
     if not hashes:
@@ -178,7 +176,7 @@ def select_features(
             extractor = open_extractor(
                 network, job.config.input, view=best.view, pooling=best.pooling, machine=job.machine
             )
-            store = open_store(job.machine.cache, extractor, views=1)
+            store = open_store(job.machine.cache, extractor)
             if new := {sha256: row for row, sha256 in enumerate(sample.hashes) if sha256 not in store}:
                 store.add(list(new), sample.features[best][list(new.values()), None])
         return {**best.to_json(), **counts, "tried": tried}

@@ -31,7 +31,6 @@ from training.backbone.extract import (
     open_store,
 )
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph, open_graph
-from training.data.transforms import DrawViews, fixed_views
 from training.options.machine import EXTRAS, GRAPH_RUNTIMES, TORCH, Machine
 from training.run.distributed import current_team
 from training.run.phases import Job
@@ -82,18 +81,18 @@ class SentExtractor:
 
 
 def extract_together(
-    paths: Sequence[Path], *, extractor: Extractor, views: int, machine: Machine, draw: DrawViews = fixed_views,
+    paths: Sequence[Path], *, extractor: Extractor, machine: Machine, views: int = 1,
     progress: Progress = no_progress,
 ) -> tuple[FeatureStore, ExtractedSet]:  # fmt: skip
     """`extract_features` on rank 0, with a part by each process; the store of rank 0 has all features."""
     team = current_team()
     if team.size > 1:
-        team.ask(_help_extracting, paths, views, draw, SentExtractor.of(extractor))
+        team.ask(_help_extracting, paths, views, SentExtractor.of(extractor))
 
     def tell_all(done: int, _: int) -> None:
         progress(min(done * team.size, len(paths)), len(paths))
 
-    store, found = _extract_part(paths, views, draw, extractor, machine, tell_all)
+    store, found = _extract_part(paths, views, extractor, machine, tell_all)
     return store, ExtractedSet(
         np.concatenate([part.rows for part in found]),
         tuple(chain.from_iterable(part.hashes for part in found)),
@@ -102,19 +101,19 @@ def extract_together(
     )
 
 
-def _help_extracting(paths: Sequence[Path], views: int, draw: DrawViews, sent: SentExtractor) -> None:
+def _help_extracting(paths: Sequence[Path], views: int, sent: SentExtractor) -> None:
     machine = current_team().machine
-    _extract_part(paths, views, draw, sent.open(machine), machine, no_progress)
+    _extract_part(paths, views, sent.open(machine), machine, no_progress)
 
 
 def _extract_part(
-    paths: Sequence[Path], views: int, draw: DrawViews, extractor: Extractor, machine: Machine, progress: Progress
+    paths: Sequence[Path], views: int, extractor: Extractor, machine: Machine, progress: Progress
 ) -> tuple[FeatureStore, list[ExtractedSet]]:
     """Store of this machine, and on rank 0 the results of all ranks, by place in all paths."""
-    team, store = current_team(), open_store(machine.cache, extractor, views=views, draw=draw)
+    team, store = current_team(), open_store(machine.cache, extractor, views=views)
     part = team.part_of(len(paths))
     own = extract_features(
-        paths[part], store=store, extractor=extractor, views=views, workers=machine.workers, draw=draw,
+        paths[part], store=store, extractor=extractor, views=views, workers=machine.workers,
         progress=progress,
     )  # fmt: skip
     found = team.collect_values(replace(own, rows=own.rows + part.start))

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from index.arrays import Doubles, Floats, Labels
 from index.errors import InputError, RunError
 from index.labels.leave_one_out import Sums, Tell, sum_moments
-from training.backbone.extract import FeatureSource
 from training.confidence.confidences import (
     ConfidenceModule,
     Confidences,
@@ -38,7 +37,7 @@ CHECKPOINTS = 10  # of phase 2, where it is counted in steps
 
 
 def estimate_confidences(
-    source: FeatureSource, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
+    features: Tensor, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
     groups: Tensor | None = None,
 ) -> LabelConfidences:  # fmt: skip
     """Phase 1 on N images with (N,) given labels: the confidence module, or leave-one-out without checkpoint.
@@ -46,16 +45,18 @@ def estimate_confidences(
     `groups` (N,) int64 are equal for near-duplicates, which leave-one-out leaves out together.
     """
     if config.confidence.confidences == "leave-one-out":
-        return estimate_posteriors(source, labels, class_count=class_count, groups=groups, moments=sum_moments_together)
+        return estimate_posteriors(
+            features, labels, class_count=class_count, groups=groups, moments=sum_moments_together
+        )
     module = fit_confidence(
-        source, labels, class_count=class_count, config=config.confidence, batch_size=config.embedding.head_batch_size,
-        weight_decay=config.embedding.weight_decay, context=context,
+        features, labels, class_count=class_count, config=config.confidence,
+        batch_size=config.embedding.head_batch_size, weight_decay=config.embedding.weight_decay, context=context,
     )  # fmt: skip
-    return confidences_of_module(module, source, labels)
+    return confidences_of_module(module, features, labels)
 
 
 def fit_confidence(
-    source: FeatureSource, labels: Tensor, *, class_count: int, config: ConfidenceConfig, batch_size: int,
+    features: Tensor, labels: Tensor, *, class_count: int, config: ConfidenceConfig, batch_size: int,
     weight_decay: float, context: PhaseContext,
 ) -> ConfidenceModule:  # fmt: skip
     """Confidence module: binary cross-entropy on the given labels, with early stopping on held-out images.
@@ -66,7 +67,7 @@ def fit_confidence(
     train_rows, held_rows = split_holdout(len(labels), holdout=config.confidence_val_share, seed=context.seed)
     generator = phase_generator(context.seed, "confidence", 0)
     module = ConfidenceModule(
-        source.centre.shape[1], hidden=config.confidence_hidden, class_count=class_count, generator=generator
+        features.shape[1], hidden=config.confidence_hidden, class_count=class_count, generator=generator
     ).to(context.device)
     optimizer = torch.optim.AdamW(module.parameters(), lr=config.confidence_lr, weight_decay=weight_decay, fused=True)
     best, best_loss, waited, first_epoch = deepcopy(module), math.inf, 0, 1
@@ -83,15 +84,15 @@ def fit_confidence(
         generator = phase_generator(context.seed, "confidence", epoch)
         total = torch.zeros((), device=context.device)
         for rows in draw_batches(train_rows, batch_size, generator):
-            features, targets = source.batch(rows, generator=generator), labels[rows]
+            drawn, targets = features[rows], labels[rows]
             optimizer.zero_grad()
             parts = rows_at_once(class_count)  # of a batch, at a time: its gradients add up
-            for seen, given in zip(features.split(parts), targets.split(parts), strict=True):
+            for seen, given in zip(drawn.split(parts), targets.split(parts), strict=True):
                 loss = _cross_entropy(module, seen, given) / (len(rows) * class_count)
                 loss.backward()
                 total += loss.detach() * len(rows)
             optimizer.step()
-        held_loss = _held_out_loss(module, source.centre, labels, rows=held_rows)
+        held_loss = _held_out_loss(module, features, labels, rows=held_rows)
         waited += 1
         if held_loss is None or held_loss < best_loss:
             best.load_state_dict(module.state_dict())
@@ -189,7 +190,7 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
 
 
 def train_head(
-    source: FeatureSource, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
+    features: Tensor, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
     confidences: LabelConfidences | None, guidance: Guidance | None = None,
     on_head: Callable[[int, TrainedHead], None] | None = None,
 ) -> tuple[Head, int]:  # fmt: skip
@@ -197,7 +198,7 @@ def train_head(
     rows = choose_rows(confidences, config=config)
     reads = config.loss.needs_confidences and confidences is not None
     head = fit_embedding(
-        source, labels, class_count=class_count, loss_config=config.loss, config=config.embedding,
+        features, labels, class_count=class_count, loss_config=config.loss, config=config.embedding,
         confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
         own=None if confidences is None else confidences.own, guidance=guidance, on_head=on_head,
     )  # fmt: skip
@@ -205,17 +206,16 @@ def train_head(
 
 
 def fit_embedding(
-    source: FeatureSource, labels: Tensor, *, class_count: int, loss_config: LossConfig, config: EmbeddingConfig,
+    features: Tensor, labels: Tensor, *, class_count: int, loss_config: LossConfig, config: EmbeddingConfig,
     confidences: Confidences | None, context: PhaseContext, rows: Tensor | None = None, own: Tensor | None = None,
     guidance: Guidance | None = None, on_head: Callable[[int, TrainedHead], None] | None = None,
 ) -> Head:  # fmt: skip
     """Phase 2: the embedding head and the loss's own parameters, with fixed confidences; returns the last weights.
 
-    The confidence and the embedding of a step come from the same view. A head initialised by WCCN has an L2-SP penalty,
-    and the proxies start at the class means of that initialisation.
+    A head initialised by WCCN has an L2-SP penalty, and the proxies start at the class means of that initialisation.
 
     Args:
-        source: features of N training images.
+        features: (N, F) of the training images.
         labels: (N,) int64 given labels; Smooth Proxy-Anchor does not read them.
         rows: sorted numbers of the images that take part; None for all.
         own: (N,) confidence of every image in its label, for a WCCN initialisation.
@@ -233,17 +233,16 @@ def fit_embedding(
             "lower it, in a new --out"
         )
     head, loss_module, optimizer, first_epoch = start_embedding(
-        source, labels, rows=rows, own=own if is_whitened else None, class_count=class_count,
+        features, labels, rows=rows, own=own if is_whitened else None, class_count=class_count,
         loss_config=loss_config, config=config, context=context, guidance=guidance,
     )  # fmt: skip
     together: dict[str, Any] = {"labels": labels.cpu()[rows], "images_per_class": config.images_per_class}
     epochs, last_steps = count_epochs(config, count_batches(size=config.head_batch_size, **together))
     # Steps on few images are many epochs of one step each: a file for each would outlast the training.
     checkpoint_every = 1 if config.head_steps is None else max(1, epochs // CHECKPOINTS)
-    coordinates = None  # (N, K) on a whitened head's directions, where every image has the one cached view
-    if isinstance(head, WhitenedHead) and source.views == 1:
-        with torch.no_grad():
-            coordinates = torch.cat([head.project(part) for part in source.centre.split(4096)])
+    if isinstance(head, WhitenedHead):
+        with torch.no_grad():  # (N, K), on its directions
+            coordinates = torch.cat([head.project(part) for part in features.split(4096)])
     for epoch in range(first_epoch, epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
@@ -251,15 +250,13 @@ def fit_embedding(
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
         batches = draw_batches(rows, config.head_batch_size, generator, **together)
         for drawn in islice(batches, last_steps if epoch == epochs else None):
-            features = source.batch(drawn, generator=generator)
-            known = None if confidences is None else confidences.batch(drawn, features)
+            known = None if confidences is None else confidences.batch(drawn, features[drawn])
             batch = Batch(labels[drawn], drawn, known)
             if isinstance(head, WhitenedHead):
-                projected = head.project(features) if coordinates is None else coordinates[drawn]
-                found = loss_module.measure(head.mix_directions(projected), batch)
+                found = loss_module.measure(head.mix_directions(coordinates[drawn]), batch)
                 loss = found.value + config.penalty * head.drift()
             else:
-                found = loss_module.measure(head(features), batch)
+                found = loss_module.measure(head(features[drawn]), batch)
                 loss = found.value
             if found.positives is not None:
                 positives += torch.stack([found.positives.sum(), (found.positives == 0).sum()])
@@ -287,7 +284,7 @@ def fit_embedding(
 
 
 def start_embedding(
-    source: FeatureSource, labels: Tensor, *, rows: Tensor, own: Tensor | None, class_count: int,
+    features: Tensor, labels: Tensor, *, rows: Tensor, own: Tensor | None, class_count: int,
     loss_config: LossConfig, config: EmbeddingConfig, context: PhaseContext, guidance: Guidance | None,
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:  # fmt: skip
     """Head, loss and optimizer, new or from the checkpoint, and the next epoch.
@@ -296,13 +293,13 @@ def start_embedding(
     of a class without images is random.
     """
     generator = phase_generator(context.seed, "embedding", 0)
-    centre, width = source.centre, config.width
+    width = config.width
     if own is None:
-        head: TrainedHead = EmbeddingHead(centre.shape[1], embedding_dim=width, generator=generator)
+        head: TrainedHead = EmbeddingHead(features.shape[1], embedding_dim=width, generator=generator)
     else:
-        there = rows.to(centre.device)
+        there = rows.to(features.device)
         projection = fit_within_classes(
-            centre[there].cpu().numpy(), labels[there].cpu().numpy(), weights=own[there].cpu().numpy(),
+            features[there].cpu().numpy(), labels[there].cpu().numpy(), weights=own[there].cpu().numpy(),
             embedding_dim=width,
         )  # fmt: skip
         head = WhitenedHead(projection.weight, projection.bias, embedding_dim=width)
@@ -311,7 +308,7 @@ def start_embedding(
     )
     if own is not None and isinstance(loss_module, ProxyLoss):
         means = mean_embeddings(
-            lambda part: head(centre[part].cpu()), labels.cpu(), rows, weights=own.cpu(), shape=(class_count, width)
+            lambda part: head(features[part].cpu()), labels.cpu(), rows, weights=own.cpu(), shape=(class_count, width)
         )
         loss_module.start_at(means)
     head, loss_module = head.to(context.device), loss_module.to(context.device)

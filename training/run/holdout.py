@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 from index.arrays import Labels
 from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
 from index.progress import Progress
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rivals
@@ -230,14 +229,14 @@ def fit_heads(
     progress: Progress = lambda *_: None,
 ) -> dict[str, Head]:  # fmt: skip
     """Trained heads, one for each L2-SP weight, and `rivals`; empty where the images span no direction."""
-    source = CachedSource(torch.from_numpy(images.features)[:, None].to(device))
+    features = torch.from_numpy(images.features).to(device)
     given = torch.from_numpy(images.labels).to(device)
     copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)
     context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
     parts: dict[str, Any] = {"class_count": int(images.labels.max()) + 1, "context": context}
     confidences: LabelConfidences | None = None
     if config.needs_confidences:
-        confidences = estimate_confidences(source, given, **parts, config=config, groups=copies)
+        confidences = estimate_confidences(features, given, **parts, config=config, groups=copies)
     trusted = choose_rows(confidences, config=config)
     width = count_directions(images.features if trusted is None else images.features[trusted.numpy()])
     if width == 0:
@@ -249,7 +248,7 @@ def fit_heads(
     for name, l2_sp in l2_sps:
         embedding = replace(config.embedding, embedding_dim=own_width, l2_sp=l2_sp)
         trained, _ = train_head(
-            source, given, **parts, config=replace(config, embedding=embedding), confidences=confidences
+            features, given, **parts, config=replace(config, embedding=embedding), confidences=confidences
         )
         heads[name] = trained.cpu()
         progress(len(heads), len(l2_sps))

@@ -17,15 +17,7 @@ from index.images.preprocess import resize_image
 from index.sources.table_rows import USUAL
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
-from training.backbone.extract import (
-    CachedSource,
-    ExtractedSet,
-    Extractor,
-    Features,
-    FeatureSource,
-    FeatureStore,
-    LiveSource,
-)
+from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore
 from training.confidence.duplicates import MOST_COMPARED, find_duplicates
 from training.data.datasets import (
     Dataset,
@@ -122,19 +114,20 @@ class TrainingSet:
 
     Attributes:
         classes: the C given labels, sorted.
-        labels: (N,) int64 used labels in 0..C-1, on the device of the features.
+        on_device: (N, F) float32 features.
+        labels: (N,) int64 used labels in 0..C-1, on the same device.
     """
 
-    def __init__(self, images: Sequence[LabelledImage], source: FeatureSource, *, records: Sequence[Record]) -> None:
-        self.images, self.source, self._records = images, source, records
+    def __init__(self, images: Sequence[LabelledImage], features: torch.Tensor, *, records: Sequence[Record]) -> None:
+        self.images, self.on_device, self._records = images, features, records
         self.classes = sorted({image.given for image in images})
         numbers = {label: number for number, label in enumerate(self.classes)}
-        self.labels = torch.tensor([numbers[image.used] for image in images], device=source.centre.device)
+        self.labels = torch.tensor([numbers[image.used] for image in images], device=features.device)
 
     @cached_property
     def features(self) -> Floats:
-        """(N, F) float32 of the usual view."""
-        return self.source.centre.cpu().numpy()
+        """(N, F) float32."""
+        return self.on_device.cpu().numpy()
 
     @cached_property
     def known(self) -> KnownImages:
@@ -170,7 +163,7 @@ def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extra
     images = run.read_labels()
     paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
     store, extracted = extract_together(
-        paths, extractor=extractor, views=config.input.fixed_views or 1, machine=machine,
+        paths, extractor=extractor, machine=machine,
         progress=partial(job.watcher.on_images, "features"),
     )  # fmt: skip
     if images is None:
@@ -189,12 +182,8 @@ def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extra
             f"{run.path}: images have changed or vanished since the run began, the first is "
             f"{printable_path(str(changed))}; put them back, or start a new run"
         )
-    features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
-    source: FeatureSource = CachedSource(features)
-    if config.input.fixed_views is None:
-        paths = [image.path for image in images]
-        source = LiveSource(paths, centre=features[:, 0], extractor=extractor, workers=machine.workers)
-    return TrainingSet(images, source, records=dataset.records)
+    features = torch.from_numpy(store.load([image.sha256 for image in images])[:, 0]).to(machine.device)
+    return TrainingSet(images, features, records=dataset.records)
 
 
 def _choose_images(
@@ -253,7 +242,7 @@ def prepare_validation(
         return None
     records = validation.records
     store, extracted = extract_together(
-        [record.path for record in records], extractor=extractor, views=1, machine=machine,
+        [record.path for record in records], extractor=extractor, machine=machine,
         progress=partial(watcher.on_images, "validation features"),
     )  # fmt: skip
     if not extracted.hashes:

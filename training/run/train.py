@@ -143,7 +143,7 @@ def train(
     holdout = _evaluate_holdout(job, features, confidences)
     plan = _resolve_plan(job.config, features, choice=choice, holdout=holdout, confidences=confidences)
     job = replace(job, config=plan)
-    verdict = _ask_holdout(plan, holdout, feature_dim=features.training.source.centre.shape[1])
+    verdict = _ask_holdout(plan, holdout, feature_dim=features.training.features.shape[1])
     fitted = _fit(job, features, confidences, verdict=verdict)
     stage: StageResult | None = None
     if features.decoding is not None:
@@ -199,14 +199,13 @@ def _select_features(job: Job, listed: _Listed) -> Candidate:
 def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Features:
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
-    views = config.input.fixed_views or 1
     in_torch = open_extractor(listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine)
-    extractor = settle_runtime(job, in_torch, listed.paths, views=views + (VIEWS if config.copy.copy_head else 0))
-    job.run.fix_features(extractor.describe(views=views))
+    extractor = settle_runtime(job, in_torch, listed.paths, views=1 + (VIEWS if config.copy.copy_head else 0))
+    job.run.fix_features(extractor.describe())
     with job.measure("features"):
         training = prepare_training(job, listed.dataset, data=data, extractor=extractor)
         hashes, decoding, guidance = [image.sha256 for image in training.images], None, None
-        require_directions(*training.source.centre.shape, config=config)  # now of the images that are usable
+        require_directions(*training.on_device.shape, config=config)  # now of the images that are usable
         if config.copy.copy_head:
             require_images(hashes)
         if config.finetuning.trains:
@@ -245,7 +244,7 @@ def _estimate_confidences(job: Job, training: TrainingSet) -> LabelConfidences |
     with job.measure("confidence"):
         leaves_out = job.config.confidence.confidences == "leave-one-out"
         found = estimate_confidences(
-            training.source, training.labels, class_count=len(training.classes), config=job.config,
+            training.on_device, training.labels, class_count=len(training.classes), config=job.config,
             context=job.context("confidence"),
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
         )  # fmt: skip
@@ -276,7 +275,7 @@ def _resolve_plan(
     confidences: LabelConfidences | None,
 ) -> TrainConfig:  # fmt: skip
     """Options with all values that depend on the data: view, pooling, width, L2-SP weight, image size."""
-    rows, centre = choose_rows(confidences, config=config), features.training.source.centre
+    rows, centre = choose_rows(confidences, config=config), features.training.on_device
     spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
     embedding, network, sizes = config.embedding.wide(spanned), config.finetuning, config.input
     l2_sp = embedding.penalty if holdout is None else holdout["l2_sp"]
@@ -310,7 +309,7 @@ def _fit(
 
     with job.measure("embedding"):
         head, trained_on = train_head(
-            training.source, training.labels, class_count=len(training.classes), config=job.config,
+            training.on_device, training.labels, class_count=len(training.classes), config=job.config,
             context=job.context("embedding", class_count=len(training.classes)), confidences=confidences,
             guidance=features.guidance, on_head=validate,
         )  # fmt: skip

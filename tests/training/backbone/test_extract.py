@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from index.durable import hash_file
 from index.errors import InputError
@@ -16,17 +15,8 @@ from index.images.preprocess import PreprocessConfig, preprocess_image
 from tests.index.costly import png_of_exif_tags
 from tests.training.conftest import BACKBONE
 from training.backbone.backbones import Backbone, load_backbone
-from training.backbone.extract import (
-    BATCH_IMAGES,
-    CachedSource,
-    ExtractedSet,
-    Extractor,
-    FeatureStore,
-    LiveSource,
-    extract_features,
-    open_store,
-)
-from training.data.transforms import fixed_views, random_view
+from training.backbone.extract import BATCH_IMAGES, ExtractedSet, Extractor, FeatureStore, extract_features, open_store
+from training.data.transforms import edited_views
 
 SMALL = PreprocessConfig(resize=40, crop=32)
 
@@ -65,7 +55,7 @@ def test_the_features_of_an_image_do_not_depend_on_what_else_is_new(pictures, tm
     together = _extract(paths, tmp_path / "together", extractor)
     parts = [_extract(part, tmp_path / "apart", extractor) for part in (paths[:1], paths[:7], paths)]
     assert [part.computed for part in parts] == [1, 6, len(paths) - 7]
-    stores = [open_store(tmp_path / name, extractor, views=1) for name in ("together", "apart")]
+    stores = [open_store(tmp_path / name, extractor) for name in ("together", "apart")]
     assert np.array_equal(*(store.load(together.hashes) for store in stores))
 
 
@@ -75,9 +65,9 @@ def test_an_interrupted_pass_keeps_every_batch_done(pictures, tmp_path, extracto
             raise KeyboardInterrupt
 
     paths = _list(pictures)
-    store = open_store(tmp_path, extractor, views=1)
+    store = open_store(tmp_path, extractor)
     with pytest.raises(KeyboardInterrupt):
-        extract_features(paths, store=store, extractor=extractor, views=1, workers=1, progress=interrupt)
+        extract_features(paths, store=store, extractor=extractor, workers=1, progress=interrupt)
     assert _extract(paths, tmp_path, extractor).computed == len(paths) - BATCH_IMAGES
 
 
@@ -90,7 +80,7 @@ def test_features_come_back_in_the_order_asked_for_those_of_the_same_content_com
     extracted = _extract([*paths, *paths], tmp_path, extractor)
     assert extracted.computed == count
     assert extracted.rows.tolist() == list(range(2 * count))
-    store = open_store(tmp_path, extractor, views=1)
+    store = open_store(tmp_path, extractor)
     features = store.load(extracted.hashes)
     assert np.array_equal(features[:count], features[count:])
     for row in (0, 17, BATCH_IMAGES, count - 1):
@@ -106,21 +96,21 @@ def test_the_store_depends_on_weights_transform_views_and_precision(backbone, tm
         "weights": Extractor(other_weights, SMALL, device=cpu, precision="float32"),
         "precision": Extractor(backbone, SMALL, device=cpu, precision="bfloat16"),
     }
-    folders = {name: open_store(tmp_path, other, views=1).folder for name, other in others.items()}
+    folders = {name: open_store(tmp_path, other).folder for name, other in others.items()}
     folders |= {f"{views} views": open_store(tmp_path, extractor, views=views).folder for views in (1, 2)}
     for change in ({"crop": 24}, {"resize": 48}, {"interpolation": "bicubic"}, {"std": (0.5, 0.5, 0.5)}):
         preprocess = dataclasses.replace(SMALL, **change)
         changed = Extractor(backbone, preprocess, device=cpu, precision="float32")
-        folders[str(change)] = open_store(tmp_path, changed, views=1).folder
+        folders[str(change)] = open_store(tmp_path, changed).folder
     assert len(set(folders.values())) == len(folders)
     twin = Extractor(load_backbone(BACKBONE, "none"), SMALL, device=cpu, precision="float32")
-    assert open_store(tmp_path, twin, views=1).folder == folders["1 views"]
+    assert open_store(tmp_path, twin).folder == folders["1 views"]
 
 
 def test_vectors_without_their_listing_are_ignored_and_computed_again(pictures, tmp_path, extractor) -> None:
     paths = _list(pictures)[:6]
     _extract(paths, tmp_path, extractor)
-    folder = open_store(tmp_path, extractor, views=1).folder
+    folder = open_store(tmp_path, extractor).folder
     (listing,) = folder.glob("*.json")
     listing.unlink()  # a writer that was killed between its two files
     (folder / "half.tmp").write_bytes(b"\x93NUMPY")
@@ -155,65 +145,19 @@ def test_files_that_are_no_images_are_recorded_and_passed_over(pictures, tmp_pat
 def test_a_cache_that_cannot_be_written_is_refused_with_the_flag(tmp_path, extractor) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"choose another --cache"):
-        open_store(tmp_path / "file" / "cache", extractor, views=1)
+        open_store(tmp_path / "file" / "cache", extractor)
 
 
 def test_view_zero_is_the_serving_view_and_others_depend_on_the_content_alone(pictures) -> None:
     path = _list(pictures)[0]
     image, sha256 = read_image(path, target_side=SMALL.resize), hash_file(path)
-    views, again = (fixed_views(image, SMALL, count=6, sha256=sha256) for _ in range(2))
+    views, again = (edited_views(image, SMALL, count=6, sha256=sha256) for _ in range(2))
     assert views.shape == (6, 32, 32, 3)
     assert np.array_equal(views[0], preprocess_image(image, SMALL))
     assert len({view.tobytes() for view in views}) > 3
     assert np.array_equal(views, again)
-    assert np.array_equal(views[:3], fixed_views(image, SMALL, count=3, sha256=sha256))
-    assert not np.array_equal(views[1:], fixed_views(image, SMALL, count=6, sha256="0" * 64)[1:])
-
-
-def test_a_random_view_is_a_window_of_the_resized_image_mirrored_half_of_the_time() -> None:
-    grid = np.zeros((40, 40, 3), dtype=np.uint8)
-    grid[..., 0] = np.arange(40)[:, None]
-    grid[..., 1] = np.arange(40)[None, :]
-    image, generator = Image.fromarray(grid), np.random.default_rng(0)
-    corners, mirrored = set(), 0
-    for _ in range(400):
-        view = random_view(image, SMALL, generator=generator)
-        assert view.shape == (32, 32, 3)
-        flipped = view[0, 0, 1] > view[0, -1, 1]
-        mirrored += flipped
-        upright = view[:, ::-1] if flipped else view
-        top, left = int(upright[0, 0, 0]), int(upright[0, 0, 1])
-        corners.add((top, left))
-        assert np.array_equal(upright, grid[top : top + 32, left : left + 32])
-    assert {top for top, _ in corners} == set(range(9)), "every row offset, the last included"
-    assert {left for _, left in corners} == set(range(9))
-    assert 150 < mirrored < 250
-
-
-def test_a_cached_source_draws_views_by_its_generator() -> None:
-    views = torch.arange(5 * 3 * 2, dtype=torch.float32).reshape(5, 3, 2)
-    source, rows = CachedSource(views), torch.tensor([4, 0, 4, 2])
-    assert torch.equal(source.centre, views[:, 0])
-    drawn = source.batch(rows, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(drawn, source.batch(rows, generator=torch.Generator().manual_seed(0)))
-    assert all(any(torch.equal(drawn[i], view) for view in views[row]) for i, row in enumerate(rows.tolist()))
-    seen = {tuple(source.batch(torch.tensor([1]), generator=torch.Generator().manual_seed(s))[0].tolist())
-            for s in range(30)}  # fmt: skip
-    assert len(seen) == 3
-
-
-def test_a_live_source_draws_new_views_that_depend_on_its_generator_and_not_on_threads(pictures, extractor) -> None:
-    paths = _list(pictures)[:6]
-    sources = [
-        LiveSource(paths, centre=torch.zeros(6, 512), extractor=extractor, workers=workers) for workers in (1, 4)
-    ]
-    rows = torch.tensor([5, 2, 0, 2])
-    first, second = (source.batch(rows, generator=torch.Generator().manual_seed(3)) for source in sources)
-    assert torch.equal(first, second)
-    assert not torch.equal(first[1], first[3]), "the same image twice in a batch gets two views"
-    other = sources[0].batch(rows, generator=torch.Generator().manual_seed(4))
-    assert not torch.equal(first, other)
-    torch.nn.Linear(512, 1)(first).sum().backward()  # usable in a training step
+    assert np.array_equal(views[:3], edited_views(image, SMALL, count=3, sha256=sha256))
+    assert not np.array_equal(views[1:], edited_views(image, SMALL, count=6, sha256="0" * 64)[1:])
 
 
 def test_bfloat16_features_are_float32_numbers_close_to_the_float32_ones(pictures, backbone, extractor) -> None:

@@ -113,8 +113,8 @@ def test_a_damaged_graph_is_written_again(extractor: Extractor, graph: ModelFile
 
 def test_stores_of_runtimes_lie_apart_and_say_what_they_hold(extractor, graph, tmp_path) -> None:
     extractors = [extractor, *(compute_by_graph(extractor, name, graph) for name in GRAPH_RUNTIMES)]
-    assert len({open_store(tmp_path, one, views=1).folder for one in extractors}) == len(extractors)
-    described = [one.describe(views=1) for one in extractors]
+    assert len({open_store(tmp_path, one).folder for one in extractors}) == len(extractors)
+    described = [one.describe() for one in extractors]
     assert [one.get("runtime") for one in described] == [None, *GRAPH_RUNTIMES]
     assert {one["precision"] for one in described} == {"float32"}
 

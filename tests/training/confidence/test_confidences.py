@@ -11,14 +11,13 @@ from index.labels.leave_one_out import LeaveOneOut
 from index.labels.noise_model import fit_noise_model
 from tests.index.labels.test_leave_one_out import blobs
 from tests.training.losses.draws import draw, loss_function, value_and_gradients
-from training.backbone.extract import CachedSource
 from training.confidence import confidences
 from training.confidence.confidences import (
     KEPT,
+    BatchConfidences,
     ConfidenceModule,
     FixedConfidences,
     TopConfidences,
-    ViewConfidences,
     compute_confidences,
     confidences_of_module,
     estimate_posteriors,
@@ -35,8 +34,8 @@ def _module(feature_dim: int = 6, class_count: int = 4) -> ConfidenceModule:
     return module.eval().requires_grad_(False)
 
 
-def _source(count: int = 30, *, views: int = 1) -> CachedSource:
-    return CachedSource(torch.randn(count, views, 6, generator=torch.Generator().manual_seed(1)))
+def _source(count: int = 30) -> torch.Tensor:
+    return torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
 
 
 def _read(found: Any, class_count: int = 4) -> torch.Tensor:
@@ -44,42 +43,29 @@ def _read(found: Any, class_count: int = 4) -> torch.Tensor:
     return torch.cat([read_columns(found, 0, 3), read_columns(found, 3, class_count)], dim=1)
 
 
-def test_fixed_confidences_are_those_of_the_view_where_there_is_one() -> None:
+def test_fixed_confidences_are_those_computed_for_a_batch() -> None:
     module, source, rows = _module(), _source(), torch.tensor([7, 3, 3, 29])
-    features = source.batch(rows, generator=torch.Generator())
-    by_columns = _read(ViewConfidences(module, source.centre).batch(rows, features))
-    fixed = FixedConfidences(compute_confidences(module, source.centre), class_count=4).batch(rows, features)
+    by_columns = _read(BatchConfidences(module, source).batch(rows, source[rows]))
+    fixed = FixedConfidences(compute_confidences(module, source), class_count=4).batch(rows, source[rows])
     torch.testing.assert_close(fixed, by_columns, rtol=0, atol=1e-6)
-    torch.testing.assert_close(by_columns, module(source.centre[rows]))
+    torch.testing.assert_close(by_columns, module(source[rows]))
 
 
-def test_images_of_one_view_are_asked_once_and_others_or_too_many_view_by_view(monkeypatch) -> None:
-    module, live = _module(), _source()
-    live.views = None  # as where every view is new
+def test_confidences_are_computed_once_unless_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
-    assert isinstance(make_confidences(module, _source(30)), FixedConfidences)
-    for source in (_source(views=2), live, _source(31)):
-        assert isinstance(make_confidences(module, source), ViewConfidences)
+    assert isinstance(make_confidences(_module(), _source(30)), FixedConfidences)
+    assert isinstance(make_confidences(_module(), _source(31)), BatchConfidences)
 
 
 def test_blocks_of_confidences_hold_fewer_images_where_classes_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert confidences.rows_at_once(10) == 4096
     assert confidences.rows_at_once(100_000) == 167
-    module, source = _module(), _source(30, views=2)
+    module, source = _module(), _source(30)
     monkeypatch.setattr(confidences, "_BLOCK_VALUES", 7 * 4)
     blocks = list(make_confidences(module, source).blocks())
     assert [len(rows) for rows, _ in blocks] == [7, 7, 7, 7, 2]
-    torch.testing.assert_close(torch.cat([c for _, c in blocks]), module(source.centre), rtol=0, atol=1e-6)
-    torch.testing.assert_close(compute_confidences(module, source.centre), module(source.centre), rtol=0, atol=1e-6)
-
-
-def test_the_confidences_of_a_step_are_those_of_its_own_view() -> None:
-    module, source = _module(), _source(views=2)
-    found = make_confidences(module, source)
-    rows = torch.arange(5)
-    first, second = _source(views=2)._views[:5].unbind(dim=1)
-    assert not torch.allclose(_read(found.batch(rows, first)), _read(found.batch(rows, second)))
-    torch.testing.assert_close(_read(found.batch(rows, second)), module(second))
+    torch.testing.assert_close(torch.cat([c for _, c in blocks]), module(source), rtol=0, atol=1e-6)
+    torch.testing.assert_close(compute_confidences(module, source), module(source), rtol=0, atol=1e-6)
 
 
 def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
@@ -92,17 +78,16 @@ def _labels(count: int = 30) -> torch.Tensor:
     return torch.arange(count) % 4
 
 
-def test_the_beliefs_of_a_module_are_its_confidences_of_the_centre_crops() -> None:
-    module, source = _module(), _source(4096 + 50, views=2)
+def test_the_beliefs_of_a_module_are_its_confidences_block_by_block() -> None:
+    module, source = _module(), _source(4096 + 50)
     confidences = confidences_of_module(module, source, _labels(4096 + 50))
-    expected = module(source.centre)
+    expected = module(source)
     blocks = list(confidences.by_class.blocks())
     assert torch.equal(torch.cat([rows for rows, _ in blocks]), torch.arange(4096 + 50))
     torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
     own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
     torch.testing.assert_close(confidences.own, own, rtol=0, atol=1e-6)
     assert confidences.noise is None
-    assert isinstance(confidences.by_class, ViewConfidences), "another view is asked for again"
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])
@@ -110,7 +95,7 @@ def test_posteriors_are_those_of_leave_one_out_with_the_noise_model(groups: torc
     source, given = _source(), _labels().numpy()
     found = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
     left_out = LeaveOneOut(
-        source.centre.numpy(), given, count=4, groups=None if groups is None else groups.numpy()
+        source.numpy(), given, count=4, groups=None if groups is None else groups.numpy()
     ).confidences(np.arange(30))
     noise = fit_noise_model(left_out, given)
     expected = torch.from_numpy(noise.posterior(left_out, given)).float()
@@ -122,7 +107,7 @@ def test_posteriors_are_those_of_leave_one_out_with_the_noise_model(groups: torc
 
 def test_sparse_posteriors_leave_out_the_negligible_and_a_module_has_none() -> None:
     centres = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
-    source = CachedSource(0.8 * centres[_labels()][:, None] + _source().centre[:, None])
+    source = 0.8 * centres[_labels()] + _source()
     found = estimate_posteriors(source, _labels(), class_count=4, groups=None)
     sparse, whole = found.posteriors(), torch.cat([block for _, block in found.by_class.blocks()]).numpy()
     assert sparse is not None
@@ -217,7 +202,7 @@ def test_they_are_placed_among_more_images_and_more_classes() -> None:
 
 def test_a_label_that_no_other_image_has_is_taken_as_right() -> None:
     features, labels = blobs(seed=3, per_class=12, classes=6, width=20)
-    source = CachedSource(torch.from_numpy(features)[:, None])
+    source = torch.from_numpy(features)
     alone, copies = labels.copy(), np.arange(len(labels))
     alone[0] = 6  # one image
     alone[12:15], copies[12:15] = 7, 12  # copies of one
@@ -234,7 +219,7 @@ def test_posteriors_of_very_many_classes_keep_the_largest(monkeypatch: pytest.Mo
     features, labels = blobs(seed=4, per_class=6, classes=70, width=40)
     wrong = labels.copy()
     wrong[::7] = (wrong[::7] + 1) % 70
-    source, given = CachedSource(torch.from_numpy(features)[:, None]), torch.from_numpy(wrong)
+    source, given = torch.from_numpy(features), torch.from_numpy(wrong)
     whole = estimate_posteriors(source, given, class_count=70, groups=None)
     monkeypatch.setattr(confidences, "_MOST_TRANSITIONS", 69)
     kept = estimate_posteriors(source, given, class_count=70, groups=None)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
 from index.errors import InputError
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import estimate_posteriors
 from training.head.embedding_heads import ProjectionHead, RawHead
 from training.head.untrained import (
@@ -106,7 +105,7 @@ def _labelled(count: int = 40) -> LabelledFeatures:
 
 def test_within_class_whitening_weights_images_by_the_posteriors_of_their_labels() -> None:
     images = _labelled()
-    source = CachedSource(torch.from_numpy(images.features)[:, None])
+    source = torch.from_numpy(images.features)
     own = estimate_posteriors(source, torch.from_numpy(images.labels), class_count=3, groups=None).own.numpy()
     start = fit_within_classes(images.features, images.labels, weights=own, embedding_dim=5)
     head = fit_rival(WCCN, images, embedding_dim=5)

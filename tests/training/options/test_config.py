@@ -27,7 +27,6 @@ WRONG: list[tuple[str, Any]] = [
     ("max_per_class", 1), ("crop", 41), ("seed", 2**32), ("recipe", "mine"), ("hierarchy", "tree.csv"),
     *(("label_noise", text) for text in (
         "uniform", "uniform:1.5", "uniform:-0.1", "semantic:0.5", "0.5", "triplet:0.5", "nearest-class:")),
-    ("features", "cached"), ("features", "cached:0"), ("features", "disk"),
     ("confidence_val_share", math.nan), ("min_confidence", 1.0), ("ms_base", -1.1), ("lambda_", 1.0), ("delta", -0.1),
     ("procsim_proxy_lr", math.inf), ("prism_memory", 0), ("weight_decay", -1e-4),
 ]  # fmt: skip
@@ -75,8 +74,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"view": "whole", "resize": 256}, r"--view whole .* --crop \(224\) .* got --resize 256: leave --resize out"),
     ({"view": "both", "resize": 224}, r"--view both .* raise --resize, or choose --view whole"),
     ({"view": "both", "resize": 200}, r"--crop \(224\) must not exceed --resize \(200\)"),
-    ({"view": "whole", "features": "live"}, "--features live takes random crops, which go with --view crop"),
-    ({"view": "both", "features": "cached:3"}, "--features cached:3 .* not with --view both"),
     ({"view": "auto", "holdout": False}, "--view auto is selected on a part of the data, .* leave out --no-holdout"),
     ({"pooling": "auto", "holdout": False}, "--pooling auto is selected on a part of the data"),
     (ALL | {"image_size": 225}, r"--image-size must be at most --crop \(224\), got 225"),
@@ -98,7 +95,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *((PAPER | {"method": method, "min_confidence": 0.1}, f"--min-confidence goes with a method .*{method}")
       for method in RIVALS),
     *((PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
-      for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2, "features": "live",
+      for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2,
                           "head_eval_every": 3, "holdout": True}.items()),
     (ALL | {"method": "pca"}, "fine-tuning needs a loss, and --method pca has none: leave its options out"),
     ({"method": "proxy-nca", "confidences": "module"}, "--targets posteriors are estimated by --confidences leave"),
@@ -142,11 +139,6 @@ def test_kind_and_rate_of_the_noise_are_read_from_their_option(kind: str) -> Non
         assert DataConfig(label_noise=f"{kind}:{text}", hierarchy=hierarchy).noise == LabelNoise(kind, rate)
 
 
-@pytest.mark.parametrize(("text", "views"), [("cached:1", 1), ("cached:12", 12), ("live", None)])
-def test_the_number_of_views_is_read_from_the_features_option(text: str, views: int | None) -> None:
-    assert InputConfig(features=text).fixed_views == views
-
-
 @pytest.mark.parametrize(
     ("view", "given", "sizes"),
     [
@@ -168,20 +160,17 @@ def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, in
     ("given", "view", "pooling"),
     [
         (FROZEN, "auto", "auto"),
-        (FROZEN | {"features": "cached:1", "select": "trained", "head_epochs": 3}, "auto", "auto"),
+        (FROZEN | {"select": "trained", "head_epochs": 3}, "auto", "auto"),
         (FROZEN | {"view": "whole"}, "whole", "auto"),
         (FROZEN | {"pooling": "gem"}, "auto", "gem"),
         ({"recipe": "spa-paper"}, "crop", "own"),
         (FROZEN | {"method": "proxy-nca"}, "crop", "own"),
         (FROZEN | {"holdout": False}, "crop", "own"),
-        ({"features": "live"}, "crop", "own"),
-        ({"features": "cached:4"}, "crop", "own"),
         ({}, "crop", "own"),
         ({"finetune": "last-2"}, "crop", "own"),
         ({"method": "procsim", "omega": 1.0, "guidance": "words.npz"}, "crop", "own"),
         ({"method": "pca", "view": "auto"}, "auto", "own"),
         ({"method": "multi-similarity", "pooling": "auto"}, "crop", "auto"),
-        ({"features": "live", "pooling": "auto"}, "crop", "auto"),
     ],
 )
 def test_view_and_pooling_are_selected_where_the_default_recipe_has_its_holdout_evaluation(
@@ -231,8 +220,6 @@ def test_fine_tuning_ends_with_its_epochs_or_its_time_and_on_a_cpu_by_default_wi
         ({"frozen": True}, None),
         ({"method": "pca"}, "--method pca has no loss"),
         ({"recipe": "spa-paper"}, "--recipe spa-paper trains a head"),
-        ({"features": "live"}, "--features live draws views for a head"),
-        ({"features": "cached:3"}, "--features cached:3 draws views for a head"),
         ({"recipe": "spa-paper", "finetune": "last-2"}, None),
     ],
 )

@@ -78,7 +78,7 @@ def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
     """Features of all images that can be used, and the names of others; every process has a cache of its own."""
     preprocess = preprocess_for("squeezenet1_1", resize=40, crop=32, view="crop")
     extractor = Extractor(load_backbone("squeezenet1_1", "none"), preprocess, device=CPU, precision="float32")
-    store, found = extract_together(sorted(pictures.rglob("*.jpg")), extractor=extractor, views=1, machine=machine)
+    store, found = extract_together(sorted(pictures.rglob("*.jpg")), extractor=extractor, machine=machine)
     return torch.from_numpy(store.load(found.hashes)), [skipped.path.name for skipped in found.skipped]
 
 

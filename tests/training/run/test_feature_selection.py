@@ -84,7 +84,7 @@ def test_a_run_extracts_no_image_of_the_sample_again(pictures: Path, tmp_path: P
     chosen = select_features(job, records, candidates, views=30_000, network=network)
     extractor = open_extractor(network, config.input, view=chosen.view, pooling=chosen.pooling, machine=machine)
     paths = [record.path for record in records]
-    assert extract_together(paths, extractor=extractor, views=1, machine=machine)[1].computed == 0
+    assert extract_together(paths, extractor=extractor, machine=machine)[1].computed == 0
 
 
 @pytest.mark.parametrize("noise", ["uniform:0.5", "nearest-class:0.5", "small-cluster:0.5"])

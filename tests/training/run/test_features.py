@@ -130,9 +130,9 @@ def test_features_that_are_not_those_of_torch_are_not_taken(trainer: Trainer, mo
 def test_audit_and_other_processes_have_the_same_features_from_the_same_runtime(trainer: Trainer) -> None:
     _train(trainer, method="spa", backend="onnxruntime")
     run, reopened = RunFolder.open(trainer.folder / "run"), _reopen(trainer)
-    assert reopened.describe(views=1) == run.read_json("features.json")
+    assert reopened.describe() == run.read_json("features.json")
     sent = SentExtractor.of(reopened).open(make_machine(trainer.cache, backend="onnxruntime"))
-    assert open_store(trainer.cache, sent, views=1).folder == open_store(trainer.cache, reopened, views=1).folder
+    assert open_store(trainer.cache, sent).folder == open_store(trainer.cache, reopened).folder
     pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
     assert torch.equal(sent.extract(pixels), reopened.extract(pixels))
     assert len(audit_labels(run, machine=make_machine(trainer.cache)).images) == 48

@@ -1,6 +1,7 @@
 """The two loops: early stopping, what they return, and what they refuse."""
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,16 @@ from torch import Tensor, nn
 
 from index.errors import InputError, RunError
 from tests.training.losses.draws import loss_config
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import ConfidenceModule, Confidences, FixedConfidences, make_confidences
 from training.head.embedding_heads import Head
 from training.head.untrained import fit_within_classes
 from training.losses.interface import read_columns
 from training.options.config import ConfidenceConfig, EmbeddingConfig
 from training.options.losses import LOSSES, NEEDS_CONFIDENCES
+from training.run import fit
 from training.run.checkpoint import load_checkpoint
 from training.run.fit import fit_confidence, fit_embedding, split_holdout
-from training.run.phases import EpochReport, PhaseContext, phase_generator
+from training.run.phases import EpochReport, PhaseContext, draw_batches, phase_generator
 
 CLASSES = 3
 NOISY = {"wrong": 0.4, "confidence_lr": 0.05, "confidence_epochs": 60, "confidence_val_share": 0.3}
@@ -29,24 +30,12 @@ class StopError(Exception):
     """Ends a phase."""
 
 
-def _separable(count: int = 60, *, wrong: float = 0.0) -> tuple[CachedSource, Tensor]:
+def _separable(count: int = 60, *, wrong: float = 0.0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % CLASSES
     features = nn.functional.one_hot(labels, 8).float() + 0.3 * torch.randn(count, 8, generator=generator)
     chosen = torch.rand(count, generator=generator) < wrong
-    return CachedSource(features[:, None]), torch.where(chosen, (labels + 1) % CLASSES, labels)
-
-
-class _CountingSource(CachedSource):
-    """Notes which images every step asks for."""
-
-    def __init__(self, views: Tensor) -> None:
-        super().__init__(views)
-        self.drawn: list[list[int]] = []
-
-    def batch(self, rows, *, generator):
-        self.drawn.append(rows.tolist())
-        return super().batch(rows, generator=generator)
+    return features, torch.where(chosen, (labels + 1) % CLASSES, labels)
 
 
 def _context(path: Path | None = None, on_epoch: Any = lambda report: None) -> PhaseContext:
@@ -101,7 +90,7 @@ def _fit_whitened(path: Path | None = None, *, method: str = "proxy-nca", **chan
 def test_the_confidence_module_learns_separable_classes_and_every_epoch_runs(tmp_path: Path) -> None:
     module, reports = _fit_confidence(tmp_path / "c", confidence_val_share=0.0, confidence_patience=1)
     source, labels = _separable()
-    assert (module(source.centre).argmax(dim=1) == labels).float().mean() > 0.95
+    assert (module(source).argmax(dim=1) == labels).float().mean() > 0.95
     assert reports[-1].loss < reports[0].loss / 2
     assert [report.held_out_loss for report in reports] == [None] * 30
     assert not module.training
@@ -117,7 +106,7 @@ def test_the_reported_loss_is_the_mean_over_images_and_classes(tmp_path: Path) -
     train, held = split_holdout(60, holdout=0.2, seed=0)
     targets = nn.functional.one_hot(labels, CLASSES).double()
     for rows, seen in ((train, reports[0].loss), (held, reports[0].held_out_loss)):
-        confidences, wanted = untrained(source.centre[rows]).double(), targets[rows]
+        confidences, wanted = untrained(source[rows]).double(), targets[rows]
         losses = -(wanted * confidences.log() + (1 - wanted) * (1 - confidences).log())
         assert seen == pytest.approx(losses.mean().item(), rel=1e-4)
 
@@ -130,7 +119,7 @@ def test_early_stopping_returns_the_weights_of_the_best_held_out_epoch_and_stays
     source, labels = _separable(wrong=0.4)
     _, held = split_holdout(60, holdout=0.3, seed=0)
     targets = nn.functional.one_hot(labels, CLASSES).float()
-    again = nn.functional.binary_cross_entropy_with_logits(module.logits(source.centre[held]), targets[held])
+    again = nn.functional.binary_cross_entropy_with_logits(module.logits(source[held]), targets[held])
     assert float(again) == pytest.approx(losses[best], rel=1e-6)
     assert float(again) < losses[-1]
     resumed, more = _fit_confidence(tmp_path / "c", confidence_patience=3, **NOISY)
@@ -156,7 +145,7 @@ def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_ta
     module, source = _fit_confidence(tmp_path / "c")[0], _separable()[0]
     options = {"method": "spa", "head_batch_size": 7, "head_epochs": 1}
     _, (report,) = _fit(confidences=make_confidences(module, source), loss={"lambda_": 0.6}, **options)
-    chosen = module(source.centre) > 0.6
+    chosen = module(source) > 0.6
     assert report.positives_per_sample == pytest.approx(float(chosen.sum()) / 60)
     assert report.share_without_positive == pytest.approx(float((~chosen.any(dim=1)).float().mean()))
     assert 0 < report.positives_per_sample < CLASSES
@@ -171,7 +160,7 @@ def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_ta
 def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
     source, labels = _separable()
     head, reports = _fit(method=method, head_epochs=30, confidences=_confidences_for(method, tmp_path))
-    rows = head(source.centre)
+    rows = head(source)
     cosines, same = rows @ rows.T, labels[:, None] == labels
     assert cosines[same].mean() > cosines[~same].mean() + 0.5
     assert reports[-1].loss < reports[0].loss or method == "prism", "a memory that fills has more pairs"
@@ -187,11 +176,9 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
     kept = (
         None
         if confidences is None
-        else FixedConfidences(
-            read_columns(confidences.batch(rows, source.centre[rows]), 0, CLASSES), class_count=CLASSES
-        )
+        else FixedConfidences(read_columns(confidences.batch(rows, source[rows]), 0, CLASSES), class_count=CLASSES)
     )
-    without = {"source": CachedSource(source.centre[rows][:, None]), "labels": labels[rows], "confidences": kept}
+    without = {"source": source[rows], "labels": labels[rows], "confidences": kept}
     left_out, never, whole, all_rows = (
         _fit(**options)[0].linear.weight
         for options in (given | {"rows": rows}, given | without, given, given | {"rows": torch.arange(60)})
@@ -207,7 +194,7 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
         ({"method": "spa"}, ValueError, "spa needs the label confidences"),
         ({"rows": torch.arange(0)}, RunError, "no training image is left for phase 2: .*--min-confidence"),
         (
-            {"source": CachedSource(torch.full((60, 1, 8), float("nan")))}, RunError,
+            {"source": torch.full((60, 8), float("nan"))}, RunError,
             "the embedding loss of epoch 1 is nan; lower the learning rate",
         ),
         ({"init": "wccn"}, ValueError, "--init wccn needs the confidences"),
@@ -245,24 +232,9 @@ def test_every_option_of_the_optimizer_reaches_its_weights(tmp_path: Path) -> No
     assert not torch.equal(slow_head["loss.proxies"], start["loss.proxies"])
 
 
-def test_what_is_projected_once_trains_as_what_is_projected_in_every_step() -> None:
-    source = _separable()[0]
-    heads = [
-        _fit_whitened(
-            source=CachedSource(source.centre[:, None].expand(-1, views, -1)),
-            embedding_dim=2,
-            head_lr=0.05,
-            head_epochs=5,
-        )
-        for views in (1, 2)  # two views that are one: they are drawn, and projected when they are
-    ]
-    for name in ("weight", "bias"):
-        torch.testing.assert_close(*(head.state_dict()[name] for head in heads))
-
-
 def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> None:
     source, labels = _separable(wrong=0.2)
-    fitted = fit_within_classes(source.centre.numpy(), labels.numpy(), weights=_own().numpy(), embedding_dim=4)
+    fitted = fit_within_classes(source.numpy(), labels.numpy(), weights=_own().numpy(), embedding_dim=4)
     start = fitted.weight[:4]
     moved = {
         l2_sp: (_fit_whitened(l2_sp=l2_sp, head_epochs=30).weight - start).norm().item() for l2_sp in (0.0, 0.1, 1e6)
@@ -271,17 +243,26 @@ def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> No
 
 
 @pytest.mark.parametrize(("steps", "start"), [(1, "random"), (4, "wccn"), (11, "random"), (11, "wccn")])
-def test_exactly_the_steps_that_are_asked_for_are_taken(steps: int, start: str) -> None:
-    source = _CountingSource(_separable()[0].centre[:, None])
-    _, reports = _fit(method="proxy-nca", source=source, own=_own(), head_steps=steps, init=start, head_epochs=1)
+def test_exactly_the_steps_that_are_asked_for_are_taken(
+    steps: int, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[list[int]] = []
+
+    def draw(*args: Any, **options: Any) -> Iterator[Tensor]:
+        for rows in draw_batches(*args, **options):
+            drawn.append(rows.tolist())
+            yield rows
+
+    monkeypatch.setattr(fit, "draw_batches", draw)
+    _, reports = _fit(method="proxy-nca", own=_own(), head_steps=steps, init=start, head_epochs=1)
     whole, rest = divmod(steps, 4)  # four batches an epoch
-    assert len(source.drawn) == steps
+    assert len(drawn) == steps
     assert [report.epoch for report in reports] == list(range(1, whole + (rest > 0) + 1))
     assert {report.epochs for report in reports} == {len(reports)}
     for epoch in range(whole):
-        rows = itertools.chain.from_iterable(source.drawn[4 * epoch : 4 * epoch + 4])
+        rows = itertools.chain.from_iterable(drawn[4 * epoch : 4 * epoch + 4])
         assert sorted(rows) == list(range(60)), "every image once an epoch"
-    seen = [sum(map(len, source.drawn[4 * n : 4 * n + 4])) for n in range(len(reports))]
+    seen = [sum(map(len, drawn[4 * n : 4 * n + 4])) for n in range(len(reports))]
     assert [round(report.images_per_second * report.seconds) for report in reports] == seen
 
 

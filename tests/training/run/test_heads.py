@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from tests.training.conftest import make_config
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import FixedConfidences, LabelConfidences
 from training.head.embedding_heads import Head, WhitenedHead
 from training.head.untrained import fit_within_classes
@@ -34,12 +33,12 @@ CLASSES = 3
 CONTEXT = PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=None)
 
 
-def _data(count: int = 60, *, wrong: float = 0.2) -> tuple[CachedSource, Tensor]:
+def _data(count: int = 60, *, wrong: float = 0.2) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % CLASSES
     features = nn.functional.one_hot(labels, 10).float() + 0.3 * torch.randn(count, 10, generator=generator) + 0.5
     changed = torch.rand(count, generator=generator) < wrong
-    return CachedSource(features[:, None]), torch.where(changed, (labels + 1) % CLASSES, labels)
+    return features, torch.where(changed, (labels + 1) % CLASSES, labels)
 
 
 def _config(**changes: Any) -> TrainConfig:
@@ -119,7 +118,7 @@ def _start(
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     features, labels, own = _blobs()
     return start_embedding(
-        CachedSource(changes.get("features", features)[:, None]), labels, class_count=CLASSES + 1,
+        changes.get("features", features), labels, class_count=CLASSES + 1,
         rows=torch.arange(len(labels)) if rows is None else rows, own=own if start == "wccn" else None,
         loss_config=LossConfig(method=method), config=EmbeddingConfig(embedding_dim=2, init=start),
         context=CONTEXT, guidance=None,

@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.conftest import make_config
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import estimate_posteriors
 from training.head.untrained import POWERS, LabelledFeatures
 from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
@@ -165,7 +164,7 @@ def test_posteriors_give_the_recall_by_true_labels_and_certain_ones_that_by_give
     generator, true = np.random.default_rng(0), np.arange(360) % 8
     labels = np.where(generator.random(360) < 0.4, generator.integers(8, size=360), true)
     data = LabelledFeatures(_features(true), labels)
-    source = CachedSource(torch.from_numpy(data.features)[:, None])
+    source = torch.from_numpy(data.features)
     estimated = estimate_posteriors(source, torch.from_numpy(labels), class_count=8, groups=None).posteriors()
     given, certain, probable, clean = (
         evaluate_holdout(data, config=_config(), device=CPU, posteriors=posteriors)
@@ -213,7 +212,7 @@ def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: p
 def test_a_least_confidence_that_leaves_too_few_images_does_not_end_the_run() -> None:
     labels = np.arange(60) % 6
     features = _features(labels, told=False)
-    source = CachedSource(torch.from_numpy(features)[:, None])
+    source = torch.from_numpy(features)
     own = estimate_posteriors(source, torch.from_numpy(labels), class_count=6, groups=None).own.numpy()
     few = _config(min_confidence=float(np.quantile(own, 0.8)), embedding_dim=16)
     found = evaluate_holdout(LabelledFeatures(features, labels), config=few, device=CPU)

@@ -80,21 +80,11 @@ def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(finished_r
     assert not (tmp_path / "unused").exists()
 
 
-def test_features_of_live_views_train_and_resume_to_the_same_bits(trainer: Trainer) -> None:
-    options = {"head_epochs": 2, "confidence_epochs": 2, "machine": make_machine(trainer.cache, workers=2)}
-    trainer("plain", **options)
-    trainer("straight", features="live", **options)
-    trainer(stop=("embedding", 1), features="live", **options)
-    trainer(resume=True, features="live", **options)
-    assert trainer.weights() == trainer.weights("straight") != trainer.weights("plain")
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("features", ["live", "cached:2"])
-def test_on_a_gpu_an_interrupted_run_goes_on_to_the_same_bits(trainer, other_pictures, features) -> None:
+def test_on_a_gpu_an_interrupted_run_goes_on_to_the_same_bits(trainer, other_pictures) -> None:
     machine = make_machine(trainer.folder / "cache", device=torch.device("cuda"), precision="auto")
-    options = {"features": features, "val": other_pictures, "machine": machine}
+    options = {"val": other_pictures, "machine": machine}
     trainer("straight", **options)
     trainer(stop=("embedding", 2), **options)
     trainer(resume=True, **options)

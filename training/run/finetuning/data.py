@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from index.arrays import Floats, Ids, Labels
 from index.evaluation.metrics import RetrievalScores
 from index.progress import Progress
-from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
     FixedConfidences,
     LabelConfidences,
@@ -65,7 +64,7 @@ class FinetuneData:
         if self.posteriors is None:
             return self
         estimated = estimate_posteriors(
-            CachedSource(torch.from_numpy(features)[:, None]), torch.from_numpy(self.labels),
+            torch.from_numpy(features), torch.from_numpy(self.labels),
             class_count=self.class_count, groups=None if self.copies is None else torch.from_numpy(self.copies),
         )  # fmt: skip
         rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
@@ -182,7 +181,7 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
     groups = None if data.copies is None else torch.from_numpy(data.copies[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
     estimated = estimate_posteriors(
-        CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups,
+        features, torch.from_numpy(numbers), class_count=len(classes), groups=groups,
         moments=sum_moments_together,
     )  # fmt: skip
     found = LossConfidences.of(estimated, loss).confidences

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from index.arrays import normalise_rows
-from training.backbone.extract import CachedSource
 from training.confidence import confidences
 from training.confidence.confidences import FixedConfidences, LabelConfidences, TopConfidences, estimate_posteriors
 from training.losses.interface import read_columns
@@ -162,7 +161,7 @@ def _draw_noisy() -> tuple[np.ndarray, np.ndarray, Split, Callable[[np.ndarray, 
 
 
 def _estimate(features: np.ndarray, labels: np.ndarray) -> csr_array:
-    source = CachedSource(torch.from_numpy(features)[:, None])
+    source = torch.from_numpy(features)
     return estimate_posteriors(source, torch.from_numpy(labels), class_count=12, groups=None).posteriors()
 
 
