@@ -20,6 +20,11 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
         return ["fine-tuning: none, the backbone is as it was"]
     held, epochs = network["held_out"], len(network["epochs"]) - 1
     budget = "" if network["time_budget"] is None else f" of --time-budget {network['time_budget']}"
+    if epochs == 0:
+        why = "Ctrl-C ended it before its first step"
+        if network["ended_by"] == "time":
+            why = f"--time-budget {network['time_budget']} leaves no time for a step after preparation; raise it"
+        return ["", f"fine-tuning: none, as {why}", "exported: the embedding on the frozen backbone"]
     lines = [
         "",
         f"fine-tuning: {network['finetune']} ({network['blocks']} of {network['of_blocks']} blocks, "
@@ -29,9 +34,6 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
     ]
     if network["ended_by"] == "Ctrl-C":
         lines.append(f"stopped early by Ctrl-C in epoch {epochs}: the weights until then were compared")
-    if epochs == 0:
-        return [*lines, f"exported: the frozen backbone, as preparation took {network['prepared_s']:.1f} s and left no "
-                f"time for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
     if network["ended_by"] == "time" and network["prepared_s"] > network["seconds"] / 2:
         lines.append(f"preparation took {network['prepared_s']:.0f} s of that: more time (--time-budget) trains longer")
     tried = network["tried"]

@@ -229,7 +229,7 @@ def add_finetuning(verdict: Mapping[str, Any], network: Mapping[str, Any]) -> di
     """Verdict of the holdout evaluation with the result of fine-tuning; `network` as in the report."""
     epochs, scores = len(network["epochs"]) - 1, network["map_at_r"]
     if epochs == 0:
-        return {**verdict, "text": f"{verdict['text']} There was no time to fine-tune the network."}
+        return {**verdict, "text": f"{verdict['text']} The network was not fine-tuned."}
     seconds = network["seconds"]
     took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
     fine_tuning = f"Fine-tuning the network ({epochs} epoch{'' if epochs == 1 else 's'}, {took})"

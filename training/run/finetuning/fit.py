@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from training.losses.interface import MetricLoss
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
@@ -179,6 +179,38 @@ def on_first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
 
 
+class OutOfTimeError(Exception):
+    """Preparation that would use up the time budget, in `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"preparation would take {seconds:.0f} s")
+        self.seconds = seconds
+
+
+_OBSERVED = 0.05  # share of a budget after which the speed of a step of preparation is known
+
+
+def limit_preparation(
+    on_images: Callable[[str, int, int], None], *, begun: float, budget_s: float
+) -> Callable[[str, int, int], None]:
+    """The same callback, which raises `OutOfTimeError` where a step would not end within the time budget.
+
+    `begun` is the budget's start, by `time.perf_counter`.
+    """
+    first: dict[str, tuple[float, int]] = {}
+
+    def note(step: str, done: int, total: int) -> None:
+        on_images(step, done, total)
+        now = ends = time.perf_counter()
+        start, before = first.setdefault(step, (now, done))
+        if done > before and now - start > _OBSERVED * budget_s:
+            ends += (total - done) * (now - start) / (done - before)
+        if ends - begun > budget_s:
+            raise OutOfTimeError(ends - begun)
+
+    return note
+
+
 @dataclass(frozen=True, slots=True)
 class EpochScore:
     """MAP@R on the held-out images, by part, with the averaged weights after an epoch; epoch 0 is the initial model.
@@ -222,6 +254,7 @@ class FinetuneLoop:
         model: at its initial weights; it ends with the last weights.
         context: its checkpoint is replaced after every epoch, on rank 0.
         on_images: called with (images seen, images of all epochs).
+        on_start: called with (images done, images) of the initial model's evaluation.
         on_note: called with a line of text.
         begun: start of the time budget, by `time.perf_counter`.
         reserved_s: seconds of it for heads after the loop.
@@ -229,15 +262,16 @@ class FinetuneLoop:
     Attributes:
         prepared_s: seconds before the first step, including those of an interrupted run.
         ended_by: `epochs`, `time` or `Ctrl-C`, once training is over.
+        fitted: weights and scores so far.
     """
 
     def __init__(
         self, model: NetworkModel, loss: MetricLoss, data: FinetuneData, *, inputs: FinetuneInputs,
         confidences: LossConfidences, config: TrainConfig, context: PhaseContext,
-        on_images: Progress = lambda *_: None, on_note: Callable[[str], None] = lambda _: None,
-        begun: float | None = None, reserved_s: float = 0.0,
+        on_images: Progress = no_progress, on_start: Progress = no_progress,
+        on_note: Callable[[str], None] = lambda _: None, begun: float | None = None, reserved_s: float = 0.0,
     ) -> None:  # fmt: skip
-        self._team, self._reserved_s = current_team(), reserved_s
+        self._team, self._reserved_s, self._on_start = current_team(), reserved_s, on_start
         self._on_note, self._is_stopped = on_note, False
         self.ended_by: str | None = None
         self._begun = time.perf_counter() if begun is None else begun
@@ -253,23 +287,25 @@ class FinetuneLoop:
         per_class = min(config.embedding.images_per_class, self._options.batch_size)
         self._together: dict[str, Any] = {"labels": self._labels[self._rows], "images_per_class": per_class}
         self._shared: nn.Module = model
+        self.fitted = FittedWeights(copy_weights(model), copy_weights(model), copy_weights(model))
         self._steps = count_batches(size=self._batch_size(), **self._together)
         self._optimizer = make_optimizer(
             model, loss, self._options, proxy_lr=config.embedding.proxy_lr, weight_decay=config.embedding.weight_decay
         )
 
+    def prepare(self) -> None:
+        """Continue from the checkpoint, or evaluate the initial model; the first step comes next."""
+        self._resume_or_begin(self.fitted)
+        self.share()
+        self._start_clock(self.fitted)
+
     def run(self) -> FittedWeights:
-        """Train from the checkpoint, if there is one, until epochs or time budget end, or Ctrl-C ends it.
+        """Train until epochs or time budget end, or Ctrl-C ends it.
 
         Where preparation has used up the time budget, only the initial model has a score. Processes that train together
         are interrupted as usual.
         """
-        start = copy_weights(self._model)
-        fitted = FittedWeights(start, copy_weights(self._model), copy_weights(self._model))
-        self._resume_or_begin(fitted)
-        self.share()
-        penalty = self.hold_back(start)
-        self._start_clock(fitted)
+        fitted, penalty = self.fitted, self.hold_back(self.fitted.start)
         with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():
             while not self._is_done(fitted):
                 self._run_epoch(len(fitted.epochs), fitted, penalty)
@@ -387,14 +423,16 @@ class FinetuneLoop:
             return size
         return -(-count // -(-count // size))
 
-    def _evaluate(self, epoch: int, *, is_last: bool = False) -> dict[str, float] | None:
+    def _evaluate(
+        self, epoch: int, *, is_last: bool = False, progress: Progress = no_progress
+    ) -> dict[str, float] | None:
         """Evaluate on the held-out images, and estimate confidences again, in one pass over the images."""
         if epoch % self._at_least(self._options.eval_every) and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
         estimates = self._config.reestimates_confidences and epoch > 0 and not is_last
         rows = np.union1d(searched, train) if estimates else searched
-        features = read_together(self.inputs, rows)
+        features = read_together(self.inputs, rows, progress=progress)
         if estimates:
             self._confidences = self._team.first_does(
                 lambda: reestimate_confidences(features[np.searchsorted(rows, train)], self._data, self._config.loss)
@@ -409,7 +447,7 @@ class FinetuneLoop:
         found = self._team.first_does(self._context.load)
         if found is None:
             started = time.perf_counter()
-            score = self._evaluate(0)
+            score = self._evaluate(0, progress=self._on_start)
             fitted.epochs.append(EpochScore(0, score, seconds=time.perf_counter() - started))
             return
         tensors, state = found
@@ -424,24 +462,22 @@ class FinetuneLoop:
     def _start_clock(self, fitted: FittedWeights) -> None:
         """Reserve time of the budget for the last evaluation, the features of all images, and heads on them.
 
-        That is at most half of what preparation has left.
-
         Learning rates follow the share of time since the first step: a slow preparation does not cut the warm-up.
         """
         self._first_step = time.perf_counter()
         self.prepared_s = self._first_step - self._begun
         if (budget := self._options.budget_s) is not None:
-            half = (self.prepared_s + budget) / 2
             evaluations = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
             after = evaluations * fitted.epochs[0].seconds + self._reserved_s
-            self._deadline = self._begun + max(half, budget - after)
+            self._deadline = self._begun + budget - after
             self._note_time((len(fitted.epochs) - 1) * len(self._rows))
             if (left := self._deadline - self._first_step) < self.prepared_s and len(fitted.epochs) == 1:
                 ends = f"{left:.0f} s are left to train" if left > 0 else "nothing is fine-tuned"
                 minutes = math.ceil((2 * self.prepared_s + after) / 60)
                 self._on_note(
                     f"fine-tuning: preparation took {self.prepared_s:.0f} s of --time-budget "
-                    f"{self._options.time_budget}, so {ends}: train anew with --time-budget {minutes}m or more"
+                    f"{self._options.time_budget}, and comparing the result will take {after:.0f} s, so {ends}: train "
+                    f"anew with --time-budget {minutes}m or more"
                 )
 
     def _has_unused(self) -> bool:

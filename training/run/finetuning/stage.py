@@ -1,5 +1,6 @@
 """Fine-tuning of a run: the backbone trains with a head, and is exported unless the frozen embedding finds more."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from training.losses.interface import MetricLoss, ProxyLoss, build_loss
 from training.network.decoded_images import MappedArray, decode_images
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
+from training.options.finetuning import FinetuneConfig
 from training.options.losses import RIVALS, WCCN
 from training.options.machine import Machine, name_device
 from training.run.checkpoint import pack_modules, unpack_module
@@ -41,7 +43,14 @@ from training.run.finetuning.data import (
     read_together,
     reestimate_confidences,
 )
-from training.run.finetuning.fit import FinetuneLoop, FittedWeights, interpolate_weights, load_weights
+from training.run.finetuning.fit import (
+    FinetuneLoop,
+    FittedWeights,
+    OutOfTimeError,
+    interpolate_weights,
+    limit_preparation,
+    load_weights,
+)
 from training.run.finetuning.inputs import (
     PRECISIONS,
     FinetuneInputs,
@@ -185,7 +194,11 @@ def help_training(
     unpack_module(loss, loss_begun, name="loss")
     context = PhaseContext(seed=config.seed, device=extractor.device, checkpoint=None)
     pixels = _on_this_machine(plan).open()
-    _fit_and_score(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
+    loop = _prepare_loop(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
+    interpolate_and_score(
+        loop.run(), model, work.data, inputs=loop.inputs, fit=None, frozen=None,
+        frozen_features=np.zeros((0, 0), dtype=np.float32), alpha=config.finetuning.wise_ft_alpha,
+    )  # fmt: skip
     model.release()
 
 
@@ -196,26 +209,25 @@ def _build_loss(work: _Work) -> MetricLoss:
     )  # fmt: skip
 
 
-def _fit_and_score(
+def _prepare_loop(
     work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
-    machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
-    reserved_s: float = 0.0, fit: FitHead | None = None, frozen: Head | None = None, features: Floats | None = None,
-) -> tuple[FinetuneLoop, FittedWeights, dict[str, dict[str, RetrievalScores]], Head, Floats]:  # fmt: skip
-    """Train with all processes; rank 0 also has the frozen embedding with its features, and fits heads."""
+    machine: Machine, context: PhaseContext, watcher: Watcher | None = None,
+    on_preparing: Callable[[str, int, int], None] = lambda *_: None, begun: float | None = None,
+    reserved_s: float = 0.0,
+) -> FinetuneLoop:  # fmt: skip
+    """Training loop before its first step, in each process; `on_preparing` is called as `Watcher.on_images`."""
     config, watcher = work.config, watcher or Watcher()
-    inputs = keep_inputs(extractor, blocks, pixels, hashes=work.hashes, config=config, machine=machine, watcher=watcher)
+    inputs = keep_inputs(
+        extractor, blocks, pixels, hashes=work.hashes, config=config, machine=machine,
+        watcher=replace(watcher, on_images=on_preparing),
+    )  # fmt: skip
     loop = FinetuneLoop(
         model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
         context=context, begun=begun, reserved_s=reserved_s, on_images=partial(watcher.on_images, "finetuning images"),
-        on_note=watcher.on_note,
+        on_start=partial(on_preparing, "held-out images before fine-tuning"), on_note=watcher.on_note,
     )  # fmt: skip
-    fitted = loop.run()
-    found, head, chosen_features = interpolate_and_score(
-        fitted, model, work.data, inputs=inputs, fit=fit, frozen=frozen, alpha=config.finetuning.wise_ft_alpha,
-        frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
-        progress=partial(watcher.on_images, "fine-tuned features"),
-    )  # fmt: skip
-    return loop, fitted, found, head, chosen_features
+    loop.prepare()
+    return loop
 
 
 @contextmanager
@@ -264,57 +276,81 @@ def finetune_backbone(
         labels, len(training.classes), split, copies=training.copies, groups=training.groups,
         posteriors=None if confidences is None else confidences.posteriors(),
     )  # fmt: skip
-    start = fit_closed_form(data.labelled(features).take(train), embedding_dim=config.embedding.width)
-    work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
-    # Guidance knows images and classes by their numbers, which parts of the data have not.
-    kind = WCCN if guidance is not None else method
-    fit = partial(fit_head, method=kind, config=config, device=machine.device)
-    frozen, fitting_s = fit(data.labelled(features).take(train)), time.perf_counter() - started
-    team.ask(help_decoding, images, decoding, extractor.preprocess)
-    pixels = decode_images(
-        images, decoding, extractor.preprocess, workers=machine.workers,
-        progress=partial(job.watcher.on_images, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
-    )  # fmt: skip
     blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
-    model = build_model(extractor, start, blocks, config=config)
-    precision = machine.precision
-    if precision == "auto":  # the faster one, measured once and kept for a resume
-        measured = job.run.keep_json(
-            "finetuning.json", lambda: {"precision": measure_precision(model, pixels, train, config=config)}
-        )
-        precision = measured["precision"]
-    model.precision = PRECISIONS[precision]
-    loss = _build_loss(work)
-    if isinstance(loss, ProxyLoss):
-        weights = torch.ones(len(labels)) if confidences is None else confidences.own.cpu()
-        device, shape = model.head.weight.device, (data.class_count, model.head.embedding_dim)
-        means = mean_embeddings(
-            lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(), torch.from_numpy(labels),
-            torch.from_numpy(train), weights=weights, shape=shape,
+    context, on_preparing = job.context(FINETUNING), job.watcher.on_images
+    # What trains together cannot end alone, and what had trained before an interruption is not given up.
+    may_end = team.size == 1 and not job.run.checkpoint(FINETUNING).exists()
+    if may_end and limited.budget_s is not None:
+        on_preparing = limit_preparation(on_preparing, begun=started, budget_s=limited.budget_s)
+    report: dict[str, Any] = {
+        "method": config.loss.method,
+        "finetune": limited.finetune or f"last-{len(blocks)}",
+        "image_size": limited.image_size,
+        "trained_on": len(train),
+        "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
+        "blocks": len(blocks),
+        "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
+        "decoded_bytes": decoding.bytes,
+        "device": name_device(extractor.device),
+        "time_budget": limited.time_budget,
+    }
+    try:
+        start = fit_closed_form(data.labelled(features).take(train), embedding_dim=config.embedding.width)
+        work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
+        # Guidance knows images and classes by their numbers, which parts of the data have not.
+        kind = WCCN if guidance is not None else method
+        fit = partial(fit_head, method=kind, config=config, device=machine.device)
+        frozen, fitting_s = fit(data.labelled(features).take(train)), time.perf_counter() - started
+        team.ask(help_decoding, images, decoding, extractor.preprocess)
+        pixels = decode_images(
+            images, decoding, extractor.preprocess, workers=machine.workers,
+            progress=partial(on_preparing, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
         )  # fmt: skip
-        loss.start_at(means)
-    if team.size > 1:
-        begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
-        sent = replace(work, guidance=None if guidance is None else deepcopy(guidance).cpu())
-        team.ask(
-            help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun, model.precision
+        model = build_model(extractor, start, blocks, config=config)
+        precision = machine.precision
+        if precision == "auto":  # the faster one, measured once and kept for a resume
+            measured = job.run.keep_json(
+                "finetuning.json", lambda: {"precision": measure_precision(model, pixels, train, config=config)}
+            )
+            precision = measured["precision"]
+        model.precision = PRECISIONS[precision]
+        loss = _build_loss(work)
+        if isinstance(loss, ProxyLoss):
+            weights = torch.ones(len(labels)) if confidences is None else confidences.own.cpu()
+            device, shape = model.head.weight.device, (data.class_count, model.head.embedding_dim)
+            means = mean_embeddings(
+                lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(), torch.from_numpy(labels),
+                torch.from_numpy(train), weights=weights, shape=shape,
+            )  # fmt: skip
+            loss.start_at(means)
+        if team.size > 1:
+            begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
+            sent = replace(work, guidance=None if guidance is None else deepcopy(guidance).cpu())
+            team.ask(
+                help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun,
+                model.precision,
+            )  # fmt: skip
+        loop = _prepare_loop(
+            work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context,
+            watcher=job.watcher, on_preparing=on_preparing, begun=started, reserved_s=3 * fitting_s,
         )  # fmt: skip
-    loop, fitted, found, head, chosen_features = _fit_and_score(
-        work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(FINETUNING),
-        watcher=job.watcher, begun=started, reserved_s=3 * fitting_s, fit=fit, frozen=frozen, features=features,
+    except (KeyboardInterrupt, OutOfTimeError) as end:
+        if not may_end:
+            raise
+        extractor.backbone.module.requires_grad_(False)
+        return StageResult(None, features, report | _end_unprepared(end, job, limited, started=started))
+    fitted = loop.run()
+    found, head, chosen_features = interpolate_and_score(
+        fitted, model, data, inputs=loop.inputs, fit=fit, frozen=frozen, frozen_features=features,
+        alpha=limited.wise_ft_alpha, progress=partial(job.watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
     if not (selected := len(fitted.epochs) > 1 and _selects_finetuned(found)):
         load_weights(model, fitted.start)
     model.release()
     scores = {name: mean_precisions(parts) for name, parts in found.items()}
-    report = {
-        "method": config.loss.method,
-        "finetune": config.finetuning.finetune or f"last-{len(blocks)}",
-        "image_size": config.finetuning.image_size,
+    report |= {
         "parameters": sum(p.numel() for level in model.levels for p in level),
         "precision": str(model.precision).removeprefix("torch."),
-        "trained_on": len(train),
-        "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
         "epochs": [
             {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
             for score in fitted.epochs
@@ -323,17 +359,33 @@ def finetune_backbone(
         "selected": selected,
         "map_at_r": {name: mean_score(parts) for name, parts in scores.items()} or None,
         "ended_by": loop.ended_by,
-        "blocks": len(blocks),
-        "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
-        "decoded_bytes": decoding.bytes,
         "kept_bytes": loop.inputs.kept_bytes,
-        "device": name_device(extractor.device),
         "waited_s": loop.inputs.waited_s,
         "seconds": time.perf_counter() - started,
         "prepared_s": loop.prepared_s,
-        "time_budget": config.finetuning.time_budget,
     }
     return StageResult(head, chosen_features, report) if selected else StageResult(None, features, report)
+
+
+def _end_unprepared(
+    end: KeyboardInterrupt | OutOfTimeError, job: Job, options: FinetuneConfig, *, started: float
+) -> dict[str, Any]:
+    """Rest of the report where fine-tuning ended before its first step; says so."""
+    if isinstance(end, OutOfTimeError):
+        ended_by, minutes = "time", math.ceil(2 * end.seconds / 60)
+        job.watcher.on_note(
+            f"fine-tuning: preparation would take {end.seconds:.0f} s of --time-budget {options.time_budget}, so "
+            f"nothing is fine-tuned: train anew with --time-budget {minutes}m or more"
+        )
+    else:
+        ended_by = "Ctrl-C"
+        job.watcher.on_note("Ctrl-C: fine-tuning ends before its first step; again ends at once")
+    seconds = time.perf_counter() - started
+    return {
+        "parameters": None, "precision": None, "epochs": [{"epoch": 0, "loss": None, "map_at_r": None, "seconds": 0.0}],
+        "tried": {}, "selected": False, "map_at_r": None, "ended_by": ended_by, "kept_bytes": 0, "waited_s": 0.0,
+        "seconds": seconds, "prepared_s": seconds,
+    }  # fmt: skip
 
 
 def _initial_confidences(

@@ -272,6 +272,19 @@ def test_the_first_interrupt_ends_fine_tuning_and_keeps_the_best_so_far(pictures
     assert head.embedding_dim == 8
 
 
+def test_an_interrupt_of_the_preparation_keeps_the_frozen_embedding(trainer, tmp_path) -> None:
+    def interrupt(step: str, *_: int) -> None:
+        if step.startswith("decoding"):
+            raise KeyboardInterrupt
+
+    machine, watcher = make_machine(tmp_path / "empty"), Watcher(on_images=interrupt)
+    network = trainer(config=network_config(), machine=machine, watcher=watcher)["finetuning"]
+    assert (network["ended_by"], network["selected"]) == ("Ctrl-C", False)
+    backbone, _, _ = RunFolder.open(trainer.folder / "run").load_trained()
+    frozen = load_backbone(BACKBONE, "none").hash_weights()
+    assert backbone.hash_weights() == frozen
+
+
 @pytest.mark.slow
 def test_a_second_interrupt_ends_at_once_and_a_resume_goes_on_after_the_last_whole_epoch(
     pictures, cache, tmp_path
@@ -346,7 +359,7 @@ def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start
             "to 49.0 %, which may be chance. The fine-tuned network is",
         ),
         ({"map_at_r": None}, "was not compared, as no photos could be held out. The fine-tuned network is exported."),
-        ({"epochs": [{}]}, "There was no time to fine-tune the network."),
+        ({"epochs": [{}]}, "The network was not fine-tuned."),
     ],
 )
 def test_the_verdict_says_what_fine_tuning_found_and_what_is_exported(changes, said) -> None:
