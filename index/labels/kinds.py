@@ -1,6 +1,8 @@
 """Kinds of label issues, by one rule each, and verdicts: keep the label, change it or drop the image."""
 
+import math
 from collections.abc import Hashable, Sequence
+from itertools import groupby
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -26,6 +28,7 @@ AMBIGUOUS = 0.25  # least probability of the label and of another one, which may
 RARE = 5  # images of a label, near-duplicates apart; fewer hardly show what the label looks like
 # Two classes are confused where such a share of the images of each shows the other, and so many images of both do.
 CONFUSED_SHARE, CONFUSED_IMAGES = 0.05, 3.0
+_EXPECTED, _LEAST = 0.7, 0.6  # share of right verdicts in a recommended bulk step, and of its most doubtful part
 
 
 def give_verdicts(
@@ -61,6 +64,23 @@ def give_verdicts(
     best = errors.best
     others = np.where(best[:, 0] == labels, best[:, 1], best[:, 0])
     return verdicts.tolist(), np.where(verdicts == CHANGE, others, NO_ID).astype(np.int64)
+
+
+def recommend_threshold(probabilities: Sequence[float]) -> float:
+    """The lowest threshold from 60 % on above which at least seven in ten verdicts are expected to be right.
+
+    Calibrated probabilities come in steps, of which none is cut: the threshold is that of a step, rounded down to a
+    percent unless that reaches the next one, of (N,) falling probabilities; 70 % where no step will do.
+    """
+    found, count, expected = _EXPECTED, 0, 0.0
+    for probability, step in groupby(probabilities):
+        size = sum(1 for _ in step)
+        count, expected = count + size, expected + size * probability
+        if probability < _LEAST or expected < _EXPECTED * count:
+            break
+        found = probability
+    rounded = math.floor(100 * found + 1e-9) / 100
+    return found if any(rounded <= probability < found for probability in probabilities) else rounded
 
 
 def compare_duplicates(

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from itertools import groupby
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -15,7 +13,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
-from index.labels.kinds import PROPOSAL, Kind
+from index.labels.kinds import PROPOSAL, Kind, recommend_threshold
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, GroupPage, LabelIssuePage, Ready
@@ -27,7 +25,6 @@ from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 
 MAX_PAIRS = 200
-_EXPECTED, _LEAST = 0.7, 0.6  # share of right verdicts in a recommended bulk step, and of its most doubtful part
 NEXT = 50  # open issues, of which the answer says how many are probably errors
 Item = TypeVar("Item")
 _keys_of: WeakKeyDictionary[Gallery, dict[int, LabelKey]] = WeakKeyDictionary()
@@ -263,23 +260,6 @@ def apply_verdicts(
         "step": step,
         "can_undo": review.can_undo(),
     }
-
-
-def recommend_threshold(probabilities: Sequence[float]) -> float:
-    """The lowest threshold from 60 % on above which at least seven in ten verdicts are expected to be right.
-
-    Calibrated probabilities come in steps, of which none is cut: the threshold is that of a step, rounded down to a
-    percent unless that reaches the next one, of (N,) falling probabilities; 70 % where no step will do.
-    """
-    found, count, expected = _EXPECTED, 0, 0.0
-    for probability, step in groupby(probabilities):
-        size = sum(1 for _ in step)
-        count, expected = count + size, expected + size * probability
-        if probability < _LEAST or expected < _EXPECTED * count:
-            break
-        found = probability
-    rounded = math.floor(100 * found + 1e-9) / 100
-    return found if any(rounded <= probability < found for probability in probabilities) else rounded
 
 
 def is_spared(

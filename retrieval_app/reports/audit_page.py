@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from index.labels.decisions import DECISIONS, KEEP, LabelDecision
+from index.labels.kinds import recommend_threshold
 from index.progress import Progress, no_progress
 from index.sources.items import Place
 from index.text import printable_path, valid_text
@@ -58,6 +59,7 @@ def write_audit_page(
     of_page = Counter(item["verdict"] for item in items)
     of_page.update(issues=len(items) - of_page[KEEP], all=len(items))
     drawn_only = {"name", "picture", "probabilities", "agreeing", "disagreeing"}  # of which the script needs none
+    accepted = sorted((item["p_error"] for item in items if item["verdict"] != KEEP), reverse=True)
     data = {
         "key": hashlib.sha256(os.fsencode(str(report.run.resolve()))).hexdigest()[:16],
         "items": [{name: value for name, value in item.items() if name not in drawn_only} for item in items],
@@ -71,7 +73,7 @@ def write_audit_page(
         noise_rate=report.noise_rate, confused_classes=report.confused_classes,
         items=items, gone=gone,
         verdicts={verdict: verdicts[verdict] for verdict in DECISIONS}, labels=sorted(labels), panels=panels,
-        counts=of_page,
+        counts=of_page, threshold=recommend_threshold(accepted),
     )  # fmt: skip
     return len(items)
 

@@ -5,7 +5,7 @@ import pytest
 
 from index.arrays import NO_ID
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.kinds import CLEAR, LIKELY_ERROR, compare_duplicates, give_verdicts
+from index.labels.kinds import CLEAR, LIKELY_ERROR, compare_duplicates, give_verdicts, recommend_threshold
 from index.labels.label_errors import LabelErrors
 
 TYPICAL = 0.8  # the highest confidence of most images
@@ -99,3 +99,18 @@ def test_a_copy_with_another_label_is_dropped_and_the_credible_one_is_kept() -> 
     verdicts, new = _give(confidences, [0.9, 0.95, 0.1], labels=[0, 1, 0], groups=[0, 0, 1])
     assert verdicts == [KEEP, DROP, KEEP]
     assert (new == NO_ID).all()
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "threshold"),
+    [
+        ([0.96] * 20 + [0.6903] * 40 + [0.6536] * 40 + [0.47], 0.65),
+        ([0.9] * 10 + [0.6100] * 100, 0.9),  # of all together fewer than seven in ten would be right
+        ([1.0] * 100 + [0.59], 1.0),
+        ([0.9] * 10 + [0.655] * 40 + [0.651] * 200, 0.655),  # .65 would reach the next step
+        ([0.65] * 10, 0.7),
+        ([], 0.7),
+    ],
+)
+def test_the_recommended_threshold_is_that_of_a_whole_step(probabilities: list[float], threshold: float) -> None:
+    assert recommend_threshold(probabilities) == threshold

@@ -17,7 +17,7 @@ from PIL import Image
 from index.labels.decisions import LabelDecision
 from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
-from retrieval_app.api.issue_list import apply_verdicts, is_spared, recommend_threshold
+from retrieval_app.api.issue_list import apply_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
@@ -178,21 +178,6 @@ def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(re
     assert (again["changed"], again["dropped"]) == (0, 0)
     undone = review.post("/v1/labels/undo", json={"step": done["step"]}).json()["undone"]
     assert sorted(undone) == sorted(item["id"] for item in likely)
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "threshold"),
-    [
-        ([0.96] * 20 + [0.6903] * 40 + [0.6536] * 40 + [0.47], 0.65),
-        ([0.9] * 10 + [0.6100] * 100, 0.9),  # of all together fewer than seven in ten would be right
-        ([1.0] * 100 + [0.59], 1.0),
-        ([0.9] * 10 + [0.655] * 40 + [0.651] * 200, 0.655),  # .65 would reach the next step
-        ([0.65] * 10, 0.7),
-        ([], 0.7),
-    ],
-)
-def test_the_recommended_threshold_is_that_of_a_whole_step(probabilities: list[float], threshold: float) -> None:
-    assert recommend_threshold(probabilities) == threshold
 
 
 @pytest.fixture(scope="module")
