@@ -179,8 +179,8 @@ def _index(values: list[dict[str, Any]], name: str, file: Path) -> dict[Any, dic
 def _find_lost(
     annotations: list[dict[str, Any]], images: Mapping[Any, Any], categories: Mapping[Any, Any], *, file: Path
 ) -> list[LostAnnotation]:
-    """Annotations with a category or image that the file does not have, with a warning; an InputError if all are so."""
-    named = [one for one in annotations if one.get("category_id") is not None]
+    """Annotations of one object whose category or image the file lacks, with a warning; an InputError if all are so."""
+    named = [one for one in annotations if one.get("category_id") is not None and not one.get("iscrowd")]
     lost = []
     for one in named:
         found = {name: _hashable(one.get(name)) for name in ("image_id", "category_id")}

@@ -184,10 +184,12 @@ def set_(
       retrieval labels set gallery --where "label = 'shoes'" --take-back
       retrieval labels set gallery --where "sharpness < 20" --drop
     """
+    from index.labels.decisions import check_label
     from retrieval_app.review.bulk import set_labels
 
     if (label is not None) + take_back + drop != 1:
         raise click.UsageError("say one of --label TEXT, --take-back and --drop")
+    label = None if label is None else check_label(label)
     images = set_labels(gallery, label, where=where, ids=ids or None, drop=drop)
     some = count_images(images)
     text = f"{some} labelled {printable_path(label)}" if label else f"{some} dropped"

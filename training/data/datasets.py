@@ -245,6 +245,9 @@ def check_trainable(records: Sequence[Record], *, data: Path) -> None:
             continue
         return
     where = "" if data.is_dir() else "; a table's paths are relative to its own folder, or absolute"
+    if _is_gallery(data):
+        shown = printable_path(str(data))
+        where = f"; if the images were moved, say where they are now: retrieval index update {shown} --root FOLDER"
     raise InputError(
         f"{printable_path(str(data))}: none of the {len(records)} files is a readable image; the first: {first}{where}"
     )

@@ -60,7 +60,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
     validation, columns = None, config.data.columns
     if data.is_dir() and columns != USUAL:
         raise InputError(
-            f"{printable_path(str(data))}: a folder, of which no columns can be named: --path-column and "
+            f"{printable_path(str(data))}: a folder or gallery, of which no columns can be named: --path-column and "
             "--label-column go with a CSV or Parquet file"
         )
     if config.data.split_column is not None:

@@ -34,6 +34,7 @@ def coco(tmp_path: Path) -> Path:
             note(1, 1, [10, 10, 20, 20]), note(2, 1, [0, 0, 60, 40], 2), note(3, 2, [50, 30, 40, 40]),
             note(4, 2, [70, 0, 5, 5]), note(5, 2, [1, 1, 0, 5]), note(6, 2, [0, 0, 9, 9], crowd=1),
             note(7, 3, [0, 0, 9, 9]), note(8, 2, [0, 0, 9, 9], category=77), note(9, 77, [0, 0, 9, 9]),
+            note(10, 77, [0, 0, 9, 9], crowd=1),
         ],
     }  # fmt: skip
     (tmp_path / "boxes.json").write_text(json.dumps(document))
