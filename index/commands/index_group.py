@@ -412,14 +412,12 @@ def remove(
 
 
 def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *, as_json: bool) -> None:
-    from index.catalog.reader import read_catalog
+    from index.labels.decided_labels import read_current_catalog
     from index.text import valid_text
-    from index.versions.manifest import CATALOG_NAME
-    from index.versions.versions import find_version
 
     if forgotten:
         raise click.UsageError("--dry-run lists images; leave --source out")
-    with read_catalog(find_version(gallery).folder / CATALOG_NAME) as catalog:
+    with read_current_catalog(gallery) as catalog:
         rows, sources = list(selection.select(catalog)), catalog.sources()
     roots = {number: source.root for number, source in sources.items()}
     document, table = [], [("id", "label", "path")]

@@ -84,10 +84,9 @@ def list_items(
     from index.filters.parser import write_condition
     from index.labels.decided_labels import read_decided_catalog
     from index.text import printable_path, valid_text
-    from index.versions.versions import find_version
+    from index.versions.versions import holding_current
 
-    version = find_version(gallery)
-    with read_decided_catalog(gallery, version) as catalog:
+    with holding_current(gallery) as version, read_decided_catalog(gallery, version) as catalog:
         rows = list(catalog.rows(status=status, where=where, after=after, limit=limit + 1))
         page, following = rows[:limit], rows[limit:]
         items = _describe_rows(page, catalog)

@@ -29,7 +29,7 @@ from index.versions.manifest import (
     Version,
     check_file,
 )
-from index.versions.versions import find_version
+from index.versions.versions import holding_current
 
 _DRAWN_POINTS = 9
 _DRAWN_RECALL = 0.8
@@ -96,29 +96,29 @@ class GalleryInfo:
 
 
 def read_info(path: Path) -> GalleryInfo:
-    version = find_version(path)
-    manifest = Manifest.read(version)
-    check_file(version.folder, CATALOG_NAME, manifest, contents=False)
-    with read_catalog(version.folder / CATALOG_NAME) as catalog:
-        sources, labels = _describe_sources(catalog, manifest), catalog.indexed_labels(limit=_LARGEST_LABELS)
-        settings = _describe_settings(catalog)
-    made = (version.folder / MANIFEST_NAME).stat().st_mtime
-    return GalleryInfo(
-        gallery=valid_text(str(path.resolve())),
-        version=version.name,
-        made=datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds"),
-        model=_describe_model(version, manifest),
-        counts=manifest.counts,
-        sources=sources,
-        labels=asdict(labels),
-        settings=settings,
-        index=manifest.index,
-        disk_bytes=_measure(path, manifest),
-        beside_index=0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_beside(),
-        unfinished=find_unfinished(path),
-        copy=manifest.copy,
-        runtime=manifest.runtime,
-    )
+    with holding_current(path) as version:
+        manifest = Manifest.read(version)
+        check_file(version.folder, CATALOG_NAME, manifest, contents=False)
+        with read_catalog(version.folder / CATALOG_NAME) as catalog:
+            sources, labels = _describe_sources(catalog, manifest), catalog.indexed_labels(limit=_LARGEST_LABELS)
+            settings = _describe_settings(catalog)
+        made = (version.folder / MANIFEST_NAME).stat().st_mtime
+        return GalleryInfo(
+            gallery=valid_text(str(path.resolve())),
+            version=version.name,
+            made=datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds"),
+            model=_describe_model(version, manifest),
+            counts=manifest.counts,
+            sources=sources,
+            labels=asdict(labels),
+            settings=settings,
+            index=manifest.index,
+            disk_bytes=_measure(path, manifest),
+            beside_index=0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_beside(),
+            unfinished=find_unfinished(path),
+            copy=manifest.copy,
+            runtime=manifest.runtime,
+        )
 
 
 def find_unfinished(path: Path) -> Unfinished | None:

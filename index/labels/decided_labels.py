@@ -31,7 +31,7 @@ from index.labels.marks import Mark, last_marks_step, read_marks
 from index.text import printable_path
 from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
-from index.versions.versions import hold_current
+from index.versions.versions import holding_current
 
 LOCK_WAIT_S = 2.0  # while another program writes the decisions
 
@@ -290,11 +290,8 @@ def _find_ids(catalog: Catalog, keys: Iterable[LabelKey]) -> dict[LabelKey, tupl
 @contextmanager
 def read_current_catalog(gallery: Path, *, decided: bool = False) -> Iterator[Catalog]:
     """The catalogue of the version on disk, which may be newer than a served one; `decided`: with its annotations."""
-    version, hold = hold_current(gallery)
-    try:
-        with (
-            read_decided_catalog(gallery, version) if decided else read_catalog(version.folder / CATALOG_NAME)
-        ) as catalog:
-            yield catalog
-    finally:
-        os.close(hold)
+    with (
+        holding_current(gallery) as version,
+        read_decided_catalog(gallery, version) if decided else read_catalog(version.folder / CATALOG_NAME) as catalog,
+    ):
+        yield catalog

@@ -17,8 +17,8 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,16 @@ def hold_current(path: Path) -> tuple[Version, int]:
         except FileNotFoundError:
             continue
     raise GalleryDamagedError(printable_path(str(version.folder / MANIFEST_NAME)), "cannot be read: it is missing")
+
+
+@contextmanager
+def holding_current(path: Path) -> Iterator[Version]:
+    """A gallery's current version, which no writer removes while the block runs."""
+    version, hold = hold_current(path)
+    try:
+        yield version
+    finally:
+        os.close(hold)
 
 
 def find_version(path: Path) -> Version:
