@@ -22,13 +22,13 @@ from retrieval_app.commands.cli import COMMANDS
 IMPORTS = "import torch, faiss"
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gallery", type=Path)
     parser.add_argument("image", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="folder of the JSON record")
     parser.add_argument("--repeats", type=int, default=7)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     retrieval = [sys.executable, "-c", "from retrieval_app.commands.cli import run; run()"]
     timed = {
         IMPORTS: [sys.executable, "-c", IMPORTS],
