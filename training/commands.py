@@ -14,7 +14,7 @@ from index.text import printable_path
 from training.options.config import USUAL_DIM, TrainConfig
 from training.options.losses import option_groups
 from training.options.machine import Machine
-from training.options.resolve import DEFAULT, RECIPES, SELECTED_FEATURES, resolve
+from training.options.resolve import DEFAULT, RECIPES, resolve
 from training.public import train_resolved
 
 
@@ -23,7 +23,7 @@ class TrainCommand(OptionFileCommand):
 
     common = frozenset({
         "out", "val", "config_file", "resume", "as_json", "help_all", "weights", "backbone", "method", "embedding_dim",
-        "view", "frozen", "finetune", "epochs", "time_budget", "copy_head", "log",
+        "view", "frozen", "finetune", "epochs", "time_budget", "copy_head",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -32,8 +32,6 @@ class TrainCommand(OptionFileCommand):
         for name, usual in DEFAULT.items():
             paper = "" if settings[name].default is None else f"; spa-paper: {settings[name].default}"
             settings[name].show_default = f"{'by holdout evaluation' if usual is None else usual}{paper}"
-        for name in SELECTED_FEATURES:
-            settings[name].show_default = f"{DEFAULT[name]} with --frozen, else {settings[name].default}"
         width, weights = settings["embedding_dim"], settings["weights"]
         width.show_default = f"{USUAL_DIM} or as many as images and backbone allow; spa-paper: {width.default}"
         weights.required = False

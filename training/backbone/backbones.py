@@ -104,7 +104,7 @@ def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own
 
     Args:
         view: `crop`, `whole` or `both`, which takes images larger than `side`.
-        pooling: `own`, `gem`, `layers`, or `every`: all pieces, from which `PoolingLayout.select` makes the others.
+        pooling: `own`, `gem` or `layers`.
         side: image size of the network in pixels.
     """
     module, feature_dim = backbone.network, backbone.feature_dim

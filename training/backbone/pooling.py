@@ -70,21 +70,16 @@ class PoolingLayout:
 
     @property
     def widths(self) -> dict[str, int]:
-        """Width of every piece, in the order of `every`."""
+        """Width of every piece."""
         return {"own": self.own_dim, **{name: found.channels for name, found in self.maps.items()}}
 
     def feature_dim(self, pooling: str) -> int:
-        """F of `own`, `gem`, `layers` or `every`."""
+        """F of `own`, `gem` or `layers`."""
         return sum(self.widths[name] for name in self.needed(pooling))
 
     def needed(self, pooling: str) -> tuple[str, ...]:
         """Names of the pieces of a pooling."""
-        return {"layers": tuple(self.maps), "every": tuple(self.widths)}.get(pooling, (pooling,))
-
-    def select(self, features: Tensor, pooling: str) -> Tensor:
-        """(N, P) features of `every` to the (N, F) of `own`, `gem` or `layers`."""
-        parts = dict(zip(self.widths, features.split(list(self.widths.values()), dim=1), strict=True))
-        return combine(parts, self.needed(pooling), pooling)
+        return tuple(self.maps) if pooling == "layers" else (pooling,)
 
 
 class PooledFeatures(nn.Module):

@@ -6,9 +6,7 @@ torch, so that `retrieval train --help` is quick.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
@@ -18,11 +16,8 @@ from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
 
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic", "small-cluster")
-VIEW_COSTS: Mapping[str, int] = MappingProxyType({"crop": 1, "whole": 1, "both": 2})
-"""Passes of the backbone that an image takes, by view."""
-VIEWS = tuple(VIEW_COSTS)
+VIEWS = ("crop", "whole", "both")
 POOLINGS = ("own", "gem", "layers")
-AUTO = "auto"  # of view and pooling: feature selection on a sample
 L2_SP_WEIGHTS = (0.02, 0.06, 0.2, 0.6)  # that the holdout evaluation compares
 USUAL_L2_SP = 0.06  # without a holdout evaluation
 FIRM_L2_SP = 0.2  # that it selects unless another finds clearly more
@@ -124,14 +119,13 @@ class InputConfig:
     view: str = option(
         "crop",
         "Part of an image that the backbone sees: the centre crop, the whole image, or both (twice the time, features "
-        "averaged). auto selects the crop or the whole image by a sample.",
-        choices=(*VIEWS, AUTO),
+        "averaged).",
+        choices=VIEWS,
     )  # fmt: skip
     pooling: str = option(
         "own",
-        "Pooling of feature maps: the backbone's own, generalised mean (gem), or several layers concatenated. auto "
-        "selects by a sample.",
-        choices=(*POOLINGS, AUTO),
+        "Pooling of feature maps: the backbone's own, generalised mean (gem), or several layers concatenated.",
+        choices=POOLINGS,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -148,24 +142,6 @@ class InputConfig:
                 f"--view both takes a crop and the whole image, which are the same where --resize is --crop "
                 f"({self.crop}): raise --resize, or choose --view whole"
             )
-
-    @property
-    def is_open(self) -> bool:
-        """Whether feature selection has yet to choose the view or the pooling."""
-        return AUTO in (self.view, self.pooling)
-
-    @property
-    def allowed_views(self) -> tuple[str, ...]:
-        """The views to choose from: what is given, or those of one pass that differ."""
-        if self.view != AUTO:
-            return (self.view,)
-        if self.resize == self.crop:  # the crop is the whole image
-            return ("crop",)
-        return ("crop", "whole")
-
-    def settle(self, *, view: str, pooling: str) -> "InputConfig":
-        """The same with a view and a pooling of the given ones; the whole image is not larger than the crop."""
-        return replace(self, view=view, pooling=pooling, resize=self.crop if view == "whole" else self.resize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,11 +290,6 @@ class TrainConfig:
         if self.selection.select == "auto" and getattr(self.loss.options, "guidance", None) is not None:
             raise InputError(
                 "--select auto needs the holdout evaluation, which --guidance does not allow: leave one of them out"
-            )
-        if self.input.is_open and not self.selection.holdout:
-            name = "view" if self.input.view == AUTO else "pooling"
-            raise InputError(
-                f"--{name} auto is selected on a part of the data, as in the holdout evaluation: leave out --no-holdout"
             )
         if self.finetuning.trains and not self.loss.trains:
             raise InputError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import flag_of, make_config, option_names, refuse_unknown
 from index.errors import InputError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file, own_input
-from training.options.config import AUTO, WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
+from training.options.config import WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 
@@ -31,14 +31,10 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
     "init": "wccn",
     "l2_sp": None,  # chosen by the holdout evaluation
     "select": "auto",
-    "view": AUTO,
-    "pooling": AUTO,
     "head_steps": 300,
     "head_batch_size": 256,
     "head_lr": 1e-3,
 })  # fmt: skip
-SELECTED_FEATURES = ("view", "pooling")  # by feature selection on a sample
-_TRIED = ("select", *SELECTED_FEATURES)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "confidence_val_share", "confidence_patience")
 _OF_TRAINING = (  # without effect for a method without training
@@ -135,12 +131,7 @@ def _recipe_values_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, An
     if given.get("init") == "random":
         values.pop("l2_sp", None)
     if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
-        closed: tuple[str, ...] = _TRIED  # a named method is trained as it is
-    elif not given.get("frozen"):
-        closed = SELECTED_FEATURES  # feature selection is for a frozen backbone
-    else:
-        closed = ()
-    values = {name: value for name, value in values.items() if name not in closed}
+        values.pop("select", None)  # a named method is trained as it is
     return values
 
 

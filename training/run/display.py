@@ -14,7 +14,7 @@ from index.commands.console import ProgressLines
 from training.run.phases import FINETUNING, EpochReport, Watcher
 from training.run.report_text import summarize_holdout
 
-_UNITS = {"feature_selection": "views", "holdout": "steps"}
+_UNITS = {"holdout": "steps"}
 """What a stage counts, where that is not images."""
 
 

@@ -227,10 +227,10 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
     return [classes[number] for number in used]
 
 
-def open_extractor(network: Backbone, sizes: InputConfig, *, view: str, pooling: str, machine: Machine) -> Extractor:
-    """Extractor of a view and pooling, which `sizes` may leave open; `every` is all pieces of poolings."""
-    preprocess = preprocess_for(network.name, resize=sizes.resize, crop=sizes.crop, view=view)
-    seeing = with_features(network, view=view, pooling=pooling, side=sizes.crop)
+def open_extractor(network: Backbone, sizes: InputConfig, *, machine: Machine) -> Extractor:
+    """Extractor of the features of a network, with the view and pooling of the options."""
+    preprocess = preprocess_for(network.name, resize=sizes.resize, crop=sizes.crop, view=sizes.view)
+    seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
     return Extractor(seeing, preprocess, device=machine.device, precision=machine.precision)
 
 

@@ -150,38 +150,6 @@ def _recall(scores: Mapping[str, Any], name: str) -> float | None:
     return None if not found else float(found["recall"]["1"])
 
 
-_VIEWS = {"crop": "the crop", "whole": "the whole image", "both": "crop and whole image, averaged"}
-_POOLINGS = {"own": "the network's own pooling", "gem": "generalised mean", "layers": "several layers"}
-
-
-def describe_choice(choice: Mapping[str, Any] | None) -> list[str]:
-    """Lines about feature selection; none where the options left nothing open."""
-    if choice is None:
-        return []
-    chosen = _name_candidate(choice)
-    if not choice["tried"]:
-        why = "too few images to compare others" if choice["images"] else "the only one of this backbone"
-        return [f"features: {chosen} ({why})"]
-    first, *_ = choice["tried"]
-    head = f"Feature selection on {choice['images']:,} images of {choice['classes']} classes, without training"
-    lines = ["", f"{head:<60}{'Recall@1, %':>14}{'passes':>8}{'width':>8}"]
-    for one in sorted(choice["tried"], key=lambda one: -float(one["recall_at_1"])):
-        found = 100 * one["recall_at_1"]
-        lines.append(f"  {_name_candidate(one):<58}{found:>14.2f}{one['passes']:>8}{one['feature_dim']:>8,}")
-    (taken,) = (one for one in choice["tried"] if _name_candidate(one) == chosen)
-    if taken is first:
-        return [*lines, f"features: {chosen}, the default: no other is clearly better"]
-    low, high = taken["difference_interval"]
-    interval = f"[{100 * low:+.1f}, {100 * high:+.1f}]"
-    return [
-        *lines, f"features: {chosen}, {100 * taken['difference']:+.1f} points {interval} over {_name_candidate(first)}"
-    ]  # fmt: skip
-
-
-def _name_candidate(one: Mapping[str, Any]) -> str:
-    return f"{_VIEWS[one['view']]}, {_POOLINGS[one['pooling']]}"
-
-
 def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     """Report as text: the training, and its result beside the untrained baselines."""
     times = ", ".join(f"{name} {phase['seconds']:.0f} s" for name, phase in report["phases"].items())
@@ -198,7 +166,6 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"simulated label noise: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
-    lines += describe_choice(report.get("feature_selection"))
     if report["confidences"] is not None:
         rate = report["confidences"].get("noise_rate")
         found, differs = "", ""

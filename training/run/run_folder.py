@@ -27,16 +27,15 @@ from training.backbone.backbones import Backbone, rebuild_backbone, with_feature
 from training.data.datasets import SkippedImage
 from training.head.copy_head import CopyHead
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
-from training.options.config import AUTO, TrainConfig
+from training.options.config import TrainConfig
 from training.options.finetuning import FinetuneConfig
 from training.options.resolve import FILES, absolute_file
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
 FORMAT_VERSION = 1  # of a run
-FEATURE_SELECTION = "feature_selection.json"  # view and pooling that the run takes, and what they were chosen among
 _FILES = (
-    "config.json", FEATURE_SELECTION, "features.json", "labels.csv", "skipped.csv", "environment.json",
+    "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json",
     "metrics.jsonl", "backbone.safetensors", "finetuned.safetensors", "untrained.safetensors", "head.safetensors",
     "copy_head.safetensors",
     "confidences.csv", "holdout.json", "finetuning.json", "runtime.json", "report.json",
@@ -261,8 +260,6 @@ class RunFolder:
         """Backbone of the run before fine-tuning, or of another file of weights, with its view and pooling."""
         tensors, state = load_checkpoint(file or self.path / "backbone.safetensors")
         how = self.read_json("config.json")["config"]["input"]
-        if AUTO in (how["view"], how["pooling"]):
-            how |= self.read_json(FEATURE_SELECTION)
         weights = {name.removeprefix("backbone."): tensor for name, tensor in tensors.items()}
         backbone = rebuild_backbone(state["name"], weights, side=how["crop"])
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])

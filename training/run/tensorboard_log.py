@@ -58,12 +58,6 @@ def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
     return figures
 
 
-def report_words(report: Mapping[str, Any]) -> dict[str, str]:
-    """Text values of a report: the exported method, the selected view and pooling."""
-    choice = report.get("feature_selection") or {}
-    return {"selected": report["method"]} | {name: str(choice[name]) for name in ("view", "pooling") if name in choice}
-
-
 def _recalls(prefix: str, scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for k, recall in scores["recall"].items():
         yield f"{prefix}/recall_at_{k}", recall
@@ -119,10 +113,9 @@ class EventLog:
         """Add a line of metrics.jsonl."""
         self.log({f"{line['phase']}/{name}": value for name, value in epoch_figures(line).items()}, step=line["epoch"])
 
-    def log_words(self, words: Mapping[str, str]) -> None:
-        """Add texts."""
-        for name, text in words.items():
-            self._writer.add_text(name, text)
+    def log_text(self, name: str, text: str) -> None:
+        """Add a text."""
+        self._writer.add_text(name, text)
 
     def close(self) -> None:
         """End the file."""
@@ -170,7 +163,7 @@ def open_tensorboard(folder: Path | None, *, tell: Callable[[str], None] = lambd
         attempt(lambda log: log.log_line(line))
 
     def log_report(report: Mapping[str, Any]) -> None:
-        attempt(lambda log: log.log_words(report_words(report)))
+        attempt(lambda log: log.log_text("selected", report["method"]))
         attempt(lambda log: log.log(report_figures(report), step=0))
 
     try:

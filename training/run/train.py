@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from index.errors import InputError
-from training.backbone.backbones import Backbone, load_backbone, require_input_size
+from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
 from training.confidence.confidences import LabelConfidences
 from training.data.datasets import Dataset, require_outside
@@ -34,7 +34,6 @@ from training.options.machine import Machine
 from training.options.resolve import why_frozen
 from training.run.copy_stage import COPY_PHASE, VIEWS, require_images, train_copy_head
 from training.run.distributed import require_same_files
-from training.run.feature_selection import Candidate, list_candidates, select_features
 from training.run.features import require_runtime, settle_runtime
 from training.run.finetuning.inputs import plan_blocks, smaller_side
 from training.run.finetuning.stage import StageResult, finetune_backbone
@@ -50,7 +49,7 @@ from training.run.prepare import (
     prepare_training,
     prepare_validation,
 )
-from training.run.run_folder import FEATURE_SELECTION, RunFolder
+from training.run.run_folder import RunFolder
 from training.run.searches import KnownImages, Searches, SearchScores, embed_features, plan_searches
 from training.run.verdict import (
     FROZEN_HEAD,
@@ -69,12 +68,11 @@ from training.run.verdict import (
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """Images and feature candidates, before anything is decoded."""
+    """Images and backbone, before anything is decoded."""
 
     dataset: Dataset
     validation: ValidationRecords | None
     backbone: Backbone
-    candidates: list[Candidate]
 
     @property
     def paths(self) -> list[Path]:
@@ -132,8 +130,7 @@ def train(
         watcher.on_run(run)
         if (reason := why_frozen(asked)) is not None:
             watcher.on_note(f"the network stays frozen: {reason}")
-        choice = _select_features(job, listed)
-        features = _extract(job, listed, choice, data=data)
+        features = _extract(job, listed, data=data)
     except InputError:
         if begun is None:
             run.discard()
@@ -141,7 +138,7 @@ def train(
     run.begin_metrics()
     confidences = _estimate_confidences(job, features.training)
     holdout = _evaluate_holdout(job, features, confidences)
-    plan = _resolve_plan(job.config, features, choice=choice, holdout=holdout, confidences=confidences)
+    plan = _resolve_plan(job.config, features, holdout=holdout, confidences=confidences)
     job = replace(job, config=plan)
     verdict = _ask_holdout(plan, holdout, feature_dim=features.training.features.shape[1])
     fitted = _fit(job, features, confidences, verdict=verdict)
@@ -167,7 +164,7 @@ def train(
 
 
 def _list(data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool) -> _Listed:
-    """Images, backbone and feature candidates; invalid input is refused here."""
+    """Images and backbone; invalid input is refused here."""
     require_runtime(machine, trains_network=config.finetuning.trains)
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
@@ -175,31 +172,22 @@ def _list(data: Path, val: Path | None, *, out: Path, config: TrainConfig, machi
     require_same_files(dataset.records + (() if validation is None else validation.records))
     backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
     require_input_size(backbone, config.input.crop)
-    candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim or 1)
+    sizes = config.input
+    seeing = with_features(backbone, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
     if config.finetuning.trains:
         if config.finetuning.image_size is not None:
             require_input_size(backbone, config.finetuning.image_size, flag="--image-size")
         plan_blocks(backbone, config, side=config.input.crop)
     if is_new:
         check_hierarchy(dataset, config=config)
-        require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
-    return _Listed(dataset, validation, backbone, candidates)
+        require_directions(len(dataset.records), seeing.feature_dim, config=config)
+    return _Listed(dataset, validation, backbone)
 
 
-def _select_features(job: Job, listed: _Listed) -> Candidate:
-    """View and pooling of the features: from the options, or by feature selection."""
-    if not job.config.input.is_open:
-        return listed.candidates[0]
-    with job.measure("feature_selection"):
-        return select_features(
-            job, listed.dataset.records, listed.candidates, views=len(listed.paths), network=listed.backbone
-        )
-
-
-def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Features:
+def _extract(job: Job, listed: _Listed, *, data: Path) -> _Features:
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
-    in_torch = open_extractor(listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine)
+    in_torch = open_extractor(listed.backbone, config.input, machine=machine)
     extractor = settle_runtime(job, in_torch, listed.paths, views=1 + (VIEWS if config.copy.copy_head else 0))
     job.run.fix_features(extractor.describe())
     with job.measure("features"):
@@ -271,20 +259,18 @@ def _describe_confidences(confidences: LabelConfidences) -> dict[str, float]:
 
 
 def _resolve_plan(
-    config: TrainConfig, features: _Features, *, choice: Candidate, holdout: Mapping[str, Any] | None,
+    config: TrainConfig, features: _Features, *, holdout: Mapping[str, Any] | None,
     confidences: LabelConfidences | None,
 ) -> TrainConfig:  # fmt: skip
-    """Options with all values that depend on the data: view, pooling, width, L2-SP weight, image size."""
+    """Options with all values that depend on the data: width, L2-SP weight, image size."""
     rows, centre = choose_rows(confidences, config=config), features.training.on_device
     spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
-    embedding, network, sizes = config.embedding.wide(spanned), config.finetuning, config.input
+    embedding, network = config.embedding.wide(spanned), config.finetuning
     l2_sp = embedding.penalty if holdout is None else holdout["l2_sp"]
     embedding = replace(embedding, l2_sp=FIRM_L2_SP if l2_sp is None else l2_sp)  # there was too little to try it on
     if network.trains and network.image_size is None:
-        network = replace(network, image_size=smaller_side(features.extractor.backbone, sizes.crop))
-    if sizes.is_open:
-        sizes = sizes.settle(view=choice.view, pooling=choice.pooling)
-    return replace(config, embedding=embedding, finetuning=network, input=sizes)
+        network = replace(network, image_size=smaller_side(features.extractor.backbone, config.input.crop))
+    return replace(config, embedding=embedding, finetuning=network)
 
 
 def _fit(
@@ -391,7 +377,7 @@ def _save(
             network = {**stage.report, "selected": False, "left_by": VAL}
             frozen = load_backbone(plan.backbone, plan.weights, seed=plan.seed, side=plan.input.crop)
             sizes = plan.input
-            extractor = open_extractor(frozen, sizes, view=sizes.view, pooling=sizes.pooling, machine=job.machine)
+            extractor = open_extractor(frozen, sizes, machine=job.machine)
     is_finetuned = network is not None and network["selected"]
     run.save_finetuned(extractor.backbone if is_finetuned else None)
     if exported in heads and exported not in (FROZEN_HEAD, TRAINED):
@@ -425,7 +411,6 @@ def _save(
         "noise": None if plan.data.noise is None else _report_noise(training),
         "method": method,
         "embedding_dim": head.embedding_dim,
-        "feature_selection": run.find_json(FEATURE_SELECTION),
         "finetuning": network,
     }
 

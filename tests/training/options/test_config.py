@@ -74,8 +74,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"view": "whole", "resize": 256}, r"--view whole .* --crop \(224\) .* got --resize 256: leave --resize out"),
     ({"view": "both", "resize": 224}, r"--view both .* raise --resize, or choose --view whole"),
     ({"view": "both", "resize": 200}, r"--crop \(224\) must not exceed --resize \(200\)"),
-    ({"view": "auto", "holdout": False}, "--view auto is selected on a part of the data, .* leave out --no-holdout"),
-    ({"pooling": "auto", "holdout": False}, "--pooling auto is selected on a part of the data"),
     (ALL | {"image_size": 225}, r"--image-size must be at most --crop \(224\), got 225"),
     # options that would do nothing
     ({"copy_dim": 64}, "--copy-dim goes with --copy-head"),
@@ -154,34 +152,6 @@ def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, in
     assert (images.resize, images.crop) == sizes
     seen = preprocess_for("resnet50", resize=images.resize, crop=images.crop, view=view)
     assert (seen.resize, seen.crop) == (images.resize, images.resize if view == "both" else images.crop)
-
-
-@pytest.mark.parametrize(
-    ("given", "view", "pooling"),
-    [
-        (FROZEN, "auto", "auto"),
-        (FROZEN | {"select": "trained", "head_epochs": 3}, "auto", "auto"),
-        (FROZEN | {"view": "whole"}, "whole", "auto"),
-        (FROZEN | {"pooling": "gem"}, "auto", "gem"),
-        ({"recipe": "spa-paper"}, "crop", "own"),
-        (FROZEN | {"method": "proxy-nca"}, "crop", "own"),
-        (FROZEN | {"holdout": False}, "crop", "own"),
-        ({}, "crop", "own"),
-        ({"finetune": "last-2"}, "crop", "own"),
-        ({"method": "procsim", "omega": 1.0, "guidance": "words.npz"}, "crop", "own"),
-        ({"method": "pca", "view": "auto"}, "auto", "own"),
-        ({"method": "multi-similarity", "pooling": "auto"}, "crop", "auto"),
-    ],
-)
-def test_view_and_pooling_are_selected_where_the_default_recipe_has_its_holdout_evaluation(
-    given, view, pooling
-) -> None:
-    images = resolve(weights="none", **given).input
-    assert (images.view, images.pooling) == (view, pooling)
-    assert images.is_open == ("auto" in (view, pooling))
-    assert images.resize == (224 if view == "whole" else 256)
-    settled = images.settle(view="whole", pooling="gem") if view == "auto" else images
-    assert settled.resize == (224 if settled.view == "whole" else 256)
 
 
 def test_the_blocks_that_train_and_a_time_are_read() -> None:

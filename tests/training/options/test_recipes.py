@@ -34,12 +34,9 @@ from training.run.run_folder import RunFolder, flatten
 PAIR_METHODS = {"multi-similarity", "procsim", "prism"}
 SMALL = (*IMAGES, "--embedding-dim", "8", "--frozen")
 """A quick command line on which the recipe decides everything about the head that it has a value for."""
-NO_SELECTION = ("--view", "crop", "--pooling", "own")
-UNTRIED = {"select": "trained", "view": "crop", "pooling": "own"}
-"""Options that the recipe leaves to feature selection."""
 QUICK: dict[str, Any] = {
     "recipe": "default", "holdout": True, "select": "trained", "head_steps": 10, "head_batch_size": 16, "head_lr": 0.01,
-    "view": "crop", "pooling": "own", "l2_sp": 0.2,
+    "l2_sp": 0.2,
 }  # fmt: skip
 
 
@@ -77,7 +74,7 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
     own = {field.name for field in dataclasses.fields(config.loss.options)}
     assert values.keys() == (DEFAULT.keys() - (of_losses - own)) | pairs.keys()
     flat = flatten(dataclasses.asdict(config))
-    assert {name: flat[name] for name in values} == {**values, **UNTRIED}, "a method that is named is wanted"
+    assert {name: flat[name] for name in values} == {**values, "select": "trained"}, "a method that is named is wanted"
 
 
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
@@ -85,8 +82,7 @@ def test_the_default_recipe_is_the_default_in_python_too() -> None:
     assert (config.loss.method, config.confidence.confidences) == ("spa", "leave-one-out")
     assert (config.embedding.init, config.embedding.head_steps, config.embedding.head_epochs) == ("wccn", 300, 40)
     assert config.selection.select == "auto"
-    named = {"select": "auto", "view": "auto", "pooling": "auto", "method": "spa"}
-    assert config == resolve("default", weights="none", frozen=True, **named)
+    assert config == resolve("default", weights="none", frozen=True, select="auto", method="spa")
     assert set(DEFAULT) <= set(all_options())
     with pytest.raises(TypeError, match="recipe"):
         TrainConfig(recipe="default")  # type: ignore[call-arg]
@@ -99,7 +95,7 @@ def test_the_default_recipe_leaves_the_holdout_and_the_confidences_of_the_others
     assert report["holdout"]["folds"] == 2
     assert report["holdout"]["unseen"]["queries"] == 48
     assert not (48 * report["holdout"]["unseen"]["recall_at_1"]["raw"]).is_integer(), "by probable true labels"
-    assert set(report["phases"]) == {"feature_selection", "features", "holdout", "confidence", "embedding"}
+    assert set(report["phases"]) == {"features", "holdout", "confidence", "embedding"}
     rows = read_csv(default_run / "confidences.csv")
     assert len(rows) == 48
     assert all(0 <= float(row["confidence"]) <= 1 for row in rows)
@@ -134,7 +130,7 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
 )
 def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: str, value: Any) -> None:
     config = flatten(dataclasses.asdict(resolve(weights="none", frozen=True, holdout=False, **{name: value})))
-    recipe = {**recipe_values("default", method=config["method"]), **UNTRIED}
+    recipe = {**recipe_values("default", method=config["method"]), "select": "trained"}
     assert config.items() >= ({**recipe, name: value}).items()
 
 
@@ -221,7 +217,7 @@ def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRECKED = (
-    *NO_SELECTION, "--embedding-dim", "1", "--init", "random", "--head-lr", "100", "--head-steps", "30",
+    "--embedding-dim", "1", "--init", "random", "--head-lr", "100", "--head-steps", "30",
     "--select", "auto",
 )  # fmt: skip
 """A head thrown about by its optimizer, which no data makes worth having."""
