@@ -100,10 +100,6 @@ def check_machines(context: click.Context, *, shard: Shard | None, engine: str) 
     if shard is None and engine != RAY:
         refuse_unused(context, "shards", needs="--shard or --engine ray")
         return False
-    if is_given(context, "cache") and context.params["cache"]:
-        raise click.UsageError(
-            "--cache goes without --shard and --engine ray: the cache is on this machine alone", ctx=context
-        )
     return True
 
 
@@ -226,7 +222,7 @@ def build(
     address: str | None,
     strict: bool,
     wait_s: float,
-    cache: bool,
+    no_cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -306,7 +302,7 @@ def build(
         else:
             report = build_gallery(
                 model, sources, gallery, labels=labels_file, dedup=dedup, skip_if=skip_if, progress=progress,
-                begin_step=begin_step, wait_s=wait_s, cache=cache, **chosen,
+                begin_step=begin_step, wait_s=wait_s, cache=not no_cache, **chosen,
             )  # fmt: skip
     finish(context, report, gallery, as_json=as_json, strict=strict)
 

@@ -58,11 +58,10 @@ def wait_option(command: Command) -> Command:
 
 
 def cache_option(command: Command) -> Command:
-    """Add `--cache/--no-cache`, passed on as `cache`."""
+    """Add `--no-cache`, passed on as `no_cache`."""
     return click.option(
-        "--cache/--no-cache", default=True, show_default=True,
-        help="Reuse vectors of the same model and files from your cache folder, and keep new ones there; the "
-        "gallery is the same.",
+        "--no-cache", is_flag=True,
+        help="Embed everything; neither reuse nor keep vectors in your cache folder. The gallery is the same.",
     )(command)  # fmt: skip
 
 

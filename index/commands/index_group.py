@@ -166,7 +166,7 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
 @cache_option
 @output_options
 def repair(
-    *, gallery: Path, model: Path | None, sources: tuple[str, ...], uri: str | None, cache: bool, as_json: bool
+    *, gallery: Path, model: Path | None, sources: tuple[str, ...], uri: str | None, no_cache: bool, as_json: bool
 ) -> None:
     """Repair a gallery with damaged or lost files.
 
@@ -184,7 +184,7 @@ def repair(
 
     with indexing_bars() as (progress, begin_step):
         report = repair_gallery(
-            gallery, model_path=model, sources=sources, uri=uri, config=BuildConfig(cache=as_cache(cache)),
+            gallery, model_path=model, sources=sources, uri=uri, config=BuildConfig(cache=as_cache(not no_cache)),
             progress=progress, begin_step=begin_step,
         )  # fmt: skip
     emit(asdict(report), as_json=as_json, text=_describe_repair(report, gallery=gallery))
@@ -270,7 +270,7 @@ def add(
     sources: tuple[str, ...],
     strict: bool,
     wait_s: float,
-    cache: bool,
+    no_cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -289,7 +289,7 @@ def add(
     from index.writing.build import add_to_gallery
 
     sources = name_columns(sources, options)
-    config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
+    config = build_config(BuildConfig, {**options, "cache": as_cache(not no_cache)})
     with indexing_bars() as (progress, begin_step):
         report = add_to_gallery(
             gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s
@@ -323,7 +323,7 @@ def update(
     skip_if: Condition | None,
     strict: bool,
     wait_s: float,
-    cache: bool,
+    no_cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -341,7 +341,7 @@ def update(
     """
     from index.writing.build import update_gallery
 
-    config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
+    config = build_config(BuildConfig, {**options, "cache": as_cache(not no_cache)})
     with indexing_bars() as (progress, begin_step):
         report = update_gallery(
             gallery, roots=_split_roots(roots), thorough=thorough, skip_if=skip_if, config=config, progress=progress,

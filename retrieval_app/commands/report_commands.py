@@ -120,7 +120,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     "--cache", type=PATH, default=user_cache, show_default="your cache folder",
     help="Folder of cached vectors and features.",
 )  # fmt: skip
-@click.option("--no-cache", is_flag=True, help="Embed everything; read and write no cache.")
+@click.option("--no-cache", is_flag=True, help="Embed everything; neither reuse nor keep vectors and features.")
 @config_options(Machine, only=("workers",))
 @backend_option
 @output_options
