@@ -145,7 +145,7 @@ def train(
     stage: StageResult | None = None
     if features.decoding is not None:
         if verdict is not None and verdict["decided_by"] is not None:
-            watcher.on_note(f"before fine-tuning: {describe_figures(verdict)}")
+            watcher.on_note(f"before fine-tuning: {'; '.join(describe_figures(verdict))}")
         with job.measure(FINETUNING):
             stage = finetune_backbone(
                 job, features.training, confidences=confidences, method=fitted.method, guidance=features.guidance,

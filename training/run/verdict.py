@@ -85,11 +85,16 @@ HOLDOUT, VAL = "holdout", "--val"
 CANNOT_TELL = "cannot tell"
 NEW_CLASSES, NEW_PHOTOS, MIXED = "new classes", "new photos", "the images of --val"
 QUESTIONS = {"unseen": NEW_CLASSES, "seen": NEW_PHOTOS}  # of the parts of the holdout
-_NAMES = {  # with the verb that goes with them
-    "raw": "raw features find", "pca": "PCA finds", "pca-half-whitened": "half-whitened PCA finds",
-    "pca-whitened": "whitened PCA finds", "wccn": "within-class whitening finds",
-    FROZEN_HEAD: "the trained head on the frozen backbone finds",
+_NAMES = {
+    "raw": "raw features", "pca": "PCA", "pca-half-whitened": "half-whitened PCA", "pca-whitened": "whitened PCA",
+    "wccn": "within-class whitening", FROZEN_HEAD: "the trained head on the frozen backbone",
 }  # fmt: skip
+_SEARCHED = {
+    NEW_CLASSES: "{queries:,} photos of {classes} new classes",
+    NEW_PHOTOS: "{queries:,} new photos of {classes} classes that train",
+    MIXED: "{queries:,} photos of {classes} classes, some of which train",
+}
+_LINE = "\n  "  # between the lines of a verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +143,8 @@ def compare(
 
 
 _NOT_COMPARED = (
-    "Whether training helps was not compared, as nothing was held out. The trained embedding is exported; --val with "
-    "labelled images that do not train would tell."
+    "the trained embedding is exported; it was not compared, as nothing was held out",
+    "--val with labelled images that do not train would tell whether training helps",
 )
 
 
@@ -155,7 +160,7 @@ def reach_verdict(
     comparison: Mapping[str, Any] | None, *, by: str, question: str, chooses: bool, widths: Mapping[str, int],
     contradicted_on: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Verdict for the report: figures, winner, exported embedding, and `text`.
+    """Verdict for the report: figures, winner, exported embedding, and `text`, whose first line is the conclusion.
 
     Args:
         comparison: a `Comparison` as JSON; None where nothing could be compared.
@@ -165,7 +170,7 @@ def reach_verdict(
         contradicted_on: question on which the opposite is clear; then nothing can be told.
     """
     if comparison is None:
-        return {"outcome": CANNOT_TELL, "exported": TRAINED, "decided_by": None, "text": _NOT_COMPARED}
+        return {"outcome": CANNOT_TELL, "exported": TRAINED, "decided_by": None, "text": _LINE.join(_NOT_COMPARED)}
     winner, best = None if contradicted_on else comparison["winner"], comparison["best_rival"]
     verdict = {
         "outcome": CANNOT_TELL if winner is None else "trained" if winner == TRAINED else "untrained",
@@ -180,48 +185,52 @@ def reach_verdict(
         "difference": comparison["difference"],
         "difference_interval": comparison["difference_interval"],
     }
-    end = _conclude(best, by=by, winner=winner, chooses=chooses, but=contradicted_on)
-    return {**verdict, "text": f"{describe_figures(verdict)} {end}"}
+    conclusion, remark = _conclude(best, by=by, winner=winner, chooses=chooses, but=contradicted_on)
+    *figures, lead = describe_figures(verdict)
+    return {**verdict, "text": _LINE.join([conclusion, *figures, f"{lead}{remark}"])}
 
 
 def choose_verdict(val: Mapping[str, Any], holdout: Mapping[str, Any] | None) -> dict[str, Any]:
     """Verdict by --val, or a clear one by the holdout evaluation where --val cannot tell."""
     if holdout is None or val["outcome"] != CANNOT_TELL or holdout["outcome"] == CANNOT_TELL:
         return dict(val)
-    text = f"{describe_figures(val)} That may be chance, so the holdout decides. {holdout['text']}"
-    return {**holdout, "text": text}
+    conclusion, *lines = holdout["text"].split(_LINE)
+    *figures, lead = describe_figures(val)
+    unclear = [*figures, f"{lead}, which may be chance, so the holdout decides"]
+    return {**holdout, "text": _LINE.join([conclusion, *unclear, *lines])}
 
 
-def describe_figures(verdict: Mapping[str, Any]) -> str:
-    """Recall@1 of the trained embedding and its best rival, with their difference, in a sentence."""
+def describe_figures(verdict: Mapping[str, Any]) -> list[str]:
+    """Lines about what was searched, Recall@1 of the trained embedding and its best rival, and their difference."""
     rival, widths = verdict["rival"], verdict["embedding_dim"]
     trained, other, raw = (100 * verdict["recall_at_1"][name] for name in (TRAINED, rival, "raw"))
-    sign = -100 if verdict["difference"] < 0 else 100
+    searched = _SEARCHED[verdict["question"]].format(queries=verdict["queries"], classes=verdict["classes"])
     interval = ""
     if verdict["difference_interval"] is not None:
-        interval = " [{:.1f}, {:.1f}]".format(*sorted(sign * bound for bound in verdict["difference_interval"]))
-    return (
-        f"On {verdict['question']} ({verdict['decided_by']}: {verdict['queries']:,} photos of {verdict['classes']} "
-        f"classes) the trained embedding ({widths[TRAINED]}-d) finds {trained:.1f} % first; {_NAMES[rival]} "
-        f"{other:.1f} % ({widths[rival]}-d): {abs(100 * verdict['difference']):.1f} points "
-        f"{'more' if sign < 0 else 'fewer'}{interval}{'' if rival == 'raw' else f'; raw features find {raw:.1f} %'}."
-    )
+        interval = " [{:+.1f}, {:+.1f}]".format(*(100 * bound for bound in verdict["difference_interval"]))
+    return [
+        f"compared on {searched} ({verdict['decided_by']}), by Recall@1",
+        f"trained {trained:.1f} % ({widths[TRAINED]}-d), {_NAMES[rival]} {other:.1f} % ({widths[rival]}-d)"
+        f"{'' if rival == 'raw' else f', raw features {raw:.1f} %'}",
+        f"lead of training: {100 * verdict['difference']:+z.1f} points{interval}",
+    ]
 
 
-def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str | None) -> str:
+def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str | None) -> tuple[str, str]:
+    """The conclusion, and a remark on the lead."""
     if winner is None:
         more = "more classes in --val" if by == VAL else "more classes, or --val with other labelled images,"
-        why = "That may be chance" if but is None else f"On {but} the opposite is clear"
-        return f"{why}: it cannot be told which is better. The trained one is exported; {more} would tell."
-    chosen = " As --val chose it, its figure is a little too good." if by == VAL and chooses else ""
+        why = "which may be chance" if but is None else f"but on {but} the opposite is clear"
+        return "the trained embedding is exported; whether training helps cannot be told", f", {why}: {more} would tell"
+    remark = "; --val chose what is exported, so its figure is a little too good" if by == VAL and chooses else ""
     if winner == TRAINED:
-        return f"The trained embedding is exported.{chosen}"
+        return "training helps: the trained embedding is exported", remark
     if chooses:
-        return f"Training did not help: the better one ({best}) is exported.{chosen}"
+        return f"training did not help: {_NAMES[best]} ({best}), the better one, is exported", remark
     way = "--frozen" if best == FROZEN_HEAD else f"--method {best}"
     return (
-        f"Training did not help, but the options ask for the trained embedding, which is exported; {way} in a new "
-        "--out gives the better one."
+        "training did not help, but the options ask for the trained embedding, which is exported",
+        f"; {way} in a new --out exports the better one",
     )
 
 
@@ -229,18 +238,19 @@ def add_finetuning(verdict: Mapping[str, Any], network: Mapping[str, Any]) -> di
     """Verdict of the holdout evaluation with the result of fine-tuning; `network` as in the report."""
     epochs, scores = len(network["epochs"]) - 1, network["map_at_r"]
     if epochs == 0:
-        return {**verdict, "text": f"{verdict['text']} The network was not fine-tuned."}
+        return {**verdict, "text": f"{verdict['text']}{_LINE}the network was not fine-tuned"}
     seconds = network["seconds"]
     took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-    fine_tuning = f"Fine-tuning the network ({epochs} epoch{'' if epochs == 1 else 's'}, {took})"
-    found = "was not compared, as no photos could be held out"
+    found = "not compared, as no photos could be held out"
     if scores is not None:
         frozen, tuned = 100 * scores["frozen"], 100 * scores["fine-tuned"]
-        found = f"took MAP@R on its held-out photos from {frozen:.1f} % (frozen) to {tuned:.1f} %"
+        found = f"MAP@R on its held-out photos from {frozen:.1f} % (frozen) to {tuned:.1f} %"
         found += ", which may be chance" if network["selected"] and tuned <= frozen else ""
+    line = f"fine-tuning ({epochs} epoch{'' if epochs == 1 else 's'}, {took}): {found}"
     if not network["selected"]:
-        return {**verdict, "text": f"{verdict['text']} {fine_tuning} {found}, and is left out."}
-    figures = verdict["text"] if verdict["decided_by"] is None else describe_figures(verdict)
-    return {
-        **verdict, "exported": TRAINED, "text": f"{figures} {fine_tuning} {found}. The fine-tuned network is exported."
-    }  # fmt: skip
+        return {**verdict, "text": f"{verdict['text']}{_LINE}{line}, so it is left out"}
+    lines = ["the fine-tuned network is exported", line]
+    if verdict["decided_by"] is not None:
+        compared, *figures = describe_figures(verdict)
+        lines += [f"the head before it was {compared}", *figures]
+    return {**verdict, "exported": TRAINED, "text": _LINE.join(lines)}
