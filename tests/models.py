@@ -54,10 +54,6 @@ def write_tiny_model(
     """Write a model that embeds the brightness and colour of a 4 x 4 grid through fixed random weights.
 
     Args:
-        path: the file to write.
-        seed: of the weights.
-        two: let it have a second output.
-        untrained: let it have the output that saw no label.
         contract: metadata text to write instead of the right one.
         without_contract: write no metadata, and so no checksum.
         blind_to_black: give black images the zero vector, which is no embedding.

@@ -14,6 +14,7 @@ from export.to_onnx import MIN_COSINE
 from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
 from retrieval_app.commands.cli import main
+from tests.export.test_to_onnx import embed_photos
 from tests.models import read_pixels
 from tests.training.conftest import BACKBONE, make_config, make_machine
 from tests.training.small_towers import RESNET, VIT
@@ -31,11 +32,6 @@ RESIZE, CROP = 72, 64
 
 def sizes(view: str) -> dict[str, int]:
     return {"resize": CROP if view == "whole" else RESIZE, "crop": CROP}
-
-
-def embed(model: Path, photos: list[Path]) -> np.ndarray:
-    embedder = Embedder(model, threads=1)
-    return embedder.embed_batch(np.stack([read_pixels(embedder, photo) for photo in photos]))
 
 
 def check_features(
@@ -107,7 +103,7 @@ def test_a_run_trains_resumes_audits_exports_and_is_searched(
     monkeypatch.setattr("training.backbone.weights_files.fetch_weights", None)  # a run holds its weights
     exported = Path(export_run(run.path, tmp_path / "m.onnx").model)
     photos = sorted(pictures.rglob("*.jpg"))
-    found = embed(exported, photos)
+    found = embed_photos(exported, pictures)
     labels = np.array([photo.parent.name for photo in photos])
     scores = found @ found.T - 2 * np.eye(len(found))
     recall = (labels[scores.argmax(axis=1)] == labels).mean()

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.exports import export_run, export_untrained
+from export.exports import export_run
 from export.precision import LabelledPixels, centred_cosine, keep_in_half, lower_precision, recall_at_1
 from export.public import ExportConfig, export
 from export.to_onnx import ExportReport
@@ -17,8 +17,9 @@ from index.errors import InputError
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder
+from tests.export.test_to_onnx import export_backbone
 from tests.models import PREPROCESS, tiny_contract, write_model, write_tiny_model, write_two_output_model
-from tests.training.conftest import BACKBONE, FinishedRun
+from tests.training.conftest import FinishedRun
 
 
 def draw_pixels(count: int = 80) -> LabelledPixels:
@@ -142,21 +143,16 @@ def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, exported
     assert Embedder(tmp_path / "int8.onnx").contract.run_id == Embedder(Path(exported.model)).contract.run_id
 
 
-def export_raw(out: Path, images: Path | None, *, whiten: Path | None = None) -> ExportReport:
-    whitening = {} if whiten is None else {"whiten": whiten, "embedding_dim": 4, "cache": out.parent}
-    return export_untrained(out, ExportConfig(
-        backbone=BACKBONE, weights="none", resize=40, crop=32, precision="fp16", images=images, max_recall_drop=1,
-        **whitening,
-    ))  # fmt: skip
+LOWER = {"precision": "fp16", "max_recall_drop": 1}
 
 
 @pytest.mark.slow
 def test_a_backbone_is_measured_on_images_that_are_given(pictures: Path, tmp_path: Path) -> None:
-    report = export_raw(tmp_path / "raw.onnx", pictures)
+    report = export_backbone(tmp_path / "raw.onnx", images=pictures, **LOWER)
     assert report.measured is not None
     assert report.measured.images == 24
     with pytest.raises(InputError, match="give a folder of them by --images"):
-        export_raw(tmp_path / "other.onnx", None)
+        export_backbone(tmp_path / "other.onnx", **LOWER)
 
 
 def test_a_few_images_measure_nothing(pictures: Path, tmp_path: Path) -> None:
@@ -164,25 +160,21 @@ def test_a_few_images_measure_nothing(pictures: Path, tmp_path: Path) -> None:
         (tmp_path / f"kind {number % 2}").mkdir(exist_ok=True)
         (tmp_path / f"kind {number % 2}" / path.name).symlink_to(path)
     with pytest.raises(InputError, match="at least 32 readable images of two or more labels; found 5 of 2"):
-        export_raw(tmp_path / "raw.onnx", tmp_path)
+        export_backbone(tmp_path / "raw.onnx", images=tmp_path, **LOWER)
 
 
-def test_images_of_one_label_measure_nothing(pictures: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "one"
-    folder.mkdir()
-    (folder / "kind").symlink_to(next(path for path in sorted(pictures.iterdir()) if path.is_dir()))
-    with pytest.raises(InputError, match="two or more labels; found"):
-        export_raw(tmp_path / "raw.onnx", folder)
-
-
-def test_images_that_are_given_leave_the_whitening_folder_without_labels(pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_whitened", [False, True])
+def test_images_of_one_label_measure_nothing_and_those_that_whiten_need_none(
+    pictures: Path, tmp_path: Path, is_whitened: bool
+) -> None:
     flat, one = tmp_path / "flat", tmp_path / "one"
     kind = next(path for path in sorted(pictures.iterdir()) if path.is_dir())
     flat.symlink_to(kind)
     one.mkdir()
     (one / "kind").symlink_to(kind)
+    whitening = {"whiten": flat, "embedding_dim": 4} if is_whitened else {}
     with pytest.raises(InputError, match="two or more labels; found"):
-        export_raw(tmp_path / "raw.onnx", one, whiten=flat)
+        export_backbone(tmp_path / "raw.onnx", images=one, **LOWER, **whitening)
 
 
 def test_every_runtime_computes_int8_alike(tiny_model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,9 +23,9 @@ from index.model.embedder import Embedder
 from tests.models import read_pixels
 from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
+from tests.training.runs import InterruptionError, interrupt_at
 from training.backbone.backbones import Backbone, load_backbone
 from training.head.embedding_heads import RawHead
-from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
 from training.run.train import train
 
@@ -213,15 +214,9 @@ def test_an_output_that_cannot_be_written_is_named(finished_run: FinishedRun, tm
 
 
 def test_a_run_that_is_not_finished_is_refused(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    class StopError(Exception):
-        pass
-
-    def stop(_: object) -> None:
-        raise StopError
-
-    run = tmp_path / "run"
-    with pytest.raises(StopError):
-        train(pictures, run, config=make_config(), machine=make_machine(cache), watcher=Watcher(on_epoch=stop))
+    run, watcher = tmp_path / "run", interrupt_at("confidence", 1)
+    with pytest.raises(InterruptionError):
+        train(pictures, run, config=make_config(), machine=make_machine(cache), watcher=watcher)
     with pytest.raises(RunError, match="training is not finished; continue it with"):
         export_run(run, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
@@ -236,16 +231,15 @@ def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache
         export_run(run, tmp_path / "model.onnx")
 
 
-def _export_untrained(out: Path, cache: Path, *, whiten: Path | None = None, embedding_dim: int = 8) -> ExportReport:
-    whitening = {} if whiten is None else {"whiten": whiten, "embedding_dim": embedding_dim, "cache": cache}
-    return export_untrained(out, ExportConfig(BACKBONE, "none", resize=40, crop=32, **whitening))
+def export_backbone(out: Path, **options: Any) -> ExportReport:
+    """The small backbone with random weights, as it is unless options say otherwise."""
+    return export_untrained(out, ExportConfig(BACKBONE, "none", resize=40, crop=32, **options))
 
 
 @pytest.fixture(scope="module")
 def raw_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The backbone as it is. Not to be written to."""
-    folder = tmp_path_factory.mktemp("raw")
-    return Path(_export_untrained(folder / "raw.onnx", folder / "cache").model)
+    return Path(export_backbone(tmp_path_factory.mktemp("raw") / "raw.onnx").model)
 
 
 def test_raw_features_export_without_any_images(raw_model: Path) -> None:
@@ -265,17 +259,17 @@ def test_whitening_needs_no_labels_and_gives_decorrelated_rows(pictures: Path, t
     for number, path in enumerate(sorted(pictures.rglob("*.jpg"))):
         (flat / f"{number}.jpg").write_bytes(path.read_bytes())
     (flat / "notes.txt").write_text("no image")
-    report = _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=flat, embedding_dim=5)
-    embedder = Embedder(Path(report.model))
-    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("pca-half-whitened", 5)
-    rows = embedder.embed_batch(np.stack([read_pixels(embedder, path) for path in sorted(flat.glob("*.jpg"))]))
+    report = export_backbone(tmp_path / "white.onnx", whiten=flat, embedding_dim=5)
+    contract = Embedder(Path(report.model)).contract
+    assert (contract.method, contract.embedding_dim) == ("pca-half-whitened", 5)
+    rows = embed_photos(Path(report.model), flat)
     moments = rows.T @ rows / len(rows)  # of unit rows: the diagonal sums to one
     assert np.abs(moments - np.eye(5) / 5).max() < 0.1
 
 
 def test_whitening_wider_than_the_images_span_is_refused(pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--embedding-dim 48 exceeds .* 48 images .* at most 47"):
-        _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=pictures, embedding_dim=48)
+        export_backbone(tmp_path / "white.onnx", whiten=pictures, embedding_dim=48)
     assert not (tmp_path / "white.onnx").exists()
 
 
@@ -283,10 +277,10 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("no image")
     with pytest.raises(InputError, match="none of the 1 files is a readable image"):
-        _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=tmp_path / "folder")
+        export_backbone(tmp_path / "white.onnx", whiten=tmp_path / "folder")
 
 
-def _embed_photos(model: Path, pictures: Path) -> np.ndarray:
+def embed_photos(model: Path, pictures: Path) -> np.ndarray:
     embedder = Embedder(model)
     return embedder.embed_batch(np.stack([read_pixels(embedder, path) for path in sorted(pictures.rglob("*.jpg"))]))
 
@@ -305,9 +299,9 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
     assert report.min_cosine >= MIN_COSINE
     assert (contract.method, contract.class_count, contract.untrained_dim) == (method, 4, 0)
     assert contract.embedding_dim == report.embedding_dim == (512 if method == "raw" else 5)
-    rows = _embed_photos(tmp_path / "run.onnx", pictures)
+    rows = embed_photos(tmp_path / "run.onnx", pictures)
     if method == "pca":  # no export of its own: the first axes of the images' normalised features
-        features = _embed_photos(raw_model, pictures).astype(np.float64)
+        features = embed_photos(raw_model, pictures).astype(np.float64)
         centred = features - features.mean(axis=0)
         _, _, axes = np.linalg.svd(centred, full_matrices=False)
         expected = centred @ axes[:5].T
@@ -316,9 +310,9 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
         return
     backbone = raw_model
     if method == "pca-half-whitened":
-        report = _export_untrained(tmp_path / "b.onnx", tmp_path / "cache", whiten=pictures, embedding_dim=5)
+        report = export_backbone(tmp_path / "b.onnx", whiten=pictures, embedding_dim=5)
         backbone = Path(report.model)
-    np.testing.assert_allclose(rows, _embed_photos(backbone, pictures), atol=1e-4)
+    np.testing.assert_allclose(rows, embed_photos(backbone, pictures), atol=1e-4)
 
 
 @pytest.mark.slow

@@ -1,10 +1,19 @@
-"""Fixtures of what lies on a network."""
+"""Fixtures of what lies on a network, and of what is measured."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.remote_servers import OWNER, FileServer, serve_files
+
+
+@pytest.fixture(scope="module")
+def one_core() -> Iterator[None]:
+    """ANN indexes are built and tuned as on a machine of one core."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in ("tuning", "ann_building"):
+            patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
+        yield
 
 
 @pytest.fixture

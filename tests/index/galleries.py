@@ -26,8 +26,6 @@ from index.writing.publish_change import BuildReport
 from tests.conftest import draw_folder
 
 ROOT = Path(__file__).parents[2]
-
-
 SMALL = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
 
 
@@ -80,6 +78,20 @@ def change_manifest(gallery: Path, *, index: Mapping[str, object] | None = None,
     set_current(gallery, folder)
 
 
+def change_catalog(gallery: Path, statement: str, *values: object) -> None:
+    """Change the catalogue of a gallery, and sign it again."""
+    with closing(sqlite3.connect(find_version(gallery).folder / "catalog.sqlite", isolation_level=None)) as catalog:
+        catalog.execute(statement, values)
+    change_manifest(gallery)
+
+
+def flip(path: Path) -> None:
+    """Damage one bit of a file, in all versions that share it."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
 def rows(gallery: Path) -> list[CatalogRow]:
     with read_catalog(find_version(gallery).folder / "catalog.sqlite") as catalog:
         return list(catalog.rows())
@@ -89,6 +101,14 @@ def vectors(gallery: Path) -> dict[int, bytes]:
     opened = Gallery.open(gallery)
     assert verify_gallery(gallery).problems == []
     return {int(key): opened.vector(int(key)).tobytes() for key in opened.ids}
+
+
+def content(gallery: Path) -> dict[str, bytes]:
+    """The files of the current version by name, but for those that have times and identities."""
+    folder = find_version(gallery).folder
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    others = ("manifest.json", "catalog.sqlite", "part.json")
+    return {name: path.read_bytes() for name, path in files.items() if name not in others}
 
 
 def mixed_folder(folder: Path) -> Path:

@@ -3,10 +3,12 @@
 import csv
 import hashlib
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
-from training.run.phases import Watcher
+from training.run.phases import EpochReport, Watcher
 
 
 class InterruptionError(Exception):
@@ -25,8 +27,18 @@ def interrupt_at(phase: str, number: int) -> Watcher:
     )
 
 
+def kill_at(phase: str, number: int) -> Watcher:
+    """Of this process, after an epoch of a phase."""
+
+    def kill(report: EpochReport) -> None:
+        if (report.phase, report.epoch) == (phase, number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return Watcher(on_epoch=kill)
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         return list(csv.DictReader(file))
 
 

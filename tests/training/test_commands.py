@@ -47,15 +47,10 @@ def test_json_prints_one_document_and_nothing_else(pictures, other_pictures, opt
     assert "embedding 4/4: loss" in captured.err
 
 
-def _write_table(table: Path, training: Path, validation: Path) -> Path:
-    parts = {"train": training, "val": validation}
+def test_a_table_names_its_columns_and_its_split(pictures, other_pictures, options, capsys, tmp_path) -> None:
+    table, parts = tmp_path / "t.csv", {"train": pictures, "val": other_pictures}
     rows = [f"{path},{path.parent.name},{part}" for part, folder in parts.items() for path in folder.rglob("*.*")]
     table.write_text("\n".join(["file,kind,part", *rows]) + "\n")
-    return table
-
-
-def test_a_table_names_its_columns_and_its_split(pictures, other_pictures, options, capsys, tmp_path) -> None:
-    table = _write_table(tmp_path / "t.csv", pictures, other_pictures)
     assert _train(table, *options) == 1
     error = _one_error_line(capsys.readouterr().err)
     assert "expected a column path and a column label; found file, kind, part" in error
@@ -98,22 +93,6 @@ def test_every_config_field_has_a_flag_with_its_default_and_choices() -> None:
             assert str(option.show_default).startswith(shown), "help shows what is used without --recipe spa-paper"
         if "choices" in field.metadata:
             assert option.type.choices == field.metadata["choices"]
-
-
-def test_options_come_from_a_file_and_the_command_line_goes_before(pictures, options, tmp_path, capsys) -> None:
-    usual = {"weights": "none", "backbone": "squeezenet1_1", "resize": 40, "crop": 32, "embedding-dim": 8,
-             "head-steps": 4,
-             "frozen": True, "holdout": False, "seed": 3, "max-per-class": 5}  # fmt: skip
-    lines = [f"{name} = {json.dumps(value)}" for name, value in usual.items()]
-    (tmp_path / "mine.toml").write_text("\n".join(lines), encoding="utf-8")
-    where = (pictures, "--out", tmp_path / "run", "--cache", options[3])
-    assert _train(*where, "--config", tmp_path / "mine.toml", "--seed", "4") == 0
-    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
-    assert (config["weights"], config["seed"], config["data"]["max_per_class"]) == ("none", 4, 5)
-    (tmp_path / "mine.toml").write_text("batchsize = 9", encoding="utf-8")
-    capsys.readouterr()
-    assert _train(*where, "--config", tmp_path / "mine.toml") == 1
-    assert "mine.toml: batchsize: no such option; did you mean batch-size?" in " ".join(capsys.readouterr().err.split())
 
 
 RUN = ("--out", "run", "--cache", "cache", *EVERY_METHOD)
@@ -159,15 +138,3 @@ def test_the_cache_lies_where_the_user_keeps_caches(monkeypatch, tmp_path) -> No
     assert user_cache() == tmp_path / "retrieval-app"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert user_cache() == Path.home() / ".cache" / "retrieval-app"
-
-
-def test_a_hierarchy_without_one_of_the_classes_is_refused_before_any_features(pictures, tmp_path, capsys) -> None:
-    kinds = sorted(path.name for path in pictures.iterdir())
-    tree = tmp_path / "tree.csv"
-    tree.write_text("\n".join(["class,parent", *(f"{kind},things" for kind in kinds[1:])]) + "\n")
-    out, cache = tmp_path / "run", tmp_path / "cache"
-    noise = ("--label-noise", "semantic:0.5", "--hierarchy", tree)
-    assert _train(pictures, "--out", out, "--cache", cache, *FLAGS, *noise) == 1
-    assert f"tree.csv: 1 of the classes not found: '{kinds[0]}'" in _one_error_line(capsys.readouterr().err)
-    assert not out.exists()
-    assert not cache.exists()

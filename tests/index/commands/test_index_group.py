@@ -72,12 +72,8 @@ def test_commands_keep_a_gallery_up_to_date(tmp_path: Path, tiny_model: Path, im
 
     gallery, other = tmp_path / "g", draw_folder(tmp_path / "other", per_class=2)
     shutil.copy(image_folder / "red" / "0.jpg", tmp_path / "copy.jpg")
-    assert (
-        run("build", tiny_model, image_folder, tmp_path / "copy.jpg", "--dedup", "exact", "--out", tmp_path / "h")[
-            "duplicate"
-        ]
-        == 1
-    )
+    twice = (image_folder, tmp_path / "copy.jpg")
+    assert run("build", tiny_model, *twice, "--dedup", "exact", "--out", tmp_path / "h")["duplicate"] == 1
     run("build", tiny_model, image_folder, "--out", gallery)
     added = run("add", gallery, other, "--batch-size", 4)
     assert (added["new_images"], added["indexed"]) == (6, 21)
@@ -118,9 +114,6 @@ def test_a_filter_removes_what_it_listed(tmp_path: Path, tiny_model: Path, image
     assert [row.path for row in rows(tmp_path / "g") if row.status == "indexed"] == [
         str(path) for path in (*paths[:3], *paths[10:])
     ]
-    misspelt = invoke(cli.index_group, "remove", tmp_path / "g", "--where", "prize < 5").exception
-    assert isinstance(misspelt, InputError)
-    assert "prize; there are id, label, path, price, source, tag; did you mean price?" in str(misspelt)
     assert invoke(cli.index_group, "remove", tmp_path / "g", "--where", "price <").exit_code == 2
 
 
@@ -128,8 +121,6 @@ def test_a_filter_removes_what_it_listed(tmp_path: Path, tiny_model: Path, image
     ("words", "problem"),
     [
         ((), "nothing is selected"),
-        (("nowhere/*",), r"no item of the gallery is meant by: nowhere/\*; nothing was removed"),
-        (("--id", "1", "--id", "998"), "meant by: 998"),
         (("--where", "label = 'violet'"), "no item of the gallery has the label violet; there are blue, "),
         (("*",), "nothing would be left"),
         (("--source", "/nowhere"), "no source of the gallery; its sources are"),

@@ -1,13 +1,16 @@
 """What the embedding engine promises."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from index.embedding.engine import ThreadedEngine, in_order
+from index.embedding.engine import BATCHES_AHEAD, ByteBudget, ThreadedEngine, in_order
 from index.errors import ModelFileError
 from index.model.embedder import Embedder
 from index.sources.items import EmbeddedItem, Place
@@ -58,18 +61,21 @@ def test_vectors_do_not_depend_on_workers_or_batches(tiny_model: Path, folder: P
     assert np.array_equal(together[105].vector, alone)
 
 
-def test_items_are_taken_lazily_and_closing_ends_the_work(tiny_model: Path, folder: Path) -> None:
-    taken = 0
+def test_items_are_taken_few_batches_ahead_and_closing_ends_the_work(tiny_model: Path, folder: Path) -> None:
+    taken = done = 0
 
     def many() -> Iterator[tuple[int, Place]]:
         nonlocal taken
-        for taken in range(10_000):
+        for taken in range(1, 10_000):
             yield taken, Place(folder / f"{taken % 3}.png", "again.png")
 
     work = ThreadedEngine(Embedder(tiny_model, threads=1), workers=2, batch_size=4).embed(many())
-    next(work)
+    for batch in islice(work, 50):
+        assert taken <= done + (BATCHES_AHEAD + 2) * 4
+        assert [item.id for item in batch] == list(range(done + 1, done + 5))
+        done += len(batch)
     work.close()
-    assert taken < 1_000
+    assert done == 200
 
 
 def test_a_failing_model_stops_the_work(tmp_path: Path, folder: Path) -> None:
@@ -83,3 +89,39 @@ def test_outcomes_of_any_order_are_put_in_the_order_of_ids() -> None:
     ordered = in_order(iter(batches), [1, 2, 3, 4])
     assert next(ordered).id == 1
     assert [item.id for item in ordered] == [2, 3, 4]
+
+
+def test_threads_never_hold_more_than_the_budget_but_for_one_that_is_alone() -> None:
+    budget, lock, held = ByteBudget(100), threading.Lock(), list[int]()
+
+    def work(size_bytes: int) -> None:
+        with budget.hold(size_bytes):
+            with lock:
+                held.append(size_bytes)
+                assert sum(held) <= 100 or held == [size_bytes]
+            threading.Event().wait(0.001)
+            with lock:
+                held.remove(size_bytes)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, [30, 60, 90, 150, 10, 40] * 20))
+    assert held == []
+
+
+def test_what_fits_is_held_at_the_same_time() -> None:
+    budget, both = ByteBudget(100), threading.Barrier(2, timeout=20)
+
+    def work(_: int) -> None:
+        with budget.hold(50):
+            both.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(work, range(2)))
+
+
+def test_an_error_gives_the_room_back() -> None:
+    budget = ByteBudget(100)
+    with pytest.raises(KeyError), budget.hold(100):
+        raise KeyError
+    with budget.hold(100):
+        pass

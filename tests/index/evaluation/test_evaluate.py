@@ -1,4 +1,3 @@
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from index.gallery.gallery import Gallery
 from index.public import evaluate
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image, tries
+from tests.index.evaluation.test_metrics import score_among
 from tests.index.galleries import build
 
 KS = (1, 2, 4)
@@ -72,10 +72,8 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
         (image_folder / "red" / name).rename(image_folder / "blue" / f"red_{name}")
     build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
-    vectors, labels, ids, _ = gallery.labelled_vectors()
-    expected = score_retrieval(
-        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=KS
-    )
+    vectors, labels, _, _ = gallery.labelled_vectors()
+    expected = score_among(vectors, labels, ks=KS)
     evaluation = evaluate(gallery, k=KS)
     document = evaluation.to_json()
     assert document | expected.to_json() == document
@@ -132,34 +130,27 @@ def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path)
         evaluate(model=tiny_model, data=tmp_path / "none", k=KS)
 
 
-def _draw_bursts(folder: Path, *, seconds: float) -> list[str]:
-    """Eight shots each of six groups of two labels, whose colour says the group; the lines of a table about them."""
-    rows, random = [], np.random.default_rng(7)
+@pytest.fixture(scope="module")
+def burst_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight shots each of six groups of two labels, whose colour says the group, and a table about them."""
+    folder, rows = tmp_path_factory.mktemp("bursts"), ["path,label,group,alone"]
+    random = np.random.default_rng(7)
     for label in ("kiwi", "lime"):
-        (folder / label).mkdir(parents=True)
+        (folder / label).mkdir()
         for group in range(6):
             red, green, blue = random.integers(256, size=3).tolist()
             for shot in range(8):
                 name = f"{label}/{'abcdef'[group]}{'stuvwxyz'[shot]}.png"
                 draw_image((red, green, blue), seed=100 * group + shot).save(folder / name)
-                taken = 1e9 + seconds * (10 * group + (5000 if label == "lime" else 0)) + shot
-                os.utime(folder / name, (taken, taken))
                 rows.append(f"{name},{label},{label}{group},{name}")
-    return rows
-
-
-@pytest.fixture(scope="module")
-def burst_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bursts")
-    rows = _draw_bursts(folder, seconds=1000)
-    (folder / "table.csv").write_text("\n".join(["path,label,group,alone", *rows]) + "\n")
+    (folder / "table.csv").write_text("\n".join(rows) + "\n")
     return folder
 
 
 def test_a_column_groups_the_evaluation(tmp_path: Path, tiny_model: Path, burst_folder: Path) -> None:
     build_gallery(model_path=tiny_model, sources=[burst_folder / "table.csv"], out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
-    vectors, labels, ids, _ = gallery.labelled_vectors()
+    vectors, labels, _, _ = gallery.labelled_vectors()
     group_sources = read_group_sources(gallery)
     assert group_sources.given == [
         f"{label}{group}" for label in ("kiwi", "lime") for group in range(6) for _ in range(8)
@@ -167,10 +158,7 @@ def test_a_column_groups_the_evaluation(tmp_path: Path, tiny_model: Path, burst_
     found = find_groups(vectors, labels, group_sources)
     groups = found.numbers  # those given, some joined by copies: a drawing has few features
     assert all(len(set(groups[start : start + 8].tolist())) == 1 for start in range(0, 96, 8))
-    expected = score_retrieval(
-        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids,
-        query_groups=groups, gallery_groups=groups, ks=KS,
-    )  # fmt: skip
+    expected = score_among(vectors, labels, groups=groups, ks=KS)
     for evaluation in (
         evaluate(gallery, k=KS),
         evaluate(gallery, groups="group", k=KS),
@@ -189,17 +177,9 @@ def test_a_column_groups_the_evaluation(tmp_path: Path, tiny_model: Path, burst_
 
 
 CLASSES, BURSTS, SHOTS = 12, 10, 5
-
-
 LABELS = np.repeat(np.arange(CLASSES), BURSTS * SHOTS)
-
-
 BURST = np.arange(len(LABELS)) // SHOTS
-
-
 NAMES = [f"{label}/IMG_{row:05}.jpg" for row, label in enumerate(LABELS)]
-
-
 UNKNOWN = np.full(len(LABELS), np.nan)
 
 
@@ -375,12 +355,8 @@ def test_scores_of_other_queries_are_refused() -> None:
         paired_bootstrap(np.zeros(3), np.zeros(3), seed=0, resamples=0)
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return draw_folder(tmp_path_factory.mktemp("reranked") / "images", per_class=12)
-
-
-def test_the_figures_are_those_of_searches(images: Path, tmp_path: Path, tiny_model: Path) -> None:
+def test_the_figures_are_those_of_searches(tmp_path: Path, tiny_model: Path) -> None:
+    images = draw_folder(tmp_path / "images", per_class=12)
     build(images, tmp_path / "gallery", tiny_model)
     gallery = Gallery.open(tmp_path / "gallery")
     found = evaluate(gallery, k=(1,), rerank=True)

@@ -1,4 +1,5 @@
 import doctest
+from collections.abc import Sequence
 from types import ModuleType
 
 import numpy as np
@@ -14,12 +15,20 @@ from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.metrics import RetrievalScores, score_retrieval
 
 
+def score_among(
+    vectors: np.ndarray, labels: np.ndarray, *, groups: np.ndarray | None = None, ks: Sequence[int]
+) -> RetrievalScores:
+    """Every image searches all others."""
+    ids = 1 + np.arange(len(labels))  # none is its position
+    return score_retrieval(
+        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids,
+        query_groups=groups, gallery_groups=groups, ks=ks,
+    )  # fmt: skip
+
+
 def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
     vectors = np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
-    labels, ids = np.array([0, 1, 0]), np.array([1, 2, 3])
-    scores = score_retrieval(
-        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=[1, 2]
-    )
+    scores = score_among(vectors, np.array([0, 1, 0]), ks=[1, 2])
     assert scores.hits[1].tolist() == [0.0, 1.0]  # the first's nearest other is its double with another label
     assert scores.hits[2].tolist() == [1.0, 1.0]
     assert scores.lone_queries == 1
@@ -28,29 +37,19 @@ def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
 
 def test_a_query_whose_label_is_only_in_its_group_is_counted_and_left_out() -> None:
     vectors = np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], dtype=np.float32)
-    labels, ids, groups = np.array([0, 0, 0, 1]), np.arange(4), np.array([5, 5, 6, 7])
-
-    def ask(labels: np.ndarray) -> RetrievalScores:
-        return score_retrieval(
-            vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids,
-            query_groups=groups, gallery_groups=groups, ks=[1, 2],
-        )  # fmt: skip
-
-    scores = ask(labels)
+    groups = np.array([5, 5, 6, 7])
+    scores = score_among(vectors, np.array([0, 0, 0, 1]), groups=groups, ks=[1, 2])
     assert scores.hits[1].tolist() == [0.0, 0.0, 0.0], "the nearest that may be found has another label"
     assert scores.hits[2].tolist() == [1.0, 1.0, 1.0]
     assert scores.lone_queries == 1, "the one image of label 1"
     assert scores.average_precision.tolist() == [0.0, 0.0, 0.25], "with one relevant item for those of the group"
     with pytest.raises(InputError, match="outside its group: all 4 labelled queries stand alone"):
-        ask(np.array([0, 0, 1, 2]))
+        score_among(vectors, np.array([0, 0, 1, 2]), groups=groups, ks=[1])
 
 
 def test_the_mean_over_classes_counts_a_small_class_like_a_large_one() -> None:
     vectors = np.array([[1, 0]] * 8 + [[0, 1], [1, 0]], dtype=np.float32)
-    labels, ids = np.array([4] * 8 + [7] * 2), np.arange(10)
-    scores = score_retrieval(
-        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=[1]
-    )
+    scores = score_among(vectors, np.array([4] * 8 + [7] * 2), ks=[1])
     assert scores.per_class_recall(1) == {4: 1.0, 7: 0.0}
     assert scores.mean_class_recall(1) == 0.5
     assert scores.recall[1] == 0.8

@@ -26,13 +26,6 @@ def connection() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def say(connection: sqlite3.Connection, condition: Condition) -> list[bool | None]:
-    """What SQLite says of every row: true, false or unknown."""
-    sql = write_sql(condition)
-    rows = connection.execute(f"SELECT {sql.text} FROM images ORDER BY id", sql.values).fetchall()
-    return [None if said is None else bool(said) for (said,) in rows]
-
-
 def test_sqlite_keeps_what_every_compiler_must(connection: sqlite3.Connection) -> None:
     def keep(condition: Condition, rows: Sequence[Row]) -> list[int]:
         fill_catalog(connection, rows)
@@ -48,7 +41,9 @@ def test_sqlite_keeps_what_every_compiler_must(connection: sqlite3.Connection) -
 @given(some_rows, any_conditions)
 def test_sqlite_agrees_on_every_row(connection: sqlite3.Connection, rows: list[Row], condition: Condition) -> None:
     fill_catalog(connection, rows)
-    assert say(connection, condition) == [fulfils(condition, row) for row in rows]
+    sql = write_sql(condition)
+    said = connection.execute(f"SELECT {sql.text} FROM images ORDER BY id", sql.values).fetchall()
+    assert [None if one is None else bool(one) for (one,) in said] == [fulfils(condition, row) for row in rows]
 
 
 @given(any_conditions, st.text(st.characters(codec="utf-8", exclude_characters="\0")))
@@ -90,11 +85,7 @@ def test_what_cannot_be_looked_for_is_refused(text: str) -> None:
 
 
 CAPTION_CHARACTERS = 100_000
-
-
 LIMIT_S = 0.5
-
-
 MUCH_LATER_S = 15  # than the limit, on however slow a machine
 
 

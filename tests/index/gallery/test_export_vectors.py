@@ -35,18 +35,16 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     return folder / "g"
 
 
-@pytest.fixture(params=[4096, 3])
-def block_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.vectors.files._ROWS_AT_ONCE", request.param)
-
-
 def stored_vectors(gallery: Path) -> np.ndarray:
     opened = Gallery.open(gallery)
     return np.stack([opened.vector(int(key)) for key in opened.ids])
 
 
-@pytest.mark.usefixtures("block_rows")
-def test_an_array_has_every_member_in_id_order_beside_a_table(gallery: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows_at_once", [4096, 3])
+def test_an_array_has_every_member_in_id_order_beside_a_table(
+    gallery: Path, tmp_path: Path, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.vectors.files._ROWS_AT_ONCE", rows_at_once)
     report = export_vectors(gallery, tmp_path / "v.npy")
     array = np.load(tmp_path / "v.npy", allow_pickle=False)
     assert array.dtype == np.float32

@@ -38,13 +38,6 @@ def copied(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-@pytest.fixture(scope="module")
-def with_graph(built: Path, tiny_model: Path) -> Path:
-    """A gallery of the same images whose index is a graph."""
-    build_ann(built.parent / "images", built.parent / "graph", tiny_model)
-    return built.parent / "graph"
-
-
 def version(gallery: Path) -> Path:
     return find_version(gallery).folder
 
@@ -91,9 +84,10 @@ def test_labelled_vectors_pair_each_vector_with_its_label(built: Path) -> None:
         assert np.array_equal(gallery.vector(image.id), vectors[position])
 
 
-def test_a_missing_file_is_found_on_opening(with_graph: Path, tmp_path: Path) -> None:
+def test_a_missing_file_is_found_on_opening(built: Path, tmp_path: Path, tiny_model: Path) -> None:
+    build_ann(built.parent / "images", tmp_path / "graph", tiny_model)
     for name in ("catalog.sqlite", "vectors/00000.npy", "index.faiss", "model.onnx", "manifest.json"):
-        copy = shutil.copytree(with_graph, tmp_path / name.replace("/", "-"))
+        copy = shutil.copytree(tmp_path / "graph", tmp_path / name.replace("/", "-"))
         (version(copy) / name).unlink()
         with pytest.raises(GalleryError, match=f"{name}.*cannot be read"):
             Gallery.open(copy)

@@ -131,17 +131,6 @@ def test_an_update_that_was_stopped_waits_beside_the_version(tmp_path: Path, tin
 ROWS = 1500
 
 
-@pytest.fixture(scope="module")
-def ivf(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    vectors, _ = VectorSource(width=32, decay=1.0).draw_gallery(ROWS, seed=3)
-    shards = split_rows(vectors, spread_ids(ROWS), ends=[])
-    config = AnnConfig(index_type="ivf", recall_target=0.9)
-    with pytest.MonkeyPatch.context() as patched:
-        for module in ("tuning", "ann_building"):
-            patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
-        return build_ann_index(shards, config=config, folder=tmp_path_factory.mktemp("ivf"))
-
-
 def tell(index: dict[str, Any], *, gallery: str = "photos") -> str:
     info = GalleryInfo(
         gallery=gallery, version="1", made="", model={}, counts={"indexed": ROWS, "deleted": 0}, sources=[],
@@ -150,7 +139,11 @@ def tell(index: dict[str, Any], *, gallery: str = "photos") -> str:
     return "\n".join(describe_index(info, gallery=Path(gallery)))
 
 
-def test_what_is_measured_is_told_and_never_rounded_up(ivf: dict[str, Any]) -> None:
+@pytest.mark.usefixtures("one_core")
+def test_what_is_measured_is_told_and_never_rounded_up(tmp_path: Path) -> None:
+    vectors, _ = VectorSource(width=32, decay=1.0).draw_gallery(ROWS, seed=3)
+    shards = split_rows(vectors, spread_ids(ROWS), ends=[])
+    ivf = build_ann_index(shards, config=AnnConfig(index_type="ivf", recall_target=0.9), folder=tmp_path)
     assert sum(line.endswith("in use") for line in tell(ivf).splitlines()) == 1
     assert "finds 99.99 %" in tell({**ivf, "recall_at_10": 0.99996})
     text = tell({**ivf, "target_met": False}, gallery="my photos/a'b")

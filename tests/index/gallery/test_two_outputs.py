@@ -18,7 +18,7 @@ from index.writing.build import add_to_gallery, remove_from_gallery, update_gall
 from index.writing.copying import compact_gallery
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, few_for_an_index, run
+from tests.index.galleries import SMALL, build, few_for_an_index, flip, run
 from tests.models import (
     COPY_DIM,
     EMBEDDING_DIM,
@@ -107,10 +107,7 @@ def test_a_gallery_of_one_output_has_no_second(tmp_path: Path, image_folder: Pat
     "name", ["copy/vectors/00000.npy", pytest.param("untrained/ids/00000.npy", marks=pytest.mark.slow)]
 )
 def test_damage_to_either_is_found_and_mended(gallery: Path, name: str) -> None:
-    path = find_version(gallery).folder / name
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 0xFF
-    path.write_bytes(content)
+    flip(find_version(gallery).folder / name)
     assert any(name in problem for problem in verify_gallery(gallery).problems)
     repair_gallery(gallery)
     check_vectors(gallery)

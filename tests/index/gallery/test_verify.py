@@ -1,10 +1,8 @@
 import os
 import re
 import shutil
-import sqlite3
 import tarfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from index.gallery.verify import VerifyReport, verify_gallery
 from index.vectors.ann_index import AnnIndex
 from index.versions.versions import find_version
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import build, build_ann, change_manifest, mixed_folder
+from tests.index.galleries import build, build_ann, change_catalog, change_manifest, mixed_folder
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +35,6 @@ def gallery(built: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "copy"
     change_catalog(folder / "g", "UPDATE sources SET location = ?", os.fsencode(folder / "images"))
     return folder / "g"
-
-
-def change_catalog(gallery: Path, statement: str, *values: object) -> None:
-    with closing(sqlite3.connect(find_version(gallery).folder / "catalog.sqlite")) as connection, connection:
-        connection.execute(statement, values)
-    change_manifest(gallery)
 
 
 def outcome(report: VerifyReport) -> tuple[int, list[str], list[str]]:

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[3]
 DAMAGED = {"large_tile.tif": "corrupt", "one_tile.tif": "too-many-pixels", "strips.tif": "corrupt"}
 ALWAYS_TOO_COSTLY = {"comment.gif", "scans.jpg", "tags.tif", "prefixes.png", "tags.png"}
 # Prints what the program and, at most, one of its workers had in memory, and the processor time of all workers.
+# The program's is the kernel's own peak: `ru_maxrss` would count what the parent held before the program started.
 MEASURED = """
 import re, resource, sys
 from pathlib import Path

@@ -20,11 +20,6 @@ def of_any_brand(data: bytes) -> bytes:
     return data[:8] + b"mif1" + data[12:]
 
 
-@pytest.fixture
-def without_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "has_decoder", lambda: False)
-
-
 @pytest.mark.parametrize("change", [bytes, of_any_brand])
 def test_a_heic_photo_decodes_close_to_what_was_drawn(change: type[bytes]) -> None:
     image = Image.new("RGB", (48, 32), (200, 80, 40))
@@ -67,8 +62,10 @@ def test_nothing_else_is_taken_for_a_heic_photo() -> None:
         assert not is_heif(data[:FIRST_BYTES])
 
 
-@pytest.mark.usefixtures("without_decoder")
-def test_without_its_package_a_heic_photo_is_named_with_what_reads_it(tmp_path: Path) -> None:
+def test_without_its_package_a_heic_photo_is_named_with_what_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "has_decoder", lambda: False)
     path = tmp_path / "IMG_0001.HEIC"
     path.write_bytes(encode_heic(PHOTO))
     with pytest.raises(ImageError, match=r"HEIC photo.*pip install pillow-heif") as caught:

@@ -17,18 +17,10 @@ from index.images.image_files import REASONS
 from index.sources.reading import read_place
 from tests.conftest import draw_image
 from tests.index.hostile import write_hostile
+from tests.index.images.test_costly_files import MEASURED
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
-# The kernel's own peak of this program: `ru_maxrss` would count what the parent held before the program started.
-MEASURED_BUILD = """
-import re, sys
-from pathlib import Path
-from index.commands.index_group import index_group
-index_group(sys.argv[1:], standalone_mode=False)
-peak_kb = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
-print(int(peak_kb) // 1024, file=sys.stderr)
-"""
 MEGABYTES_MORE = 150
 OF_OTHER_TESTS = {
     *("unreadable", "too-costly", "oversized-row", "bad-embedding", "encrypted", "compressed-archive", "removed"),
@@ -60,13 +52,13 @@ def minding_permissions(command: list[str]) -> list[str]:
 
 def run_build(model: Path, folder: Path, out: Path) -> tuple[dict[str, object], str, int]:
     """Build in a process of its own that minds permissions; the report, stderr, and its peak memory in MB."""
-    command = [sys.executable, "-c", MEASURED_BUILD, "build", str(model), str(folder), "--out", str(out), "--json"]
+    command = [sys.executable, "-c", MEASURED, "build", str(model), str(folder), "--out", str(out), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = minding_permissions(command)
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
-    *stderr, peak = ran.stderr.splitlines()
-    return json.loads(ran.stdout), "\n".join(stderr), int(peak)
+    *stderr, measured = ran.stderr.splitlines()
+    return json.loads(ran.stdout), "\n".join(stderr), int(measured.split()[0])
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The perceptual hash: what it is, what it survives, and what it cannot tell apart."""
 
 import io
-import sqlite3
 
 import numpy as np
 import pytest
@@ -37,15 +36,10 @@ def test_the_hash_is_the_classical_one(size: int) -> None:
     assert f"{perceptual_hash(np.asarray(image)) % 2**64:064b}" == expected
 
 
-def test_half_of_the_bits_are_set_and_sqlite_takes_the_number() -> None:
+def test_half_of_the_bits_are_set_and_the_number_has_a_sign() -> None:
     hashes = [hash_image(photo(kind)) for kind in ("polo", "lime", "skirt", "dress")]
     assert [(value % 2**64).bit_count() for value in hashes] == [32] * 4
-    with sqlite3.connect(":memory:") as connection:
-        connection.execute("CREATE TABLE t (phash INTEGER)")
-        connection.executemany("INSERT INTO t VALUES (?)", [(value,) for value in hashes])
-        assert [row[0] for row in connection.execute("SELECT phash FROM t")] == hashes
-    connection.close()
-    assert min(hashes) < 0
+    assert -(2**63) <= min(hashes) < 0
 
 
 def test_a_picture_saved_again_keeps_its_hash_and_another_picture_has_another() -> None:

@@ -10,12 +10,6 @@ from index.labels.label_errors import TOP_CLASSES, LabelErrors, errors_from_conf
 from index.labels.simulated_noise import ScoreCalibration, score_labels
 
 
-def _random(seed: int, *, images: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(seed)
-    confidences = random.dirichlet(np.full(classes, 0.5), size=images).astype(np.float32)
-    return confidences, random.integers(0, classes, size=images)
-
-
 def _noise(found: LabelErrors, labels: np.ndarray) -> np.ndarray:
     """(C, C): of the images labelled i, the share that show j."""
     counts, noise = np.bincount(labels, minlength=len(found.rates)), np.diag(1 - found.rates)
@@ -34,8 +28,12 @@ def _confident(shown: np.ndarray, *, classes: int) -> np.ndarray:
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10_000), images=st.integers(1, 60), classes=st.integers(2, 6))
 def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: int) -> None:
-    confidences, labels = _random(seed, images=images, classes=classes)
-    times = np.random.default_rng(seed).integers(1, 5, size=images)  # duplicates have the same confidences
+    random = np.random.default_rng(seed)
+    confidences = random.dirichlet(np.full(classes, 0.5), size=images).astype(np.float32)
+    labels, times = (
+        random.integers(0, classes, size=images),
+        random.integers(1, 5, size=images),
+    )  # duplicates have the same confidences
     confidences, labels = confidences.repeat(times, axis=0), labels.repeat(times)
     before = confidences.copy()
     found = errors_from_confidences(confidences, labels)

@@ -4,20 +4,13 @@ import numpy as np
 import pytest
 
 from index.labels.gaussian_classes import GaussianClasses
-from tests.index.labels.test_label_errors import blobs
+from tests.index.labels.test_label_errors import blobs, collect
 
 
 def _judge(
     features: np.ndarray, labels: np.ndarray, *, count: int, groups: np.ndarray | None = None
 ) -> GaussianClasses:
     return GaussianClasses(features, labels, count=count, prior=0.5, groups=groups, tell=lambda _: None)
-
-
-def _all(classes: GaussianClasses, count: int, labels: int) -> np.ndarray:
-    found = np.full((count, labels), np.nan)
-    for rows, shares in classes.blocks():
-        found[rows] = shares
-    return found
 
 
 def _folds_of(classes: GaussianClasses) -> list[np.ndarray]:
@@ -29,7 +22,7 @@ def test_confidences_are_the_densities_of_the_rows_under_what_the_other_folds_sa
     judged = _judge(features, labels, count=3)
     weights = np.random.default_rng(0).uniform(0.2, 1, len(labels))
     judged.weigh(weights)
-    found = _all(judged, len(labels), 3)
+    found = collect(judged, len(labels), 3)
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     for fold in _folds_of(judged):
         rows, given, part = units[~fold].astype(np.float64), labels[~fold], weights[~fold]
@@ -60,7 +53,7 @@ def test_a_label_has_no_say_in_the_confidences_of_its_own_row() -> None:
     features, labels = blobs(sizes=(40, 40), spread=0.3)
     others = labels.copy()
     others[7] = 1  # by which the row is in the fold of another one, at the most
-    one, two = (_all(_judge(features, given, count=2), 80, 2) for given in (labels, others))
+    one, two = (collect(_judge(features, given, count=2), 80, 2) for given in (labels, others))
     assert one[7, 0] > 0.9
     assert two[7, 0] > 0.9
 
@@ -71,7 +64,7 @@ def test_rows_of_a_group_never_speak_for_each_other() -> None:
     groups[:30] = 0
     judged = _judge(features, labels, count=2, groups=groups)
     assert len({fold.tobytes() for fold in _folds_of(judged) if fold[:30].any()}) == 1
-    found = _all(judged, 60, 2)
+    found = collect(judged, 60, 2)
     assert (found[:30, 0] == 0).all()  # of the label without the group nothing is known
     assert (found[30:, 1] > 0).all()
 
@@ -85,7 +78,7 @@ def test_rows_count_by_their_weights(weight: float) -> None:
     weights = np.ones(120)
     weights[:20] = weight
     judged.weigh(weights)
-    believed = _all(judged, 120, 2)[20:60, 0].mean()
+    believed = collect(judged, 120, 2)[20:60, 0].mean()
     assert believed > 0.95 if weight < 1 else believed < 0.95
 
 
@@ -94,7 +87,7 @@ def test_rows_count_by_their_weights(weight: float) -> None:
 )
 def test_tiny_collections_have_finite_confidences(sizes: tuple[int, ...], groups: np.ndarray | None) -> None:
     features, labels = blobs(sizes=sizes)
-    found = _all(_judge(features, labels, count=len(sizes), groups=groups), len(labels), len(sizes))
+    found = collect(_judge(features, labels, count=len(sizes), groups=groups), len(labels), len(sizes))
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
 
 
@@ -103,4 +96,4 @@ def test_equal_images_and_more_directions_than_rows_are_survived() -> None:
     wide = np.random.default_rng(0).normal(size=(24, 700)).astype(np.float32)
     for features in (equal, wide):
         labels = np.arange(len(features)) % 2
-        assert np.isfinite(_all(_judge(features, labels, count=2), len(features), 2)).all()
+        assert np.isfinite(collect(_judge(features, labels, count=2), len(features), 2)).all()

@@ -17,6 +17,14 @@ def blobs(*, sizes: tuple[int, ...], width: int = 12, spread: float = 1.2) -> tu
     return (centres[labels] + spread * random.normal(size=(len(labels), width))).astype(np.float32), labels
 
 
+def collect(classes: GaussianClasses, count: int, labels: int) -> np.ndarray:
+    """(count, labels) confidences of all rows in their own order."""
+    found = np.full((count, labels), np.nan)
+    for rows, shares in classes.blocks():
+        found[rows] = shares
+    return found
+
+
 def plant(*, share: float = 0.2, count: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Vectors, labels of which a share is wrong, the right ones, and how many there are."""
     vectors, right = VectorSource(width=24).draw(count, seed=3)
@@ -37,7 +45,7 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     look = LeaveOneOut(features, labels, count=2, ridges=RIDGES, weights=shares)
     classes = GaussianClasses(features, labels, count=2, prior=BALANCE, groups=None, tell=lambda _: None)
     regressed = look.confidences(rows)
-    first = join_confidences(regressed, _in_order(classes))
+    first = join_confidences(regressed, collect(classes, 50, 2))
     believed = np.maximum(0.05, 1 - estimate_p_error(first, labels)[0].p_error)
     weights = believed.copy()
     for label in range(2):
@@ -45,15 +53,8 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
         weights[of_label] *= of_label.sum() ** BALANCE / weights[of_label].sum()
     again = LeaveOneOut(features, labels, count=2, ridges=(look.ridge,), weights=weights).confidences(rows)
     classes.weigh(believed)
-    expected = join_confidences((regressed + again) / 2, _in_order(classes))
+    expected = join_confidences((regressed + again) / 2, collect(classes, 50, 2))
     np.testing.assert_allclose(two_pass_confidences(features, labels, count=2), expected, atol=1e-5)
-
-
-def _in_order(classes: GaussianClasses) -> np.ndarray:
-    found = np.empty((50, 2), dtype=np.float32)
-    for rows, shares in classes.blocks():
-        found[rows] = shares
-    return found
 
 
 def test_what_two_classifiers_say_is_joined_between_their_mean_and_their_product() -> None:

@@ -12,20 +12,16 @@ TYPICAL = 0.8  # the highest confidence of most images
 CLEAR_HERE = CLEAR * TYPICAL
 
 
-def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> LabelErrors:
-    """Of rows that are all labelled 0."""
-    best = np.argsort(-confidences, axis=1, kind="stable")
-    ranked = np.take_along_axis(confidences, best, axis=1)
-    chances, suspicious = ranked.astype(np.float64), np.array(wrong)
-    return LabelErrors(suspicious, best, chances, np.zeros(3), (), -suspicious, confidences[:, 0], ranked[:, 0])
-
-
 def _give(confidences: np.ndarray, wrong: list[float], **given: list[int]) -> tuple[list[str], np.ndarray]:
     """Verdicts, and new labels; by default every row is labelled 0, alone in its group, and its label not rare."""
     count = len(wrong)
     groups, rare = np.array(given.get("groups", range(count))), np.array(given.get("rare", [False] * count))
     labels = np.array(given.get("labels", [0] * count))
-    return give_verdicts(_judgement(confidences, wrong=wrong), labels, groups=groups, rare=rare)
+    best, errors = np.argsort(-confidences, axis=1, kind="stable"), np.array(wrong)
+    ranked = np.take_along_axis(confidences, best, axis=1)
+    own, highest = confidences[:, 0], ranked[:, 0]
+    found = LabelErrors(errors, best, ranked.astype(np.float64), np.zeros(3), (), -errors, own, highest)
+    return give_verdicts(found, labels, groups=groups, rare=rare)
 
 
 @pytest.mark.parametrize(

@@ -40,16 +40,10 @@ contracts = st.builds(
     view=st.sampled_from(["crop", "whole", "both"]),
     pooling=st.sampled_from(["own", "gem", "layers"]),
 )
-
-
 two_outputs = st.builds(
     replace, contracts, copy_dim=st.integers(1, 10_000), copy_threshold=st.floats(-1, 1, allow_nan=False)
 )
-
-
 shares = st.floats(0, 1)
-
-
 measured = st.builds(
     replace,
     contracts | two_outputs,
@@ -73,8 +67,6 @@ def changed(**changes: object) -> str:
 
 
 CHECKSUM = f'"{CHECKSUM_KEY}": "{EMPTY_CHECKSUM}"'
-
-
 BROKEN = {
     "no JSON": f"{{{CHECKSUM}",
     "schema version is 99": changed(schema_version=99),
@@ -199,8 +191,6 @@ def test_two_models_never_mix(tiny_model: Path, tmp_path: Path) -> None:
 
 
 PLACE = f'"{CHECKSUM_KEY}": "{EMPTY_CHECKSUM}"'.encode()
-
-
 contents = st.tuples(st.binary(max_size=300), st.binary(max_size=300)).map(PLACE.join)
 
 

@@ -17,8 +17,7 @@ from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from retrieval_app.commands.cli import main
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, change_manifest
-from tests.index.repair.test_repair import flip
+from tests.index.galleries import SMALL, build, change_manifest, flip
 from tests.index.writing.test_milvus_gallery import answers, write_table
 from tests.milvus_server import RunningMilvus
 

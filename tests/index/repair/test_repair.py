@@ -23,7 +23,18 @@ from index.writing.build import add_to_gallery, build_gallery, remove_from_galle
 from index.writing.copying import compact_gallery
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, invoke, rows, stopped_at, vectors
+from tests.index.galleries import (
+    ROOT,
+    SMALL,
+    build,
+    build_ann,
+    few_for_an_index,
+    flip,
+    invoke,
+    rows,
+    stopped_at,
+    vectors,
+)
 from tests.kills import Command, Moment, read_state_apart, run_command
 from tests.models import write_tiny_model
 
@@ -42,12 +53,6 @@ FILES = (
 )
 FAST = ("CURRENT", "version/manifest.json", "version/index.faiss", "version/deleted.npy")
 Found = dict[str, list[tuple[int, float]]]
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
-    path.write_bytes(content)
 
 
 def truncate(path: Path) -> None:

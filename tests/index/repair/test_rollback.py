@@ -11,15 +11,15 @@ from index.repair.repair import rollback_gallery
 from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
-from tests.index.galleries import SMALL, build, invoke, rows, run, stopped_at
+from tests.index.galleries import SMALL, build, flip, invoke, rows, run, stopped_at
 
 
-def flip(path: Path) -> None:
+def flip_alone(path: Path) -> None:
     """Damage a file that other versions may share, in this one alone."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
+    content = path.read_bytes()
     path.unlink()
     path.write_bytes(content)
+    flip(path)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_version_before_is_current_again_and_ids_go_on(gallery: Path, image_
 
 
 def test_ids_of_a_version_that_was_left_are_not_given_again_even_where_it_is_damaged(gallery: Path) -> None:
-    flip(gallery / "versions" / "000002" / "catalog.sqlite")
+    flip_alone(gallery / "versions" / "000002" / "catalog.sqlite")
     (gallery / "versions" / "000002" / "manifest.json").unlink()
     rollback_gallery(gallery)
     update_gallery(gallery, config=SMALL)
@@ -57,7 +57,7 @@ def test_a_version_that_is_not_sound_is_passed_over(tmp_path: Path, tiny_model: 
     for number in range(2):
         draw_image((200, 9, 200), seed=number).save(image_folder / f"late{number}.png")
         update_gallery(gallery, config=SMALL)
-    flip(gallery / "versions" / "000002" / "catalog.sqlite")
+    flip_alone(gallery / "versions" / "000002" / "catalog.sqlite")
     report = rollback_gallery(gallery)
     assert (report.left, report.version, held.version) == ("000003", "000001", "000001")
     assert report.passed_over == [
@@ -66,7 +66,7 @@ def test_a_version_that_is_not_sound_is_passed_over(tmp_path: Path, tiny_model: 
 
 
 def test_nothing_is_changed_where_no_version_before_is_sound(gallery: Path) -> None:
-    flip(gallery / "versions" / "000001" / "ids" / "00000.npy")
+    flip_alone(gallery / "versions" / "000001" / "ids" / "00000.npy")
     with pytest.raises(
         GalleryError, match=r"current one is whole \(.*ids/00000\.npy: damaged.*\); mend the gallery with `"
     ):
@@ -89,7 +89,7 @@ def test_unfinished_work_and_what_was_about_to_be_published_do_not_undo_it(galle
 
 @pytest.mark.parametrize("name", ["CURRENT", "versions/000002/manifest.json"])
 def test_a_gallery_that_cannot_be_opened_goes_back_too(gallery: Path, name: str) -> None:
-    flip(gallery / name)
+    flip_alone(gallery / name)
     with pytest.raises(GalleryError, match="`retrieval index rollback`"):
         Gallery.open(gallery)
     assert rollback_gallery(gallery, to="1").version == "000001"

@@ -57,29 +57,20 @@ def check_readable(text: Path | str) -> None:
 
 
 def test_a_source_is_what_its_path_names(tmp_path: Path) -> None:
-    names = [
-        "a.TAR",
-        "a.zip",
-        "t.csv",
-        "t.Parquet",
-        "l.txt",
-        "l.LST",
-        "photo.jpg",
-        "no_extension",
-        "odd[1].jpg",
-        "c.json",
-    ]
-    fill(tmp_path, *names)
-    kinds = ["archive", "archive", "table", "table", "list", "list", "file", "file", "file", "coco"]
+    kinds = {
+        "a.TAR": "archive", "a.zip": "archive", "t.csv": "table", "t.Parquet": "table", "l.txt": "list",
+        "l.LST": "list", "photo.jpg": "file", "no_extension": "file", "odd[1].jpg": "file", "c.json": "coco",
+    }  # fmt: skip
+    fill(tmp_path, *kinds)
     for pattern, root in (("/data/a/**/x", "/data/a"), ("/*", "/"), ("/d/x[12]/y", "/d"), ("/d/e/f?", "/d/e")):
         assert find_source(pattern) == make_source("glob", pattern)
         assert find_source(pattern).root == root
-    for name, kind in zip(names, kinds, strict=True):
+    for name, kind in kinds.items():
         source = find_source(str(tmp_path / name))
         assert (source.kind, source.location, source.root) == (kind, str(tmp_path / name), str(tmp_path))
     assert find_source(str(tmp_path)) == make_source("folder", str(tmp_path))
     assert find_source(f"{tmp_path}/").root == str(tmp_path)
-    found = {find_source(str(tmp_path / name)).kind for name in names}
+    found = {find_source(str(tmp_path / name)).kind for name in kinds}
     fill(tmp_path, "t.csv", content=b"url,label\n")
     remote = "s3://bucket", "gs://bucket/*.png", "https://host/shard.tar.gz", "http://host/1.jpg"
     found |= {find_source(text).kind for text in (str(tmp_path / "t.csv"), *remote)}

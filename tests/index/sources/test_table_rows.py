@@ -14,15 +14,11 @@ from pyarrow import parquet
 
 from index.errors import InputError
 from index.sources.table_rows import as_json, read_table_rows
+from tests.index.sources.test_given_labels import write_parquet
 
 
 def write_csv(file: Path, text: str) -> Path:
     file.write_text(text, encoding="utf-8")
-    return file
-
-
-def write_parquet(file: Path, /, **columns: Any) -> Path:
-    parquet.write_table(pyarrow.table(columns), file)
     return file
 
 

@@ -1,6 +1,5 @@
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import faiss
@@ -17,16 +16,9 @@ from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import StoredRows
 from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids, unit
 
+pytestmark = pytest.mark.usefixtures("one_core")
 ROWS, WIDTH = 2000, 32
 SOURCE = VectorSource(width=WIDTH, decay=0.3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_core() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        for module in ("tuning", "ann_building"):
-            patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -11,17 +11,10 @@ from index.vectors.ann_building import build_ann_index
 from index.vectors.ann_config import AnnConfig
 from index.vectors.kinds import KINDS, IndexKind
 from index.vectors.search import VectorSearch
-from index.vectors.shards import VectorRows
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
 
 ROWS, WIDTH, TARGET = 2000, 32, 0.9
 SIZES = [(1000, 1), (1000, 32), (150_000, 127), (5_000_000, 512)]
-
-
-@pytest.fixture(scope="module")
-def shards() -> list[VectorRows]:
-    vectors, _ = VectorSource(width=WIDTH).draw_gallery(ROWS, seed=3)
-    return split_rows(vectors, spread_ids(ROWS), ends=[700])
 
 
 @pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS)
@@ -50,7 +43,8 @@ def test_faiss_makes_what_is_planned(kind: IndexKind, count: int, width: int) ->
         assert not others
 
 
-def test_searches_find_what_was_promised(kind: IndexKind, shards: list[VectorRows], tmp_path: Path) -> None:
+def test_searches_find_what_was_promised(kind: IndexKind, tmp_path: Path) -> None:
+    shards = split_rows(VectorSource(width=WIDTH).draw_gallery(ROWS, seed=3)[0], spread_ids(ROWS), ends=[700])
     config = AnnConfig(index_type=kind.name, recall_target=TARGET)
     with pytest.MonkeyPatch.context() as patched, faiss_threads(1):
         patched.setattr("index.vectors.tuning.usable_cores", lambda: 1)

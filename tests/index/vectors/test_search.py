@@ -1,7 +1,7 @@
 """Every type of index against float64: recall under filters, deletions and additions, and what holds exactly."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -63,7 +63,7 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def build_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Built]]:
+def build_kind(tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Callable[[str], Built]:
     """The index of a kind, built once."""
 
     @cache
@@ -81,10 +81,7 @@ def build_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
         exact = exact_scores(queries, vectors)
         return Built(folder, described, shards, vectors, ids, clusters, queries, query_clusters, exact)
 
-    with pytest.MonkeyPatch.context() as patched:
-        for module in ("tuning", "ann_building"):
-            patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
-        yield build
+    return build
 
 
 @pytest.fixture(params=mostly_slow(KINDS, fast=FAST))

@@ -1,6 +1,5 @@
 """What measuring says of an index; no time is ever asserted, only how times are used."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,6 +15,7 @@ from index.vectors.stored_rows import StoredRows
 from index.vectors.tuning import KEPT_SHARES, tune_ann
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
 
+pytestmark = pytest.mark.usefixtures("one_core")
 ROWS, WIDTH, ASKING = 2000, 32, 200
 FACTORIES = {"hnsw": "HNSW16,SQ8", "ivf": "IVF64,SQ8", "pq": "IVF64,PQ8np"}
 
@@ -31,16 +31,9 @@ class Tuned:
     described: dict[str, Any]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_core() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("index.vectors.tuning.usable_cores", lambda: 1)
-        yield
-
-
 @pytest.fixture(scope="module")
 @faiss_threads(1)
-def tuned_indexes(one_core: None) -> dict[str, Tuned]:
+def tuned_indexes() -> dict[str, Tuned]:
     vectors, _ = VectorSource(width=WIDTH, decay=0.3).draw_gallery(ROWS, seed=5)
     stored = StoredRows.of(split_rows(vectors, spread_ids(ROWS), ends=[999]))
     asking = np.sort(np.random.default_rng(1).choice(ROWS, size=ASKING, replace=False))
@@ -58,13 +51,9 @@ def tuned(request: pytest.FixtureRequest, tuned_indexes: dict[str, Tuned]) -> Tu
     return tuned_indexes[request.param]
 
 
-def sure_recall(point: dict[str, Any]) -> float:
-    return point["recall_at_10"] - 2 * point["recall_error"]
-
-
 def test_the_fastest_setting_that_surely_meets_the_target_is_chosen(tuned: Tuned) -> None:
     described = tuned.described
-    meeting = [point for point in described["curve"] if sure_recall(point) >= 0.95]
+    meeting = [each for each in described["curve"] if each["recall_at_10"] - 2 * each["recall_error"] >= 0.95]
     assert described["target_met"] is True
     fastest = min(meeting, key=lambda point: point["latency_ms_median"])
     assert described["parameters"] == fastest["parameters"]

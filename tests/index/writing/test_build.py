@@ -23,7 +23,6 @@ from PIL import Image
 from index.arrays import Vectors
 from index.catalog.reader import read_catalog
 from index.commands.index_group import index_group
-from index.embedding.engine import BATCHES_AHEAD, ThreadedEngine
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
@@ -31,7 +30,6 @@ from index.gallery.verify import verify_gallery
 from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
 from index.progress import Progress
-from index.sources.items import Place
 from index.versions.gallery_identity import lock_gallery
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
@@ -43,8 +41,10 @@ from tests.index.galleries import (
     SMALL,
     build,
     build_ann,
+    content,
     count_seen,
     few_for_an_index,
+    flip,
     invoke,
     mixed_folder,
     rows,
@@ -204,9 +204,7 @@ def test_damaged_checkpoints(tmp_path: Path, image_folder: Path, tiny_model: Pat
     with stopped():
         build(image_folder, tmp_path / "g", tiny_model)
     (checkpoint,) = (tmp_path / "g" / "building" / "checkpoints").glob("*.npy")
-    content = bytearray(checkpoint.read_bytes())
-    content[-1] ^= 1
-    checkpoint.write_bytes(content)
+    flip(checkpoint)
     told = rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*`retrieval index repair`"
     with pytest.raises(GalleryError, match=told):
         build(image_folder, tmp_path / "g", tiny_model)
@@ -217,24 +215,6 @@ def test_of_two_builds_at_once_one_waits(tmp_path: Path, tiny_model: Path, image
     with lock_gallery(tmp_path / "g"), pytest.raises(GalleryError, match=r"another process is writing.*0\.2 seconds"):
         build(image_folder, tmp_path / "g", tiny_model, wait_s=0.2)
     assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
-
-
-def test_no_more_than_a_few_batches_are_decoded_ahead(tiny_model: Path, image_folder: Path) -> None:
-    started = 0
-    paths = sorted(path for path in image_folder.rglob("*") if path.is_file()) * 20
-
-    def files() -> object:
-        nonlocal started
-        for number, path in enumerate(paths):
-            started += 1
-            yield number, Place(path, str(path))
-
-    done = 0
-    for batch in ThreadedEngine(Embedder(tiny_model, threads=1), batch_size=4, workers=2).embed(files()):
-        done += len(batch)
-        assert started <= done + (BATCHES_AHEAD + 1) * 4
-        assert [file.id for file in batch] == list(range(done - len(batch), done))
-    assert done == len(paths)
 
 
 def die_in_a_build() -> None:
@@ -260,8 +240,6 @@ def die_in_a_build() -> None:
 
 
 CATALOG, VERSIONS = "index.catalog.writer:CatalogWriter", "index.versions.versions"
-
-
 MOMENTS = {
     "after the second checkpoint": (CATALOG, "record_outcomes", 2, "after"),
     "between a checkpoint's vectors and its rows": (CATALOG, "record_outcomes", 3, "before"),
@@ -338,16 +316,6 @@ def test_who_waits_for_the_lock_of_a_folder_that_goes_is_told(tmp_path: Path) ->
         gallery.rmdir()
     waiting.join()
     assert "run this again" in str(told[0])
-
-
-NO_VECTORS = ("manifest.json", "catalog.sqlite", "part.json")  # these have times and identities
-
-
-def content(gallery: Path) -> dict[str, bytes]:
-    """The files of a version that hold vectors, ids and the model, by name."""
-    folder = find_version(gallery).folder
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in files.items() if name not in NO_VECTORS}
 
 
 def catalog(gallery: Path) -> list[tuple[object, ...]]:

@@ -24,7 +24,7 @@ from index.writing import settling
 from index.writing.build import add_to_gallery, build_gallery, update_gallery
 from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, build_ann, rows, stopped_at, vectors
+from tests.index.galleries import SMALL, build, build_ann, flip, rows, stopped_at, vectors
 from tests.models import write_tiny_model
 
 
@@ -335,10 +335,7 @@ def test_a_mended_file_gets_its_vector_between_those_of_the_version_before(
 
 def test_damaged_vectors_go_no_further(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     build(image_folder, tmp_path / "g", tiny_model)
-    shard = tmp_path / "g" / "versions" / "000001" / "vectors" / "00000.npy"
-    content = bytearray(shard.read_bytes())
-    content[-1] ^= 1
-    shard.write_bytes(content)
+    flip(tmp_path / "g" / "versions" / "000001" / "vectors" / "00000.npy")
     draw_image((1, 2, 3), seed=0).save(image_folder / "new.png")
     build(image_folder, tmp_path / "g", tiny_model)  # shares the file, under its old checksum
     with pytest.raises(GalleryError, match=r"00000.npy: damaged: its SHA-256"):

@@ -103,26 +103,23 @@ def test_an_address_without_a_cluster_is_named(address: str) -> None:
         pass
 
 
+class RayError(Exception):
+    """Stands for the errors of Ray."""
+
+    cause = ValueError("no")
+
+
+ERRORS = {
+    name: type(name, (RayError,), {})
+    for name in ("RayTaskError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError")
+} | {"RayError": RayError}
+
+
 class PretendedRay:
     """One that runs every task when its result is taken."""
 
-    class RayError(Exception):
-        pass
-
-    class RayTaskError(RayError):
-        cause = ValueError("no")
-
-    class WorkerCrashedError(RayError):
-        pass
-
-    class NodeDiedError(RayError):
-        pass
-
-    class OutOfMemoryError(RayError):
-        pass
-
     def __init__(self, *nodes: Mapping[str, float], error: Exception | None = None) -> None:
-        self.exceptions, self._nodes, self._error = self, nodes, error
+        self.exceptions, self._nodes, self._error = SimpleNamespace(**ERRORS), nodes, error
 
     def nodes(self) -> list[dict[str, Any]]:
         return [{"NodeID": str(n), "Alive": True, "Resources": found} for n, found in enumerate(self._nodes)]
@@ -181,7 +178,7 @@ def test_listings_of_killed_builds_go(
 def test_an_error_names_the_shard_and_only_what_died_has_died(
     kind: str, said: str, work: SharedWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray = PretendedRay({"CPU": 1}, error=getattr(PretendedRay, kind)("why"))
+    ray = PretendedRay({"CPU": 1}, error=ERRORS[kind]("why"))
     with pytest.raises(GalleryError, match=said):
         build(work, ray, monkeypatch)
 

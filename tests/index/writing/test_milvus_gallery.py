@@ -44,8 +44,6 @@ FILTERS = (
     "path LIKE '%1%'",
     "id > 5",
 )
-
-
 SLOW_BUILD = """  # which writes a few vectors at a time, and says so
 import sys
 from pathlib import Path

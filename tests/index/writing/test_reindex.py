@@ -19,7 +19,7 @@ from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build_ann, few_for_an_index, stopped_at
+from tests.index.galleries import SMALL, build_ann, few_for_an_index, stopped_at, vectors
 
 PER_CLASS = 20
 
@@ -65,11 +65,6 @@ def check(gallery: Path, *, kind: str, count: int = 3 * PER_CLASS, **config: obj
     assert not (gallery / "building").exists()
 
 
-def stored(gallery: Path) -> dict[int, bytes]:
-    opened = Gallery.open(gallery)
-    return {int(key): opened.vector(int(key)).tobytes() for key in opened.ids}
-
-
 def untouched(gallery: Path, refused: Callable[[], object], *, match: str) -> None:
     """The command is refused, and the gallery, its versions and its wishes are what they were."""
     before = find_version(gallery), remembered(gallery), sorted(os.listdir(gallery / "versions"))
@@ -81,14 +76,14 @@ def untouched(gallery: Path, refused: Callable[[], object], *, match: str) -> No
 
 
 def test_another_recall_target_is_remembered_and_builds_nothing(gallery: Path) -> None:
-    first, vectors = find_version(gallery).folder, stored(gallery)
+    first, stored = find_version(gallery).folder, vectors(gallery)
     report = tune_gallery(gallery, changes={"recall_target": 0.97})
     assert (report.version, report.changed, report.new_images, report.indexed) == ("000002", True, 0, 60)
     check(gallery, kind="hnsw", index_type="hnsw", recall_target=0.97)
     second = find_version(gallery).folder
     for name in ("index.faiss", "held_out.npy", "vectors/00000.npy"):
         assert (first / name).samefile(second / name)
-    assert stored(gallery) == vectors
+    assert vectors(gallery) == stored
 
 
 def test_all_later_commands_go_on_with_what_was_wished_for(gallery: Path, built: Path, tiny_model: Path) -> None:
@@ -116,14 +111,14 @@ def test_all_later_commands_go_on_with_what_was_wished_for(gallery: Path, built:
 
 
 def test_every_type_can_become_every_other_and_finds_the_same(gallery: Path) -> None:
-    vectors = stored(gallery)
+    stored = vectors(gallery)
     queries = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     exact = None
     for wanted in ("flat", "ivf", "hnsw", "auto"):
         tune_gallery(gallery, changes={"index_type": wanted, "recall_target": 0.999})
         check(gallery, kind="flat" if wanted == "auto" else wanted, index_type=wanted, recall_target=0.999)
-        assert stored(gallery) == vectors
+        assert vectors(gallery) == stored
         found = Gallery.open(gallery).search_many(queries, k=10)
         exact = exact or found
         overlap = [len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(found, exact, strict=True)]
@@ -180,14 +175,14 @@ def test_a_stopped_tuning_is_finished_by_any_command(
     gallery: Path, moment: str, finish: Callable[[Path], object]
 ) -> None:
     wished = {"index_type": "ivf", "recall_target": 0.7}
-    vectors = stored(gallery)
+    stored = vectors(gallery)
     with stopped_at(moment):
         tune_gallery(gallery, changes=wished)
     assert described(gallery)["type"] == "hnsw"
     assert (gallery / "building").exists()
     finish(gallery)
     check(gallery, kind="ivf", **wished)
-    assert stored(gallery) == vectors
+    assert vectors(gallery) == stored
 
 
 def test_a_gallery_is_tuned_even_where_all_that_asked_is_deleted(gallery: Path) -> None:

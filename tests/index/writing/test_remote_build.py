@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from tests.index.hostile import encode
 from tests.index.sources.test_shards import pack_plain
 from tests.remote_servers import Fault, FileServer
 
+TOLD = attrgetter("label", "metadata", "sha256", "phash", "measures", "status", "reason")
+
 
 def upload(folder: Path, server: FileServer, below: str = "/bucket/photos") -> None:
     """A folder as it would be copied into a bucket."""
@@ -32,19 +35,7 @@ def upload(folder: Path, server: FileServer, below: str = "/bucket/photos") -> N
 def by_path(gallery: Path) -> dict[str, tuple[object, ...]]:
     """What a gallery knows of every image, its vector included."""
     held = vectors(gallery)
-    return {
-        row.path: (
-            row.label,
-            row.metadata,
-            row.sha256,
-            row.phash,
-            row.measures,
-            row.status,
-            row.reason,
-            held.get(row.id),
-        )
-        for row in rows(gallery)
-    }
+    return {row.path: (*TOLD(row), held.get(row.id)) for row in rows(gallery)}
 
 
 def list_urls(server: FileServer, folder: Path, image_folder: Path) -> Path:

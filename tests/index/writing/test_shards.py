@@ -26,7 +26,7 @@ from index.writing.build_config import BuildConfig
 from index.writing.shard_plan import Shard, find_outcome_files, read_outcomes, write_outcomes
 from index.writing.sharding import ShardReport, embed_shard, merge_shards, open_shards
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, count_seen, invoke, mixed_folder, run
+from tests.index.galleries import ROOT, SMALL, content, count_seen, invoke, mixed_folder, run
 from tests.models import write_tiny_model, write_two_output_model
 
 COUNT = 3
@@ -39,14 +39,6 @@ def make(number: int, sources: list[Path], out: Path, model: Path, *, count: int
 
 def make_all(sources: list[Path], out: Path, model: Path, **given: Any) -> list[ShardReport]:
     return [make(number, sources, out, model, **given) for number in range(1, COUNT + 1)]
-
-
-def content(gallery: Path) -> dict[str, bytes]:
-    """The files of the current version, but for those that have times and identities."""
-    folder = find_version(gallery).folder
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    others = ("manifest.json", "catalog.sqlite", "part.json")
-    return {name: path.read_bytes() for name, path in files.items() if name not in others}
 
 
 def tables(gallery: Path) -> dict[str, list[tuple[object, ...]]]:

@@ -1,6 +1,5 @@
 """The tables and the label file that an audit writes, and what a decision changes."""
 
-import csv
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.sources.table_rows import read_label_file
 from tests.training.audits import audited
 from tests.training.conftest import make_config
+from tests.training.runs import read_csv
 from training.audit.report import (
     AuditedImage,
     AuditReport,
@@ -42,14 +42,9 @@ def report() -> AuditReport:
     return AuditReport(Path("run"), images, classes, (PairNoise("dog", "cat", 0.6, 0.6),), 0.2667)
 
 
-def _read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        return list(csv.DictReader(file))
-
-
 def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditReport, tmp_path: Path) -> None:
     write_audit_tables(report, tmp_path)
-    rows = _read(tmp_path / "audit.csv")
+    rows = read_csv(tmp_path / "audit.csv")
     assert [row["path"] for row in rows] == ["/photos/c.png", "/photos/a.png", f"/photos/{ODD}"]
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
     filled = {name: value for name, value in rows[0].items() if value}
@@ -65,7 +60,7 @@ def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditRepo
 def test_the_parquet_table_says_the_same_with_odd_bytes_shown(report: AuditReport, tmp_path: Path) -> None:
     assert tmp_path / "audit.parquet" in write_audit_tables(report, tmp_path)
     table = pyarrow.parquet.read_table(tmp_path / "audit.parquet")
-    rows = _read(tmp_path / "audit.csv")
+    rows = read_csv(tmp_path / "audit.csv")
     assert table.column_names == list(rows[0])
     for found, row in zip(table.to_pylist(), rows, strict=True):
         for name, value in found.items():
@@ -75,7 +70,7 @@ def test_the_parquet_table_says_the_same_with_odd_bytes_shown(report: AuditRepor
 
 def test_noise_has_a_row_a_class_and_a_row_a_pair_and_the_summary_counts_verdicts(report, tmp_path) -> None:
     write_audit_tables(report, tmp_path)
-    assert [tuple(row.values()) for row in _read(tmp_path / "noise.csv")] == [
+    assert [tuple(row.values()) for row in read_csv(tmp_path / "noise.csv")] == [
         ("dog", "", "1", "0.6"), ("cat", "", "2", "0.1"), ("dog", "cat", "0.6", "0.6"),
     ]  # fmt: skip
     summary = json.loads((tmp_path / "summary.json").read_text())

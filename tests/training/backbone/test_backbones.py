@@ -179,12 +179,6 @@ def _whitened(*, directions: int = 6, width: int = 4, features: int = 9) -> Whit
     return WhitenedHead(weight, torch.randn(directions, generator=generator), embedding_dim=width)
 
 
-def _moved(head: WhitenedHead) -> WhitenedHead:
-    with torch.no_grad():
-        head.mix += 0.3 * torch.randn(head.mix.shape, generator=torch.Generator().manual_seed(4))
-    return head
-
-
 def test_a_whitened_head_begins_as_the_first_of_its_directions() -> None:
     head, features = _whitened(), 5 * torch.randn(7, 9)
     first = ProjectionHead(head.weight[:4], head.bias[:4])
@@ -196,7 +190,8 @@ def test_a_whitened_head_begins_as_the_first_of_its_directions() -> None:
 
 
 def test_a_moved_whitened_head_uses_all_directions_and_folds_to_the_same_embeddings() -> None:
-    head, features = _moved(_whitened()), 3 * torch.randn(7, 9)
+    head, features = _whitened(), 3 * torch.randn(7, 9)
+    head.mix.data += 0.3 * torch.randn(head.mix.shape, generator=torch.Generator().manual_seed(4))
     unit = features / features.norm(dim=1, keepdim=True)
     rows = (unit @ head.weight.T + head.bias) @ head.mix.T
     torch.testing.assert_close(head(features), rows / rows.norm(dim=1, keepdim=True))

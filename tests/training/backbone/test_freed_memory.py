@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from training.backbone.extract import keep_freed_memory
-
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
 # In a process of its own: what others have freed before lies about in this one.
 MEASURES = """
@@ -55,8 +53,3 @@ def test_a_block_is_used_again_without_the_kernel_clearing_its_pages_and_given_b
 def test_who_has_set_the_thresholds_himself_is_left_alone() -> None:
     found = _measure(MALLOC_MMAP_THRESHOLD_="33554432")
     assert found["inside"] < found["before"] + 20
-
-
-def test_an_error_inside_comes_out() -> None:
-    with pytest.raises(ZeroDivisionError), keep_freed_memory():
-        raise ZeroDivisionError

@@ -375,56 +375,18 @@ def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
         describe_input("hf:org/third")
 
 
-def _make(path: Path, **changes: Any) -> Path:
-    """A graph of one node, changed."""
-    usual: dict[str, Any] = {
-        "nodes": [helper.make_node("GlobalAveragePool", ["pixels"], ["features"])],
-        "inputs": [("pixels", TensorProto.FLOAT, ("n", 3, "h", "w"))],
-        "outputs": [("features", TensorProto.FLOAT, ("n", 3, 1, 1))],
-    }
-    values = usual | changes
-    return _save(path, values["nodes"], [], inputs=values["inputs"], outputs=values["outputs"])
+POOL, IMAGES, ROWS = "GlobalAveragePool", (TensorProto.FLOAT, ("n", 3, "h", "w")), ("n", 3, 1, 1)
 
 
-def _two_images(path: Path) -> Path:
-    two = [("pixels", TensorProto.FLOAT, ("n", 3, "h", "w")), ("other", TensorProto.FLOAT, ("n", 3, "h", "w"))]
-    nodes = [
-        helper.make_node("Add", ["pixels", "other"], ["sum"]),
-        helper.make_node("GlobalAveragePool", ["sum"], ["features"]),
-    ]
-    return _make(path, inputs=two, nodes=nodes)
-
-
-def _text(path: Path) -> Path:
-    nodes = [helper.make_node("Cast", ["input_ids"], ["features"], to=TensorProto.FLOAT)]
-    shape = ("n", "t")
-    return _make(
-        path,
-        inputs=[("input_ids", TensorProto.INT64, shape)],
-        nodes=nodes,
-        outputs=[("features", TensorProto.FLOAT, shape)],
-    )
-
-
-def _channels(path: Path) -> Path:
-    return _make(path, inputs=[("pixels", TensorProto.FLOAT, ("n", "c", "h", "w"))])
-
-
-def _not_finite(path: Path) -> Path:
-    nodes = [
-        helper.make_node("Sqrt", ["pixels"], ["roots"]),
-        helper.make_node("GlobalAveragePool", ["roots"], ["features"]),
-    ]
-    return _make(path, nodes=nodes)
-
-
-def _constant(path: Path) -> Path:
-    nodes = [
-        helper.make_node("Sub", ["pixels", "pixels"], ["nothing"]),
-        helper.make_node("GlobalAveragePool", ["nothing"], ["zeros"]),
-        helper.make_node("Cos", ["zeros"], ["features"]),
-    ]
-    return _make(path, nodes=nodes)
+def _graph(
+    *nodes: tuple[str, str, str], inputs: str = "pixels", of: tuple[int, Any] = IMAGES, outputs: str = "features",
+) -> Callable[[Path], Path]:  # fmt: skip
+    """Writes a graph of nodes, each an operation, what it takes and what it gives; inputs are `of` a type and shape."""
+    made = [helper.make_node(kind, taken.split(), [given]) for kind, taken, given in nodes]
+    return lambda path: _save(
+        path, made, [], inputs=[(name, *of) for name in inputs.split()],
+        outputs=[(name, TensorProto.FLOAT, ROWS) for name in outputs.split()],
+    )  # fmt: skip
 
 
 def _custom(path: Path) -> Path:
@@ -442,20 +404,6 @@ def _custom(path: Path) -> Path:
 def _words(path: Path) -> Path:
     path.write_text("not an ONNX file")
     return path
-
-
-def _two_outputs(path: Path) -> Path:
-    nodes = [
-        helper.make_node("GlobalAveragePool", ["pixels"], ["one"]),
-        helper.make_node("GlobalMaxPool", ["pixels"], ["two"]),
-    ]
-    shape = ("n", 3, 1, 1)
-    return _make(path, nodes=nodes, outputs=[(name, TensorProto.FLOAT, shape) for name in ("one", "two")])
-
-
-def _logits(path: Path) -> Path:
-    nodes = [helper.make_node("GlobalAveragePool", ["pixels"], ["logits"])]
-    return _make(path, nodes=nodes, outputs=[("logits", TensorProto.FLOAT, ("n", 3, 1, 1))])
 
 
 def _queries(path: Path) -> Path:
@@ -476,35 +424,49 @@ def _queries(path: Path) -> Path:
 
 
 def _branch(path: Path) -> Path:
-    shape = ("n", 3, 1, 1)
     branches = [
         helper.make_graph(
             [helper.make_node(kind, ["pixels"], [kind])], kind, [],
-            [helper.make_tensor_value_info(kind, TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info(kind, TensorProto.FLOAT, ROWS)],
         )
-        for kind in ("GlobalAveragePool", "GlobalMaxPool")
+        for kind in (POOL, "GlobalMaxPool")
     ]  # fmt: skip
     nodes = [
         helper.make_node("Constant", [], ["true"], value=numpy_helper.from_array(np.array(True), "true")),
         helper.make_node("If", ["true"], ["features"], then_branch=branches[0], else_branch=branches[1]),
     ]
-    return _make(path, nodes=nodes)
+    return _save(path, nodes, [], inputs=[("pixels", *IMAGES)], outputs=[("features", TensorProto.FLOAT, ROWS)])
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (_two_images, r"it has 2 inputs \(pixels .*, other .*\), expected one for images"),
-        (_text, r"its input input_ids \('n', 't'\) of int64 takes no images"),
-        (_channels, "does not say where its three channels are"),
+        (
+            _graph(("Add", "pixels other", "sum"), (POOL, "sum", "features"), inputs="pixels other"),
+            r"it has 2 inputs \(pixels .*, other .*\), expected one for images",
+        ),
+        (
+            _graph(("Size", "input_ids", "features"), inputs="input_ids", of=(TensorProto.INT64, ("n", "t"))),
+            r"its input input_ids \('n', 't'\) of int64 takes no images",
+        ),
+        (
+            _graph((POOL, "pixels", "features"), of=(TensorProto.FLOAT, ("n", "c", "h", "w"))),
+            "does not say where its three channels are",
+        ),
         (_custom, r"an operation that is none of ONNX's own: my\.company\.Magic"),
-        (_not_finite, "its output features is not finite"),
-        (_constant, "its output features is the same for all images"),
+        (_graph(("Sqrt", "pixels", "roots"), (POOL, "roots", "features")), "its output features is not finite"),
+        (
+            _graph(("Sub", "pixels pixels", "nothing"), (POOL, "nothing", "zeros"), ("Cos", "zeros", "features")),
+            "its output features is the same for all images",
+        ),
         (_words, "not an ONNX file"),
-        (_logits, r"no output of features, .* --output NAME"),
+        (_graph((POOL, "pixels", "logits"), outputs="logits"), r"no output of features, .* --output NAME"),
         (_queries, "it gives 32 tokens, of which it cannot be told"),
         (_branch, "control flow: .*; export it"),
-        (_two_outputs, r"it has several outputs .*: say which by `retrieval export --output NAME`"),
+        (
+            _graph((POOL, "pixels", "one"), ("GlobalMaxPool", "pixels", "two"), outputs="one two"),
+            r"it has several outputs .*: say which by `retrieval export --output NAME`",
+        ),
         (lambda path: path, "no such ONNX file"),
     ],
 )

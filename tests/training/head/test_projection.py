@@ -25,7 +25,7 @@ from training.head.untrained import (
     fit_within_classes,
 )
 from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
-from training.run.searches import ValidationSet, embed_features
+from training.run.searches import embed_features
 
 
 def _features(count: int = 300, width: int = 12, *, seed: int = 0) -> np.ndarray:
@@ -62,13 +62,6 @@ def test_fitting_in_blocks_gives_what_one_block_gives() -> None:
 def test_a_width_that_the_images_cannot_span_is_refused_with_the_numbers(count, width, asked) -> None:
     with pytest.raises(InputError, match=rf"--embedding-dim {asked} .* at most {min(width, count - 1)} directions"):
         fit_principal_axes(_features(count, width), embedding_dim=asked).projection(power=0.5)
-
-
-def test_recall_of_separated_classes_is_one_and_never_counts_the_query_itself() -> None:
-    rows = normalise_rows(np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [-1, -1]], dtype=np.float32))
-    scores = ValidationSet(rows, np.array([0, 0, 1, 1, 2])).score(rows)
-    assert (scores.recall[1], scores.lone_queries) == (1.0, 1)
-    assert ValidationSet(rows, np.array([0, 1, 0, 1, 2])).score(rows).recall[1] == 0.0
 
 
 @pytest.mark.parametrize("method", UNTRAINED_METHODS)

@@ -118,22 +118,6 @@ def test_a_huge_lambda_is_plain_training(base: str) -> None:
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-15)
 
 
-def test_a_batch_of_fewer_than_four_is_believed() -> None:
-    embeddings, batch = draw_batch(3, batch=3)
-    loss = make_procsim(procsim_base="proxy-nca", procsim_lambda=1e-6)
-    plain = proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0).mean()
-    torch.testing.assert_close(loss(embeddings, batch), plain, rtol=1e-14, atol=0)
-
-
-def test_the_confidences_are_those_of_the_threshold_of_the_batch() -> None:
-    embeddings, batch = draw_batch(4, batch=24)
-    loss = make_procsim(procsim_base="proxy-nca")
-    noise = proxy_nca_losses(embeddings, loss.proxies, batch.labels, scale=1.0).detach()
-    sigma = procsim_confidences(noise, otsu_threshold(noise), lambda_=0.1)
-    expected = (sigma * proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0)).mean()
-    assert loss(embeddings, batch).item() == pytest.approx(expected.item(), rel=1e-12)
-
-
 def test_the_proxies_that_find_noise_are_trained_as_by_an_adam_of_their_own() -> None:
     loss = make_procsim(procsim_base="proxy-nca")
     groups = loss.parameter_groups(proxy_lr=0.5, weight_decay=0.1)
@@ -175,12 +159,6 @@ def test_without_weight_guidance_is_not_evaluated_and_with_weight_it_must_be_the
 eighths = st.integers(0, 128).map(lambda number: number / 8)
 
 
-def two_groups(seed: int, *, low: float = 1.0, high: float = 6.0, sizes: tuple[int, int] = (60, 40)) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(sum(sizes), dtype=torch.float64, generator=generator)
-    return torch.cat([low + 0.4 * noise[: sizes[0]], high + 0.8 * noise[sizes[0] :]])
-
-
 @given(losses=st.lists(st.one_of(eighths, st.sampled_from([0.0, 0.5, 2.0])), min_size=4, max_size=12))
 @pytest.mark.deep
 @settings(max_examples=tries(60, deep=300), deadline=None)
@@ -209,7 +187,7 @@ def test_a_threshold_needs_four_losses() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_threshold_is_a_constant_of_the_type_of_the_losses(dtype: torch.dtype) -> None:
-    found = otsu_threshold(two_groups(0).to(dtype).requires_grad_())
+    found = otsu_threshold(torch.arange(9, dtype=dtype, requires_grad=True))
     assert (found.shape, found.dtype) == ((), dtype)
     assert not found.requires_grad
 

@@ -11,9 +11,9 @@ from training.commands import train
 from training.options.resolve import resolve
 
 
-def read_options(file: Path) -> dict[str, Any]:
+def read_options(file: Path, *words: str) -> dict[str, Any]:
     """What `retrieval train --config FILE` takes from the file."""
-    context = train.make_context("train", ["photos", "--out", "run", "--config", str(file)])
+    context = train.make_context("train", ["photos", "--out", "run", "--config", str(file), *words])
     from_file = ParameterSource.DEFAULT_MAP
     return {name: value for name, value in context.params.items() if context.get_parameter_source(name) is from_file}
 
@@ -32,6 +32,9 @@ def test_options_go_by_their_flags_or_by_their_names_in_python(tmp_path: Path) -
         "holdout": False,
     }  # fmt: skip
     assert resolve(**options).embedding.embedding_dim == 128
+    assert read_options(tmp_path / "mine.toml", "--method", "raw") == {
+        name: value for name, value in options.items() if name != "method"
+    }, "the command line goes before"
 
 
 def test_files_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
@@ -47,6 +50,7 @@ def test_files_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
     [
         ("weights = ", "mine.toml: expected TOML such as embedding-dim = 128: "),
         ("weights = 'none'\nweights = 'none'", "mine.toml: expected TOML"),
+        ("batchsize = 9", "mine.toml: batchsize: no such option; did you mean batch-size"),
         ("batch-size = 9\nbatch_size = 9", "mine.toml: batch_size stands there twice, once with - and once with _"),
         (
             "device = 'cuda'",

@@ -4,6 +4,7 @@ python -m tests.training.run.shared_work OUT PICTURES: rank 0 writes what came o
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def main(out: Path, pictures: Path) -> None:
         torch.set_default_dtype(torch.float64)
         tensors = {f"{name}/{key}": tensor for name in CASES for key, tensor in _take_steps(name).items()}
         moments = team.first_does(_sum_moments)
-        refused = [_refuse_options(team), _refuse_files(team, pictures)]
+        refused = [_refusal(lambda: team.require_same({"epochs": 3, "rank": team.rank})), _refuse_files(team, pictures)]
     if team.is_first:
         tensors |= {f"moments/{number}": torch.from_numpy(moment) for number, moment in enumerate(moments)}
         state = {"size": team.size, "skipped": found[1], "refused": refused}
@@ -126,24 +127,21 @@ def _sum_moments() -> Any:
     return together
 
 
-def _refuse_options(team: Team) -> str | None:
+def _refusal(ask: Callable[[], object]) -> str | None:
     try:
-        team.require_same({"epochs": 3, "rank": team.rank})
+        ask()
     except InputError as error:
         return str(error)
     return None
 
 
-def _refuse_files(team: Team, pictures: Path) -> str | None:
+def _refuse_files(team: Team, pictures: Path) -> str:
     """Where rank 1 has no images."""
     records = [Record(path, "") for path in sorted(pictures.rglob("*.jpg"))]
     if not team.is_first:
         distributed._size = lambda _: None
-    try:
-        team.first_does(lambda: distributed.require_same_files(records))
-    except InputError as error:
-        return str(error).replace(str(pictures), "PICTURES")
-    return None
+    said = _refusal(lambda: team.first_does(lambda: distributed.require_same_files(records)))
+    return str(said).replace(str(pictures), "PICTURES")
 
 
 if __name__ == "__main__":

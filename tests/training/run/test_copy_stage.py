@@ -50,12 +50,6 @@ def run(photos: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return out, train(photos, out, config=CONFIG, machine=make_machine(cache))
 
 
-@pytest.fixture(scope="module")
-def exported(run: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run as a model file. Not to be written to."""
-    return Path(export_run(run[0], tmp_path_factory.mktemp("model") / "model.onnx").model)
-
-
 @pytest.mark.slow
 def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, Any]]) -> None:
     report = run[1]["copy_head"]
@@ -66,7 +60,8 @@ def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, A
 
 
 @pytest.mark.slow
-def test_the_exported_model_answers_by_both_outputs(run, exported, photos, tmp_path) -> None:
+def test_the_exported_model_answers_by_both_outputs(run, photos, tmp_path) -> None:
+    exported = Path(export_run(run[0], tmp_path / "model.onnx").model)
     model, folder = Embedder(exported), RunFolder.open(run[0])
     assert (model.contract.widths[SEMANTIC], model.contract.widths[COPY]) == (model.contract.embedding_dim, 16)
     assert model.contract.copy_threshold == pytest.approx(run[1]["copy_head"]["threshold"])

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from index.errors import InputError
 from tests.forked import run
 from tests.proxies import find_port
 from tests.training.conftest import make_machine
+from tests.training.run.finetuning.test_stage import FLAGS, network_config
 from tests.training.run.shared_work import CASES
 from tests.training.runs import epochs, read_metrics
 from training.__main__ import run as run_training
@@ -27,16 +27,7 @@ from training.run.train import train
 
 EXACT, ROUNDED = 1e-12, 1e-5
 """Of weights of about 1: in float64, and of a whole run in float32, whose sums have another order."""
-OPTIONS: dict[str, Any] = {
-    "backbone": "timm:test_resnet", "weights": "none", "resize": 40, "crop": 32, "image_size": 32,
-    "embedding_dim": 8, "holdout": False, "head_steps": 5, "finetune": "last-3", "epochs": 3,
-    "batch_size": 16, "eval_every": 1,
-}  # fmt: skip
-FLAGS = [
-    *("--backbone", "timm:test_resnet", "--weights", "none", "--resize", "40", "--crop", "32", "--image-size", "32"),
-    *("--precision", "float32", "--workers", "1", "--embedding-dim", "8", "--no-holdout", "--head-steps", "5"),
-    *("--finetune", "last-3", "--epochs", "3", "--batch-size", "16", "--eval-every", "1"),
-]
+CONFIG, THREE = network_config(epochs=3), (*FLAGS, "--epochs", "3")
 
 
 def _torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -69,7 +60,7 @@ def one_process_run(pictures: Path, other_pictures: Path, tmp_path_factory: pyte
     """An unbroken run of one process. Not to be written to."""
     folder = tmp_path_factory.mktemp("one")
     machine = make_machine(folder / "cache")
-    train(pictures, folder / "run", config=resolve(**OPTIONS), machine=machine, val=other_pictures)
+    train(pictures, folder / "run", config=CONFIG, machine=machine, val=other_pictures)
     return folder / "run"
 
 
@@ -101,7 +92,7 @@ def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_we
 ) -> None:
     out = tmp_path / "run"
     arguments = (pictures, "--val", other_pictures, "--out", out, "--cache", tmp_path)
-    killed = _torchrun("tests.training.run.dying_rank", "die", *arguments, *FLAGS)
+    killed = _torchrun("tests.training.run.dying_rank", "die", *arguments, *THREE)
     assert killed.returncode != 0
     (error,) = _errors(killed)
     assert "what was done is kept: start the same command again with --resume" in error
@@ -109,7 +100,7 @@ def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_we
     assert [line["epoch"] for line in read_metrics(out) if line["phase"] == "finetuning"] == [1]
     assert not (out / "head.safetensors").exists()
     machine = make_machine(tmp_path)
-    train(pictures, out, config=resolve(**OPTIONS), machine=machine, val=other_pictures, resume=True)
+    train(pictures, out, config=CONFIG, machine=machine, val=other_pictures, resume=True)
     _compare_runs(one_process_run, out)
     assert epochs(out) == epochs(one_process_run)
 
@@ -123,7 +114,7 @@ def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port())}  # as torchrun sets them
     places = [{**os.environ, **place, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     with ThreadPoolExecutor(2) as pool:
-        ranks = list(pool.map(lambda env: run((*arguments, *FLAGS, "--json"), env=env, function=run_training), places))
+        ranks = list(pool.map(lambda env: run((*arguments, *THREE, "--json"), env=env, function=run_training), places))
     written = "".join(ended.stderr for ended in ranks)
     assert [ended.returncode for ended in ranks] == [0, 0], written
     _compare_runs(one_process_run, out)
@@ -142,7 +133,7 @@ def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
 )
 def test_of_a_process_that_fails_or_hangs_one_line_says_what_to_do(pictures, tmp_path, how, said) -> None:
     arguments = (pictures, "--out", tmp_path / "run", "--cache", tmp_path, "--rank-timeout", "5")
-    ended = _torchrun("tests.training.run.dying_rank", how, *arguments, *FLAGS)
+    ended = _torchrun("tests.training.run.dying_rank", how, *arguments, *THREE)
     (error,) = _errors(ended)
     assert error.startswith(said)
 

@@ -30,7 +30,8 @@ class StopError(Exception):
     """Ends a phase."""
 
 
-def _separable(count: int = 60, *, wrong: float = 0.0) -> tuple[Tensor, Tensor]:
+def separable(count: int = 60, *, wrong: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Features (N, 8) of three classes that can be told, and labels of which a share is wrong."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % CLASSES
     features = nn.functional.one_hot(labels, 8).float() + 0.3 * torch.randn(count, 8, generator=generator)
@@ -43,7 +44,7 @@ def _context(path: Path | None = None, on_epoch: Any = lambda report: None) -> P
 
 
 def _fit_confidence(path: Path, *, wrong: float = 0.0, **options: Any) -> tuple[ConfidenceModule, list[EpochReport]]:
-    (source, labels), reports = _separable(wrong=wrong), list[EpochReport]()
+    (source, labels), reports = separable(wrong=wrong), list[EpochReport]()
     config = ConfidenceConfig(**({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options))
     module = fit_confidence(
         source, labels, class_count=CLASSES, config=config, batch_size=16, weight_decay=1e-4,
@@ -56,14 +57,14 @@ def _confidences_for(method: str, folder: Path) -> Confidences | None:
     """From a module that knows the classes, where the method needs it."""
     if method not in NEEDS_CONFIDENCES:
         return None
-    return make_confidences(_fit_confidence(folder / "c")[0], _separable()[0])
+    return make_confidences(_fit_confidence(folder / "c")[0], separable()[0])
 
 
 def _fit(
     path: Path | None = None, *, method: str = "proxy-anchor", loss: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[Head, list[EpochReport]]:
-    """Phase 2 on `_separable`, with any argument or option of the embedding changed by name."""
-    source, labels = _separable(wrong=changes.pop("wrong", 0.0))
+    """Phase 2 on `separable`, with any argument or option of the embedding changed by name."""
+    source, labels = separable(wrong=changes.pop("wrong", 0.0))
     reports: list[EpochReport] = []
     given = {
         "confidences": None, "source": source, "labels": labels, "context": _context(path, reports.append),
@@ -89,7 +90,7 @@ def _fit_whitened(path: Path | None = None, *, method: str = "proxy-nca", **chan
 
 def test_the_confidence_module_learns_separable_classes_and_every_epoch_runs(tmp_path: Path) -> None:
     module, reports = _fit_confidence(tmp_path / "c", confidence_val_share=0.0, confidence_patience=1)
-    source, labels = _separable()
+    source, labels = separable()
     assert (module(source).argmax(dim=1) == labels).float().mean() > 0.95
     assert reports[-1].loss < reports[0].loss / 2
     assert [report.held_out_loss for report in reports] == [None] * 30
@@ -102,7 +103,7 @@ def test_the_confidence_module_learns_separable_classes_and_every_epoch_runs(tmp
 def test_the_reported_loss_is_the_mean_over_images_and_classes(tmp_path: Path) -> None:
     _, reports = _fit_confidence(tmp_path / "c", confidence_epochs=1, confidence_lr=1e-12, confidence_val_share=0.2)
     untrained = ConfidenceModule(8, hidden=16, class_count=CLASSES, generator=phase_generator(0, "confidence", 0))
-    source, labels = _separable()
+    source, labels = separable()
     train, held = split_holdout(60, holdout=0.2, seed=0)
     targets = nn.functional.one_hot(labels, CLASSES).double()
     for rows, seen in ((train, reports[0].loss), (held, reports[0].held_out_loss)):
@@ -116,7 +117,7 @@ def test_early_stopping_returns_the_weights_of_the_best_held_out_epoch_and_stays
     losses = [report.held_out_loss for report in reports]
     best = min(range(len(losses)), key=losses.__getitem__)
     assert len(losses) == best + 1 + 3 < 60, "three epochs without a better one end the phase"
-    source, labels = _separable(wrong=0.4)
+    source, labels = separable(wrong=0.4)
     _, held = split_holdout(60, holdout=0.3, seed=0)
     targets = nn.functional.one_hot(labels, CLASSES).float()
     again = nn.functional.binary_cross_entropy_with_logits(module.logits(source[held]), targets[held])
@@ -136,13 +137,13 @@ def test_the_held_out_images_are_whole_seeded_and_of_the_asked_share() -> None:
 
 
 def test_smooth_proxy_anchor_does_not_look_at_the_given_labels_in_phase_two(tmp_path: Path) -> None:
-    confidences, labels = _confidences_for("spa", tmp_path), _separable()[1]
+    confidences, labels = _confidences_for("spa", tmp_path), separable()[1]
     heads = [_fit(method="spa", labels=used, confidences=confidences)[0] for used in (labels, labels.flip(0))]
     assert torch.equal(heads[0].linear.weight, heads[1].linear.weight)
 
 
 def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_take_part(tmp_path: Path) -> None:
-    module, source = _fit_confidence(tmp_path / "c")[0], _separable()[0]
+    module, source = _fit_confidence(tmp_path / "c")[0], separable()[0]
     options = {"method": "spa", "head_batch_size": 7, "head_epochs": 1}
     _, (report,) = _fit(confidences=make_confidences(module, source), loss={"lambda_": 0.6}, **options)
     chosen = module(source) > 0.6
@@ -158,7 +159,7 @@ def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_ta
 
 @pytest.mark.parametrize("method", LOSSES)
 def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
-    source, labels = _separable()
+    source, labels = separable()
     head, reports = _fit(method=method, head_epochs=30, confidences=_confidences_for(method, tmp_path))
     rows = head(source)
     cosines, same = rows @ rows.T, labels[:, None] == labels
@@ -169,7 +170,7 @@ def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["spa", "procsim", "multi-similarity"])
 def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path, method: str) -> None:
-    source, labels = _separable(wrong=0.3)
+    source, labels = separable(wrong=0.3)
     confidences = _confidences_for(method, tmp_path)
     rows = torch.tensor([row for row in range(60) if row % 4 != 1])
     given = {"method": method, "source": source, "labels": labels, "confidences": confidences}
@@ -233,7 +234,7 @@ def test_every_option_of_the_optimizer_reaches_its_weights(tmp_path: Path) -> No
 
 
 def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> None:
-    source, labels = _separable(wrong=0.2)
+    source, labels = separable(wrong=0.2)
     fitted = fit_within_classes(source.numpy(), labels.numpy(), weights=_own().numpy(), embedding_dim=4)
     start = fitted.weight[:4]
     moved = {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from tests.training.conftest import make_config
+from tests.training.run.test_fit import separable
 from training.confidence.confidences import FixedConfidences, LabelConfidences
 from training.head.embedding_heads import Head, WhitenedHead
 from training.head.untrained import fit_within_classes
@@ -33,20 +34,12 @@ CLASSES = 3
 CONTEXT = PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=None)
 
 
-def _data(count: int = 60, *, wrong: float = 0.2) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(count) % CLASSES
-    features = nn.functional.one_hot(labels, 10).float() + 0.3 * torch.randn(count, 10, generator=generator) + 0.5
-    changed = torch.rand(count, generator=generator) < wrong
-    return features, torch.where(changed, (labels + 1) % CLASSES, labels)
-
-
 def _config(**changes: Any) -> TrainConfig:
     return make_config(**({"method": "proxy-nca", "embedding_dim": 4, "head_epochs": 2} | changes))
 
 
 def _train(config: TrainConfig, **options: Any) -> tuple[Head, int]:
-    source, labels = _data()
+    source, labels = separable(wrong=0.2)
     given = {"class_count": CLASSES, "config": config, "context": CONTEXT}
     confidences = estimate_confidences(source, labels, **given) if config.needs_confidences else None
     return train_head(source, labels, confidences=confidences, **given, **options)
@@ -64,7 +57,7 @@ def test_the_images_left_for_training_are_those_confident_enough() -> None:
 
 @pytest.mark.parametrize("judge", ["module", "leave-one-out"])
 def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
-    source, labels = _data()
+    source, labels = separable(wrong=0.2)
     options = {"method": "multi-similarity", "confidences": judge, "init": "wccn"}
     if judge == "module":
         options["confidence_epochs"] = 20

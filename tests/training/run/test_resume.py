@@ -1,7 +1,6 @@
 """Runs that are interrupted or killed, and go on to the same bits."""
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -15,7 +14,7 @@ from safetensors import safe_open
 from index.errors import RunError
 from tests.forked import run
 from tests.training.conftest import FinishedRun, Trainer, make_config, make_machine
-from tests.training.runs import InterruptionError, figures, read_csv, weights
+from tests.training.runs import InterruptionError, figures, kill_at, read_csv, weights
 from training.backbone.backbones import load_backbone
 from training.run.checkpoint import load_checkpoint, pack_optimizer, save_checkpoint, unpack_optimizer
 from training.run.phases import EpochReport, Watcher
@@ -50,12 +49,7 @@ def train_until_killed() -> None:
     threads, *paths = sys.argv[1:]
     torch.set_num_threads(int(threads))
     data, out, cache, val = map(Path, paths)
-
-    def kill(report: EpochReport) -> None:
-        if (report.phase, report.epoch) == ("embedding", 3):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    train(data, out, config=make_config(**NOISY), machine=make_machine(cache), val=val, watcher=Watcher(on_epoch=kill))
+    train(data, out, config=make_config(**NOISY), machine=make_machine(cache), val=val, watcher=kill_at("embedding", 3))
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """What TensorBoard's files have of a training, read back: whole, killed, told afterwards, and not writable."""
 
 import json
-import os
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ import pytest
 from index.errors import InputError, MissingDependencyError
 from tests.forked import run
 from tests.training.conftest import FinishedRun, make_config, make_machine
-from tests.training.runs import read_metrics, weights
-from training.run.phases import EpochReport, Watcher
+from tests.training.runs import kill_at, read_metrics, weights
 from training.run.tensorboard_log import EventLog, open_tensorboard, report_figures
 from training.run.train import train
 
@@ -97,13 +95,9 @@ def test_a_run_has_every_epoch_its_options_and_main_figures_at_once_and_afterwar
 
 def train_until_killed() -> None:
     data, cache, out, events = map(Path, sys.argv[1:])
-
-    def kill(report: EpochReport) -> None:
-        if (report.phase, report.epoch) == ("embedding", 3):
-            os.kill(os.getpid(), signal.SIGKILL)
-
     with open_tensorboard(events) as log:
-        train(data, out, config=make_config(), machine=make_machine(cache), watcher=log.beside(Watcher(on_epoch=kill)))
+        watcher = log.beside(kill_at("embedding", 3))
+        train(data, out, config=make_config(), machine=make_machine(cache), watcher=watcher)
 
 
 @pytest.mark.slow

@@ -65,11 +65,18 @@ def test_an_output_that_cannot_be_written_is_named_before_any_features(trainer: 
     assert not (trainer.folder / "cache").exists()
 
 
-@pytest.mark.parametrize("changes", [{"backbone": "alexnet"}, {"resize": 5000}, {"weights": "nowhere.pth"}])
-def test_options_that_only_show_later_leave_no_run_folder_behind(trainer, changes) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backbone": "alexnet"}, {"resize": 5000}, {"weights": "nowhere.pth"},
+        {"label_noise": "semantic:0.5", "hierarchy": "nowhere.csv"}, {"embedding_dim": 48, "init": "wccn"},
+        {"embedding_dim": 48, "select": "auto", "holdout": True},
+    ],
+)  # fmt: skip
+def test_options_that_only_show_later_are_refused_before_any_features_and_leave_no_run_folder(trainer, changes) -> None:
     with pytest.raises(InputError):
-        trainer(**changes)
-    assert not (trainer.folder / "run").exists()
+        trainer(**changes, machine=make_machine(trainer.folder / "cache"))
+    assert not list(trainer.folder.iterdir())
 
 
 @pytest.mark.parametrize(("place", "flag"), [("run", "--out"), ("cache", "--cache")])

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from training.losses.interface import read_columns
 from training.options.losses import LossConfig
 from training.run.finetuning.data import GALLERY, FinetuneData, LossConfidences, mean_score
 from training.run.holdout import Split, split_for_finetuning
-from training.run.report_text import describe_finetuning
 
 RNG = np.random.default_rng(0)
 
@@ -191,26 +189,3 @@ def test_confidences_that_do_not_fit_into_memory_are_kept_as_the_largest(most, k
     for found in (kept, again):
         batch = found.batch(rows, rows % 5)
         assert torch.equal(read_columns(batch.confidences, 1, 4), VALUES[rows, 1:4])
-
-
-QUESTION = "held-out photos decide this"
-
-
-def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
-    """A report of two epochs whose average ships; what is not searched has no score."""
-    searched = {"unseen": unseen, "seen": seen}
-    scores = [{part: score for part, count in searched.items() if count} for score in (0.25, 0.5)]
-    return {
-        "finetune": "last-2", "blocks": 2, "of_blocks": 14, "parameters": 1_500_000, "method": "proxy-anchor",
-        "precision": "float32", "epochs": [{"map_at_r": {"unseen": one}} for one in (0.3, 0.2, 0.4)],
-        "trained_on": 1234, "seconds": 61.4, "time_budget": None, "device": "CPU",
-        "held_out": searched, "tried": {"frozen": scores[0], "fine-tuned": scores[1]}, "selected": True,
-        "map_at_r": {"frozen": 0.25, "fine-tuned": 0.5}, "ended_by": "epochs",
-    } | changes  # fmt: skip
-
-
-@pytest.mark.parametrize(("unseen", "seen"), [(0, 17), (9, 8)])
-def test_few_photos_that_decide_what_ships_are_said_last(unseen: int, seen: int) -> None:
-    *_, decided, hint = describe_finetuning(_stage(unseen=unseen, seen=seen))
-    assert decided.startswith("exported: ")
-    assert hint == f"only 17 {QUESTION}: more photos per class would make it certain"

@@ -17,7 +17,7 @@ from index.errors import InputError
 from index.evaluation.metrics import RetrievalScores
 from tests.forked import run
 from tests.training.conftest import Trainer, make_machine
-from tests.training.runs import figures, read_csv, read_metrics, weights
+from tests.training.runs import figures, kill_at, read_csv, read_metrics, weights
 from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
@@ -33,24 +33,29 @@ from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
 from training.run.finetuning.stage import _selects_finetuned, fit_head
-from training.run.phases import EpochReport, Watcher
+from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
+from training.run.report_text import describe_finetuning
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 from training.run.train import train
 from training.run.verdict import add_finetuning
 
 BACKBONE = "timm:test_resnet"
+SMALL: dict[str, Any] = {
+    "backbone": BACKBONE, "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "head_steps": 5,
+    "finetune": "last-3", "epochs": 2, "batch_size": 16, "eval_every": 1, "image_size": 32,
+}  # fmt: skip
+FLAGS = [
+    *("--no-holdout", "--workers", "1", "--precision", "float32"),
+    *(text for name, value in SMALL.items() for text in ("--" + name.replace("_", "-"), str(value))),
+]
+"""The command line of `network_config` and `make_machine`."""
 
 
 def network_config(**changes: Any) -> TrainConfig:
     """Two epochs of the last three blocks, after a short linear start."""
-    small: dict[str, Any] = {
-        "backbone": BACKBONE, "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "holdout": False,
-        "head_steps": 5, "finetune": "last-3", "epochs": 2, "batch_size": 16, "eval_every": 1,
-        "image_size": 32,
-    }  # fmt: skip
-    values = small | changes
+    values = {"holdout": False} | SMALL | changes
     return resolve(**{name: value for name, value in values.items() if value is not None})
 
 
@@ -127,6 +132,7 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
     assert network["method"] == report["method"] == "spa"
     assert (network["blocks"], network["of_blocks"]) == (3, 7)
     assert (network["held_out"], network["trained_on"]) == ({"unseen": 0, "seen": 4}, 44)
+    assert describe_finetuning(network)[-1].startswith("only 4 held-out photos decide this: more photos")
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert list(network["tried"]) == ["frozen", "fine-tuned"]
     lines = [line for line in read_metrics(network_run) if line["phase"] == "finetuning"]
@@ -173,17 +179,6 @@ def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictur
     assert report["val"] == json.loads((network_run / "report.json").read_text())["val"]
 
 
-@pytest.mark.slow
-def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(trainer, always_ships) -> None:
-    config = network_config(method="spa", confidences="leave-one-out", finetune="all")
-    trainer("whole", config=config)
-    for epoch in (1, 2):
-        trainer(stop=("finetuning", epoch), resume=epoch > 1, config=config)
-    trainer(resume=True, config=config)
-    assert trainer.weights() == trainer.weights("whole")
-    assert figures(trainer.folder / "run") == figures(trainer.folder / "whole")
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -215,12 +210,7 @@ def train_until_killed() -> None:
     torch.set_num_threads(int(threads))
     data, out, cache, val = map(Path, paths)
     network_stage._selects_finetuned = lambda _: True
-
-    def kill(report: EpochReport) -> None:
-        if (report.phase, report.epoch) == ("finetuning", 2):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    train(data, out, config=network_config(), machine=make_machine(cache), val=val, watcher=Watcher(on_epoch=kill))
+    train(data, out, config=network_config(), machine=make_machine(cache), val=val, watcher=kill_at("finetuning", 2))
 
 
 @pytest.mark.slow
@@ -251,10 +241,7 @@ def train_until_interrupted() -> None:
 
 def _interrupt(*arguments: object) -> CompletedProcess[str]:
     """`retrieval train`, which gets Ctrl-C in the second of three epochs of three steps, as often as is said first."""
-    small = ("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32", "--embedding-dim", "8",
-             "--no-holdout", "--head-steps", "5", "--epochs", "3", "--batch-size", "16", "--workers", "1",
-             "--precision", "float32", "--eval-every", "3")  # fmt: skip
-    return run((*arguments, *small), function=train_until_interrupted)
+    return run((*arguments, *FLAGS, "--epochs", "3", "--eval-every", "3"), function=train_until_interrupted)
 
 
 def test_the_first_interrupt_ends_fine_tuning_and_keeps_the_best_so_far(pictures, cache, tmp_path) -> None:
