@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.noise.grid import CLEAN, FILTERED, POSTERIORS, RECIPE, Cell, LabelSet
 from training.options.losses import LOSSES, RIVALS, UNTRAINED_METHODS
-from training.options.resolve import SELECTED_FEATURES, recipe_values
+from training.options.resolve import recipe_values
 
 READS_POSTERIORS: Mapping[str, Mapping[str, Any]] = {
     "spa": {"confidences": "leave-one-out"},
@@ -32,10 +32,9 @@ class Setting:
         labels = LabelSet(self.dataset, CLEAN if method in UNTRAINED_METHODS else self.noise, seed)
         if method in RIVALS:
             return Cell(labels, method, self.width)
-        # The recipe's values are in the cell, so that another version of the recipe is another cell; --view and
-        # --pooling set how images become features for all methods alike.
+        # The recipe's values are in the cell, so that another version of the recipe is another cell.
         if method == RECIPE:
-            values = {name: value for name, value in recipe_values(RECIPE).items() if name not in SELECTED_FEATURES}
+            values = recipe_values(RECIPE)
         else:
             base = method.removesuffix(FILTERED).removesuffix(POSTERIORS)
             values = recipe_values("spa-paper", method=base)
