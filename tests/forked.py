@@ -44,6 +44,13 @@ _TRAININGS = ("timm", "training.commands", "training.run.finetuning.stage", "tra
 """Loaded as well before the first training, with torch, which takes seconds."""
 _COMMAND = ("retrieval_app.commands.cli", "run")
 _LARGEST_REQUEST = 1 << 17
+RUN_EACH = """
+import shlex, sys
+from retrieval_app.commands.cli import main
+for line in sys.argv[1:]:
+    assert main(shlex.split(line)) == 0, line
+"""
+"""A program for `python -c`, which runs command lines one after the other, where one process is to do for all."""
 _LEFT_TO_THE_PARENT = {"OMP_NUM_THREADS", "OMP_WAIT_POLICY"}  # read when a library is loaded
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import RUN_EACH
 from tests.photos import KINDS, write_photos
 from tests.training.conftest import FLAGS
 from tests.watched import read_log, require_strace, strace_command
@@ -23,12 +24,6 @@ from tests.watched import read_log, require_strace, strace_command
 ROOT = Path(__file__).parents[2]
 NAME_SERVICE = "/var/run/nscd/socket"  # asked by the C library for the name of the user, on this machine
 SYSTEM = (Path("/dev/null"), Path("/dev/tty"), Path("/dev/shm"))
-RUN_EACH = """
-import shlex, sys
-from retrieval_app.commands.cli import main
-for line in sys.argv[1:]:
-    assert main(shlex.split(line)) == 0, line
-"""
 LONG_S = 13  # ONNX Runtime, left alone, looks its maker's host up after some ten seconds
 
 

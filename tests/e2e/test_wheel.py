@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT
+from tests.forked import RUN_EACH
 from tests.photos import KINDS, write_photos
 
 _SOURCE = ("index", "training", "export", "retrieval_app", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
@@ -45,18 +46,15 @@ def test_the_wheel_trains_exports_indexes_searches_audits_and_serves(retrieval: 
     write_photos(tmp_path / "photos", kinds=KINDS[:3], pictures_per_kind=6, seed=0)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
-    def run(*arguments: str) -> str:
-        command = [retrieval, *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run("train", "photos", "--frozen", "--head-steps", "20", "--out", "run")
-    run("export", "run", "--out", "model.onnx")
-    run("index", "build", "model.onnx", "photos", "--out", "gallery")
-    query = str(next((tmp_path / "photos").rglob("*.jpg")))
-    assert len(json.loads(run("search", "gallery", query, "-k", "3", "--json"))["results"]) == 3
-    run("audit", "run")
+    query = next((tmp_path / "photos").rglob("*.jpg"))
+    commands = (
+        "train photos --frozen --head-steps 20 --out run", "export run --out model.onnx",
+        "index build model.onnx photos --out gallery", f"search gallery {query} -k 3 --out found.csv", "audit run",
+    )  # fmt: skip
+    words = [retrieval.with_name("python"), "-c", RUN_EACH, *commands]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "found.csv").read_text().splitlines()) == 4
     assert (tmp_path / "run" / "audit" / "audit.html").is_file()
     command = [retrieval, "serve", "gallery", "--port", "0", "--json"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as server:

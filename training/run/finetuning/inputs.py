@@ -29,7 +29,7 @@ from training.options.machine import Machine
 from training.run.phases import FINETUNING, Watcher, phase_generator
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_SECONDS = 1.0  # for each, at least one step after the first
+_SECONDS = 0.3  # for each, at least one step after the first
 _MOST_STEPS = 20
 
 
