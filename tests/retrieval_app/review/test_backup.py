@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import threading
 import zipfile
@@ -32,25 +31,25 @@ from retrieval_app.review.review_store import ReviewStore, SavedSearch
 from retrieval_app.review.subjects import find_decided_ids, read_all_subjects
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder
-from tests.index.galleries import ROOT
+from tests.forked import run
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.review.test_jobs import picture
 from tests.retrieval_app.review.test_moved_galleries import rows_of, send, served, state_of
 
-RESTORE_AND_DIE = """
-import os, sys
-from pathlib import Path
-from retrieval_app.review.backup import restore
-left = int(sys.argv[3])
-def count(event, arguments):
-    global left
-    if event in ("os.rename", "os.mkdir", "os.link", "sqlite3.connect", "os.utime"):
-        left -= 1
-        if left < 0:
-            os._exit(9)
-sys.addaudithook(count)
-restore(Path(sys.argv[1]), Path(sys.argv[2]))
-"""
+
+def restore_and_die() -> None:
+    """Restore until so many files are made; the backup, the gallery and the number are told in `sys.argv`."""
+    left = int(sys.argv[3])
+
+    def count(event: str, _: object) -> None:
+        nonlocal left
+        if event in ("os.rename", "os.mkdir", "os.link", "sqlite3.connect", "os.utime"):
+            left -= 1
+            if left < 0:
+                os._exit(9)
+
+    sys.addaudithook(count)
+    restore(Path(sys.argv[1]), Path(sys.argv[2]))
 
 
 @dataclass(frozen=True)
@@ -222,8 +221,7 @@ def test_a_restore_killed_anywhere_ends_when_it_is_done_again(made: Made, fresh:
     killed = 0
     for steps in (0, 1, 3, 8, 21, 34, 55):
         twin = shutil.copytree(fresh, fresh.parent / f"twin {steps}")
-        command = [sys.executable, "-c", RESTORE_AND_DIE, str(made.backup), str(twin), str(steps)]
-        killed += subprocess.run(command, cwd=ROOT, check=False).returncode == 9
+        killed += run([made.backup, twin, steps], function=restore_and_die).returncode == 9
         restore(made.backup, twin)
         check_restored(twin, made)
     assert killed >= 5
@@ -395,25 +393,6 @@ def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(tm
     new = build_anew(moved, tmp_path / "new", tiny_model)
     restore(tmp_path / "shop.zip", new)
     assert {path for path in paths_in(new) if path.startswith("red/")} == {"red/x.jpg", "red/kept.jpg"}
-
-
-def test_of_copies_the_one_of_the_same_path_is_taken_out_before_those_of_long_names_alike(
-    tmp_path: Path, tiny_model: Path
-) -> None:
-    taken, long = tmp_path / "d" / "a.jpg", f"copy-of-sunset{'-' * 200}.jpg"
-    for path in (taken, tmp_path / "old" / "y" / long, tmp_path / "old" / "k" / long):
-        path.parent.mkdir(parents=True)
-        path.write_bytes(picture(1))
-    gallery, new = tmp_path / "shop", tmp_path / "new shop"
-    build_gallery(model_path=tiny_model, sources=[taken.parent, *(tmp_path / "old").iterdir()], out=gallery)
-    kept = str(tmp_path / "old" / "k")
-    gone = [one.image_id for one in read_all_subjects(Gallery.open(gallery)) if not one.path.startswith(kept)]
-    remove_from_gallery(gallery, selection=Selection(ids=tuple(gone)))
-    back_up(gallery, tmp_path / "shop.zip")
-    (tmp_path / "old").rename(tmp_path / "new")
-    build_gallery(model_path=tiny_model, sources=[taken.parent, *(tmp_path / "new").iterdir()], out=new)
-    restore(tmp_path / "shop.zip", new)
-    assert [one.path for one in read_all_subjects(Gallery.open(new))] == [str(tmp_path / "new" / "k" / long)]
 
 
 def test_equal_bytes_of_another_label_stay(photos: Path, saved: Path, tmp_path: Path, tiny_model: Path) -> None:

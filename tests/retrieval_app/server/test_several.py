@@ -221,15 +221,6 @@ def test_a_broken_gallery_leaves_others_alone(folder: Path, tmp_path: Path, team
             assert server.ask("GET", path, token=team["admin"]).status == 200, path
 
 
-def test_sign_ins_are_logged_in_the_galleries_opened(server: App, team: dict[str, str], folder: Path) -> None:
-    def signed_in(name: str) -> set[str]:
-        return {line["who"] for line in read_log(folder / name / "small") if line["what"] == "sign-in"}
-
-    assert server.ask("POST", "/", body=f"token={team['carl']}".encode(), headers=FORM).status == 303
-    wait_for(lambda: "carl" in signed_in("fashion"))
-    assert "carl" not in signed_in("shop")
-
-
 @pytest.mark.parametrize(
     ("galleries", "options", "message"),
     [
