@@ -17,7 +17,7 @@ def test_the_first_steps_run_to_their_end_and_find_what_they_promise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In this process, and with few steps of training."""
-    monkeypatch.setattr(options, "DEFAULT", {**options.DEFAULT, "head_steps": 60})
+    monkeypatch.setattr(options, "DEFAULT", {**options.DEFAULT, "head_steps": 20})
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     cells = nbformat.read(DOCS / "first-steps.ipynb", as_version=4).cells
     (tmp_path / "steps.py").write_text("\n".join(cell.source for cell in cells if cell.cell_type == "code"))

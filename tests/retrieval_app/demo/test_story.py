@@ -17,18 +17,18 @@ from retrieval_app.demo import story
 from training.options import resolve
 
 pytestmark = pytest.mark.slow  # which trains
-KINDS, PER_KIND = 12, 18  # kinds of product with labels, of as many without, and photos of each
+KINDS, PER_KIND = 9, 18  # kinds of product with labels, of as many without, and photos of each
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Half of the photos, and few steps of training."""
+    """A third of the photos, and few steps of training."""
     few = tmp_path_factory.mktemp("few") / "photos.tar"
     with tarfile.open(story.PHOTOS) as every, tarfile.open(few, "w") as chosen:
         for member in every.getmembers()[: 2 * KINDS * PER_KIND]:
             chosen.addfile(member, every.extractfile(member))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resolve, "DEFAULT", {**resolve.DEFAULT, "head_steps": 60})
+        patch.setattr(resolve, "DEFAULT", {**resolve.DEFAULT, "head_steps": 40})
         patch.setattr(story, "PHOTOS", few)
         patch.setattr(story, "EDITED", 6)  # as many as its page shows
         yield
