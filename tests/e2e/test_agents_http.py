@@ -6,13 +6,11 @@ import re
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-if "CI" not in os.environ:
-    pytest.importorskip("mcp", reason="needs the extra `agents`")
 
 from retrieval_app.api.security.tokens import add_token, revoke_token
 from retrieval_app.review.activity_log import read_log
@@ -20,6 +18,7 @@ from tests.forked import run
 from tests.serving_server import Answer, Server, serve
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None and "CI" not in os.environ, reason="needs the extra `agents`")
 MODES = ["auto", "legacy"]  # without sessions, and with
 BEGIN = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",

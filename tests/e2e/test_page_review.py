@@ -306,20 +306,3 @@ def test_where_nobody_may_decide_the_page_says_so(
         expect(details).to_contain_text("File and metadata")
         expect(details.get_by_role("button", name=re.compile("Fix label|Keep|Change"))).to_have_count(0)
         visit.leave()
-
-
-@pytest.mark.usefixtures("decisions")
-def test_labels_and_duplicates_are_decided_on_a_phone(open_visit: OpenVisit) -> None:
-    visit = open_visit(phone=True, dark=True)
-    panel = visit.open_view("labels")
-    first, second = visit.ask("labels/issues?limit=2")["items"]
-    row_of(panel, first).get_by_role("button", name=f"Keep {first['label']}").tap()
-    row_of(panel, second).get_by_role("button", name="Drop image").tap()
-    wait_until_decided(visit, panel, 2)
-    assert visit.fits_its_width()
-    panel.get_by_role("button", name="Undo").tap()
-    wait_until_decided(visit, panel, 1)
-    panel = visit.open_view("duplicates")
-    panel.get_by_role("button", name="Different images, keep all").first.tap()
-    expect(panel.get_by_text("1 of 3 decided")).to_be_visible()
-    assert visit.fits_its_width()

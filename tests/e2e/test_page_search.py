@@ -30,35 +30,9 @@ skip_without_browser()
 from playwright.sync_api import APIResponse, Locator, Route, expect  # noqa: E402
 
 
-def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit: Visit) -> None:
-    page = visit.open()
-    expect(page.get_by_role("heading", name="clothes", level=1)).to_be_visible()
-    expect(page.get_by_text("243 images · 8 labels")).to_be_visible()
-    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
-    expect(page.get_by_role("button", name=re.compile("^Search with photos"))).to_have_count(12)
-    page.wait_for_load_state("networkidle")
-    assert len(visit.requests) > 50
-
-
 def query_parts(visit: Visit) -> Locator:
     """The images of a query that has several."""
     return query_card(visit).get_by_role("list", name="All images of the query").get_by_role("listitem")
-
-
-def test_several_photos_make_one_search(visit: Visit, page_gallery: PageGallery) -> None:
-    page = visit.open()
-    paths = [page_gallery.of("shoes")[5], page_gallery.of("hat")[6]]
-    photos = [page_gallery.photos.parent / path for path in paths]
-    page.get_by_label(CHOOSE).wait_for()
-    give_files(visit, "drop", *photos, where="label:has(input[type=file])")
-    expect(query_parts(visit)).to_have_count(2)
-    expect(visit.card(page_gallery.ids[paths[0]])).to_be_visible()
-    assert set(visit.ids()[:2]) == {page_gallery.ids[path] for path in paths}
-
-    query_card(visit).get_by_role("button", name=f"Remove {photos[0].name}").click()
-    expect(query_parts(visit)).to_have_count(0)
-    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[paths[1]]))
-    assert len(visit.address["photo"]) == 1
 
 
 def test_a_dropped_photo_begins_anew_or_joins_the_former(visit: Visit, page_gallery: PageGallery) -> None:

@@ -25,7 +25,7 @@ from tests.forked import run
 from tests.fuzz.mutations import MUTATORS
 from tests.index.galleries import build_ann, change_manifest
 
-MUTATIONS = tries(100, deep=200)  # of every file
+MUTATIONS = tries(100, deep=140)  # of every file
 CUTS = tries(300, deep=750)
 FILES = (
     "CURRENT", "manifest.json", "catalog.sqlite", "vectors/00000.npy", "ids/00000.npy", "deleted.npy", "index.faiss",
