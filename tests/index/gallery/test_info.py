@@ -21,13 +21,9 @@ from tests.index.galleries import SMALL, build, build_ann, mixed_folder
 from tests.index.vector_sources import VectorSource, split_rows, spread_ids
 
 
-class StoppedError(Exception):
-    """A kill in the middle of the work."""
-
-
 def stop_after_12(done: int, total: int) -> None:
     if done >= 12:
-        raise StoppedError
+        raise KeyboardInterrupt
 
 
 def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path) -> None:
@@ -105,7 +101,7 @@ def test_compacting_pays_after_many_changes(tmp_path: Path, tiny_model: Path, im
 
 def test_a_first_build_that_was_stopped_has_no_version_but_is_so_far(tmp_path: Path, tiny_model: Path) -> None:
     images = mixed_folder(tmp_path / "images")
-    with pytest.raises(StoppedError):
+    with pytest.raises(KeyboardInterrupt):
         build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "g", config=SMALL, progress=stop_after_12)
     unfinished = find_unfinished(tmp_path / "g")
     assert (unfinished.found, unfinished.settled) == (33, 8)  # one checkpoint
@@ -120,7 +116,7 @@ def test_an_update_that_was_stopped_waits_beside_the_version(tmp_path: Path, tin
     build(images, tmp_path / "g", tiny_model)
     for number in range(20):
         draw_image((number, 2, 3), seed=number).save(images / f"new{number}.png")
-    with pytest.raises(StoppedError):
+    with pytest.raises(KeyboardInterrupt):
         update_gallery(tmp_path / "g", config=SMALL, progress=stop_after_12)
     info = read_info(tmp_path / "g")
     assert (info.version, info.counts["found"], info.unfinished) == ("000001", 15, Unfinished(35, 23))
