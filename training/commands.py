@@ -23,7 +23,7 @@ class TrainCommand(OptionFileCommand):
 
     common = frozenset({
         "out", "val", "config_file", "resume", "as_json", "help_all", "weights", "backbone", "method", "embedding_dim",
-        "view", "frozen", "finetune", "epochs", "time_budget", "copy_head",
+        "view", "frozen", "finetune", "epochs", "time_budget", "copy_head", "tensorboard",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

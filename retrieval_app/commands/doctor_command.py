@@ -166,7 +166,7 @@ def _tell(report: Mapping[str, Any], gpu_table: Sequence[str]) -> Iterator[str]:
     yield f"retrieval {report['retrieval']}, Python {report['python']}, {report['system']}, {report['cores']} cores"
     for extra, packages in report["installed"].items():
         words = ", ".join(f"{name} {found}" if found else f"{name} -" for name, found in packages.items())
-        yield f"  {extra:<10}{words}"
+        yield f"  {extra:<12}{words}"
     yield f"images: {', '.join(report['formats'])}"
     if (embedding := report["embedding"]) is not None:
         where = "on the GPU" if embedding["on_gpu"] else "on the CPU"

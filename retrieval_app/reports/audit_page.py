@@ -59,14 +59,18 @@ def write_audit_page(
     of_page = Counter(item["verdict"] for item in items)
     of_page.update(issues=len(items) - of_page[KEEP], all=len(items))
     drawn_only = {"name", "picture", "probabilities", "agreeing", "disagreeing"}  # of which the script needs none
-    accepted = sorted((item["p_error"] for item in items if item["verdict"] != KEEP), reverse=True)
+    made = [(valid_text(d.path), d.sha256, d.label, d.decision, d.new_label or "") for d in decisions]
+    decided = {(path, sha256) for path, sha256, *_ in made}
+    accepted = sorted(
+        (i["p_error"] for i in items if i["verdict"] != KEEP and (i["path"], i["sha256"]) not in decided), reverse=True
+    )
     data = {
         "key": hashlib.sha256(os.fsencode(str(report.run.resolve()))).hexdigest()[:16],
         "items": [{name: value for name, value in item.items() if name not in drawn_only} for item in items],
         "pairs": pairs,
         "shown": {label: printable_path(label) for label in labels if not label.isprintable()},
         "pictures": pictures,
-        "decisions": [(valid_text(d.path), d.sha256, d.label, d.decision, d.new_label or "") for d in decisions],
+        "decisions": made,
     }
     write_document(
         out, "audit.html", script="audit.js", data=data, run=report.run.resolve().name, total=len(report.images),

@@ -73,7 +73,8 @@ def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
         "max_per_class": 4, "label_noise": "uniform:0.5", "min_confidence": 0.01,
     }  # fmt: skip
     flags = [text for key, value in given.items() for text in ("--" + key.strip("_").replace("_", "-"), value)]
-    assert _train(pictures, *options, *OF_MODULE, *flags) == 0
+    assert _train(pictures, *options, *OF_MODULE, *flags, "--tensorboard", tmp_path / "events") == 0
+    assert [path.name.partition("-")[0] for path in (tmp_path / "events").iterdir()] == ["run"]
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     expected = make_config(**given, head_eval_every=10)
     assert stored == json.loads(json.dumps(dataclasses.asdict(expected)))

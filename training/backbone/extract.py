@@ -240,6 +240,8 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
 def open_store(cache: Path, extractor: Extractor, *, views: int = 1) -> FeatureStore:
     """Feature store below the cache folder; it does not depend on seed or run. `views` as in `extract_features`."""
     description = extractor.describe(views=views)
+    if views > 1:
+        description["draw"] = edited_views.__name__
     folder = cache / f"{folder_name(extractor.backbone)}-{name_content(description)}"
     return FeatureStore(folder, description=description)
 

@@ -5,7 +5,6 @@ gem     generalised mean of the last map, (mean x^p)^(1/p) a channel (Radenović
         Retrieval with No Human Annotation")
 layers  [gem, 0.5 mean(wide), 0.35 mean(earlier)], each at unit length before its weight; the maps are those of
         `choose_maps`
-every   the raw pieces of all these side by side, of which `PoolingLayout.select` makes each of them
 """
 
 from collections.abc import Mapping, Sequence

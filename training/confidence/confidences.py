@@ -130,11 +130,11 @@ NO_NOISE = NoiseModel(0.0, 1.0, np.zeros((1, 1)))
 class Confidences(Protocol):
     """Confidences of every training image in every class, from phase 1."""
 
-    def batch(self, rows: Tensor, features: Tensor) -> Tensor | ClassColumns:
-        """(B, C) in 0..1 of the images `rows` (B,) seen as `features` (B, F), at once or by columns."""
+    def batch(self, rows: Tensor) -> Tensor | ClassColumns:
+        """(B, C) in 0..1 of the images `rows` (B,), at once or by columns."""
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(rows, (B, C)) of all images in order, block by block, by their centre crops."""
+        """(rows, (B, C)) of all images in order, block by block."""
 
 
 class BatchConfidences:
@@ -144,8 +144,8 @@ class BatchConfidences:
         self._module, self._features = module, features
 
     @torch.no_grad()
-    def batch(self, rows: Tensor, features: Tensor) -> ClassColumns:
-        return self._module.columns(features)
+    def batch(self, rows: Tensor) -> ClassColumns:
+        return self._module.columns(self._features[rows])
 
     @torch.inference_mode()
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -165,12 +165,12 @@ def rows_at_once(class_count: int) -> int:
 
 
 class FixedConfidences:
-    """(N, C) confidences in memory, which do not depend on the view; of many classes the largest of every image."""
+    """(N, C) confidences in memory; of many classes the largest of every image."""
 
     def __init__(self, values: Tensor | TopConfidences, *, class_count: int) -> None:
         self.values, self._class_count = values, class_count
 
-    def batch(self, rows: Tensor, features: Tensor) -> Tensor | ClassColumns:
+    def batch(self, rows: Tensor) -> Tensor | ClassColumns:
         return take_rows(self.values, rows)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:

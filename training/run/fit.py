@@ -250,7 +250,7 @@ def fit_embedding(
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
         batches = draw_batches(rows, config.head_batch_size, generator, **together)
         for drawn in islice(batches, last_steps if epoch == epochs else None):
-            known = None if confidences is None else confidences.batch(drawn, features[drawn])
+            known = None if confidences is None else confidences.batch(drawn)
             batch = Batch(labels[drawn], drawn, known)
             if isinstance(head, WhitenedHead):
                 found = loss_module.measure(head.mix_directions(coordinates[drawn]), batch)

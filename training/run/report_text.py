@@ -23,7 +23,8 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
     if epochs == 0:
         why = "Ctrl-C ended it before its first step"
         if network["ended_by"] == "time":
-            why = f"--time-budget {network['time_budget']} leaves no time for a step after preparation; raise it"
+            budget = f"--time-budget {network['time_budget']}"
+            why = f"{budget} leaves no time for a step after preparation: train anew with more"
         return ["", f"fine-tuning: none, as {why}", "exported: the embedding on the frozen backbone"]
     lines = [
         "",

@@ -113,10 +113,6 @@ class EventLog:
         """Add a line of metrics.jsonl."""
         self.log({f"{line['phase']}/{name}": value for name, value in epoch_figures(line).items()}, step=line["epoch"])
 
-    def log_text(self, name: str, text: str) -> None:
-        """Add a text."""
-        self._writer.add_text(name, text)
-
     def close(self) -> None:
         """End the file."""
         self._writer.close()
@@ -163,7 +159,6 @@ def open_tensorboard(folder: Path | None, *, tell: Callable[[str], None] = lambd
         attempt(lambda log: log.log_line(line))
 
     def log_report(report: Mapping[str, Any]) -> None:
-        attempt(lambda log: log.log_text("selected", report["method"]))
         attempt(lambda log: log.log(report_figures(report), step=0))
 
     try:

@@ -226,7 +226,7 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
     if winner == TRAINED:
         return "training helps: the trained embedding is exported", remark
     if chooses:
-        return f"training did not help: {_NAMES[best]} ({best}), the better one, is exported", remark
+        return f"training did not help: {_NAMES[best]}, the better one, is exported", remark
     way = "--frozen" if best == FROZEN_HEAD else f"--method {best}"
     return (
         "training did not help, but the options ask for the trained embedding, which is exported",

@@ -45,8 +45,8 @@ def _read(found: Any, class_count: int = 4) -> torch.Tensor:
 
 def test_fixed_confidences_are_those_computed_for_a_batch() -> None:
     module, source, rows = _module(), _source(), torch.tensor([7, 3, 3, 29])
-    by_columns = _read(BatchConfidences(module, source).batch(rows, source[rows]))
-    fixed = FixedConfidences(compute_confidences(module, source), class_count=4).batch(rows, source[rows])
+    by_columns = _read(BatchConfidences(module, source).batch(rows))
+    fixed = FixedConfidences(compute_confidences(module, source), class_count=4).batch(rows)
     torch.testing.assert_close(fixed, by_columns, rtol=0, atol=1e-6)
     torch.testing.assert_close(by_columns, module(source[rows]))
 

@@ -177,7 +177,7 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
     kept = (
         None
         if confidences is None
-        else FixedConfidences(read_columns(confidences.batch(rows, source[rows]), 0, CLASSES), class_count=CLASSES)
+        else FixedConfidences(read_columns(confidences.batch(rows), 0, CLASSES), class_count=CLASSES)
     )
     without = {"source": source[rows], "labels": labels[rows], "confidences": kept}
     left_out, never, whole, all_rows = (

@@ -280,8 +280,6 @@ def finetune_backbone(
     context, on_preparing = job.context(FINETUNING), job.watcher.on_images
     # What trains together cannot end alone, and what had trained before an interruption is not given up.
     may_end = team.size == 1 and not job.run.checkpoint(FINETUNING).exists()
-    if may_end and limited.budget_s is not None:
-        on_preparing = limit_preparation(on_preparing, begun=started, budget_s=limited.budget_s)
     report: dict[str, Any] = {
         "method": config.loss.method,
         "finetune": limited.finetune or f"last-{len(blocks)}",
@@ -301,11 +299,16 @@ def finetune_backbone(
         kind = WCCN if guidance is not None else method
         fit = partial(fit_head, method=kind, config=config, device=machine.device)
         frozen, fitting_s = fit(data.labelled(features).take(train)), time.perf_counter() - started
+        reserved_s = 3 * fitting_s  # for the heads that are compared at the end
+        if may_end and limited.budget_s is not None:
+            left_s = limited.budget_s - reserved_s
+            on_preparing = limit_preparation(on_preparing, begun=started, budget_s=left_s)
         team.ask(help_decoding, images, decoding, extractor.preprocess)
         pixels = decode_images(
             images, decoding, extractor.preprocess, workers=machine.workers,
             progress=partial(on_preparing, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
         )  # fmt: skip
+        on_preparing("choosing a precision", 0, 1)
         model = build_model(extractor, start, blocks, config=config)
         precision = machine.precision
         if precision == "auto":  # the faster one, measured once and kept for a resume
@@ -313,6 +316,7 @@ def finetune_backbone(
                 "finetuning.json", lambda: {"precision": measure_precision(model, pixels, train, config=config)}
             )
             precision = measured["precision"]
+        on_preparing("choosing a precision", 1, 1)
         model.precision = PRECISIONS[precision]
         loss = _build_loss(work)
         if isinstance(loss, ProxyLoss):
@@ -332,7 +336,7 @@ def finetune_backbone(
             )  # fmt: skip
         loop = _prepare_loop(
             work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context,
-            watcher=job.watcher, on_preparing=on_preparing, begun=started, reserved_s=3 * fitting_s,
+            watcher=job.watcher, on_preparing=on_preparing, begun=started, reserved_s=reserved_s,
         )  # fmt: skip
     except (KeyboardInterrupt, OutOfTimeError) as end:
         if not may_end:
