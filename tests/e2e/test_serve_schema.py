@@ -35,15 +35,14 @@ VALID_BUT_REFUSED = ["2xx", "404", "409", "422", "503"]
 """A vector of another width, a condition that cannot be read, an id that the gallery has not: no schema says that."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
-    """A server that may be written, over more images than the tests remove."""
-    folder = tmp_path_factory.mktemp("schema")
-    images = draw_folder(folder / "images", per_class=15)
+@pytest.fixture
+def server(tmp_path: Path, tiny_model: Path) -> Iterator[Server]:
+    """A server that may be written, of each test's own: what one test removes another would miss."""
+    images = draw_folder(tmp_path / "images", per_class=15)
     (images / "red" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
     (images / "blue" / "wrong.png").write_bytes((images / "green" / "1.png").read_bytes())
-    build(images, folder / "gallery", tiny_model)
-    with serve(folder / "gallery", "--writable", "--fetch-addresses", log=folder / "log", token=TOKEN) as server:
+    build(images, tmp_path / "gallery", tiny_model)
+    with serve(tmp_path / "gallery", "--writable", "--fetch-addresses", log=tmp_path / "log", token=TOKEN) as server:
         yield server
         assert server.process.poll() is None
         assert "Traceback" not in server.log.read_text()
