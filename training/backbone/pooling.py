@@ -100,14 +100,9 @@ class PooledFeatures(nn.Module):
 
         with reading_maps(self.network, tuple(self._maps.values()), pool):
             parts["own"] = self.network(images).flatten(1).float()
-        return combine(parts, self._needed, self._pooling)
-
-
-def combine(parts: Mapping[str, Tensor], names: tuple[str, ...], pooling: str) -> Tensor:
-    """(N, F) features of the named (N, width) pieces."""
-    if pooling == "layers":
-        return torch.cat([LAYER_WEIGHTS[name] * nn.functional.normalize(parts[name]) for name in names], dim=1)
-    return torch.cat([parts[name] for name in names], dim=1)
+        if self._pooling != "layers":
+            return parts[self._pooling]
+        return torch.cat([LAYER_WEIGHTS[name] * nn.functional.normalize(parts[name]) for name in self._needed], dim=1)
 
 
 def _gem(output: Tensor, of: FeatureMap) -> Tensor:

@@ -131,7 +131,7 @@ def _recipe_values_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, An
     if given.get("init") == "random":
         values.pop("l2_sp", None)
     if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
-        values.pop("select", None)  # a named method is trained as it is
+        values.pop("select", None)  # a named method is exported as it is; of the others nothing can be compared
     return values
 
 
