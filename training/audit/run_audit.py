@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,11 @@ from index.labels.decisions import CHANGE, DROP, HEADER, can_be_named, encode_la
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, compare_duplicates, give_verdicts, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors
 from index.paths import path_from
-from index.progress import StepProgress
+from index.progress import Progress, StepProgress
 from index.text import printable_path
 from index.vectors.exact import search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, PairNoise
+from training.backbone.backbones import Backbone
 from training.backbone.extract import extract_features, open_store
 from training.confidence.duplicates import find_duplicates
 from training.data.datasets import require_outside
@@ -41,13 +43,13 @@ _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
-    It reads the features of the backbone before fine-tuning: those of a network that was trained with wrong labels have
-    learnt them.
+    It reads the features of the backbone before fine-tuning, beside those after it if label posteriors trained them:
+    these tell similar classes apart, where those of other losses have learnt the wrong labels.
 
     Args:
         run: of any method, finished or not, once its features are made.
         machine: device, feature cache, decoding threads; the precision is the run's own.
-        progress: told of the steps "features" and "confidences", both in images.
+        progress: told of the steps "features", "fine-tuned features" and "confidences", in images.
     """
     images = read_images(run)
     classes = sorted({image.used for image in images})
@@ -55,8 +57,12 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         raise InputError(f"{run.path}: an audit compares labels, but all images are labelled {classes[0]!r}")
     numbers = {label: number for number, label in enumerate(classes)}
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
-    features = _load_features(run, images, machine=machine, progress=progress)
+    load = partial(_load_features, run, images, machine=machine)
+    features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
+    if _trained_by_posteriors(run):
+        tuned = load(run.load_trained()[0], progress=partial(progress, "fine-tuned features"))
+        features = np.concatenate([normalise_rows(features), normalise_rows(tuned)], axis=1)
     errors = find_label_errors(
         features,
         labels,
@@ -113,18 +119,19 @@ def read_images(run: RunFolder) -> list[LabelledImage]:
     return images
 
 
+def _trained_by_posteriors(run: RunFolder) -> bool:
+    network = (run.find_json("report.json") or {}).get("finetuning") or {}
+    return bool(network.get("selected") and network.get("by_posteriors"))
+
+
 def _load_features(
-    run: RunFolder, images: Sequence[LabelledImage], *, machine: Machine, progress: StepProgress
+    run: RunFolder, images: Sequence[LabelledImage], backbone: Backbone, *, machine: Machine, progress: Progress
 ) -> Floats:
-    """(N, F) float32 features of the backbone before fine-tuning, from the cache where the run left them."""
-    extractor = reopen_extractor(run, run.load_backbone(), device=machine.device, cache=machine.cache)
+    """(N, F) float32 features, from the cache where it has them."""
+    extractor = reopen_extractor(run, backbone, device=machine.device, cache=machine.cache)
     store = open_store(machine.cache, extractor)
     extracted = extract_features(
-        [image.path for image in images],
-        store=store,
-        extractor=extractor,
-        workers=machine.workers,
-        progress=lambda done, total: progress("features", done, total),
+        [image.path for image in images], store=store, extractor=extractor, workers=machine.workers, progress=progress
     )
     seen = dict(zip(extracted.rows.tolist(), extracted.hashes, strict=True))
     changed = [image.path for row, image in enumerate(images) if seen.get(row) != image.sha256]
@@ -137,7 +144,7 @@ def _load_features(
 
 
 def _embed(run: RunFolder, features: Floats) -> Floats:
-    """(N, D) float32 unit rows: the embedding on the frozen backbone, or its features where the run has none."""
+    """(N, D) float32 unit rows: the embedding on the frozen backbone, or the features where the run has none."""
     if run.has_finetuned or not (run.path / "head.safetensors").exists():
         return normalise_rows(features)
     return embed_features(run.load_trained()[1], features)

@@ -168,7 +168,8 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         noise = report["noise"]
         lines.append(f"simulated label noise: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     if report["confidences"] is not None:
-        rate = report["confidences"].get("noise_rate")
+        estimated = report["confidences"]
+        rate = estimated.get("noise_rate_fine_tuned", estimated.get("noise_rate"))
         found, differs = "", ""
         if rate is not None:
             found = f"about {100 * rate:.0f} % look wrong to one classifier; "

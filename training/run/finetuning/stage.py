@@ -286,6 +286,7 @@ def finetune_backbone(
         "image_size": limited.image_size,
         "trained_on": len(train),
         "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
+        "by_posteriors": config.reestimates_confidences,
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
         "decoded_bytes": decoding.bytes,

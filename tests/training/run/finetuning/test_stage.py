@@ -161,14 +161,18 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     assert {int(k): value for k, value in report["val"]["recall"].items()} == pytest.approx(recall)
 
 
-def test_labels_are_audited_by_the_backbone_before_fine_tuning(network_run, trainer) -> None:
+def test_labels_are_audited_by_both_backbones_but_by_none_that_learnt_given_labels(network_run, trainer) -> None:
+    given = {"method": "proxy-nca", "targets": "labels"}
     trainer("frozen", config=frozen_config())
-    tuned, frozen = (
-        audit_labels(RunFolder.open(run), machine=make_machine(trainer.cache))
-        for run in (network_run, trainer.folder / "frozen")
+    trainer("by-labels", config=network_config(**given))
+    tuned, frozen, by_labels = (
+        [image.p_error for image in audit_labels(RunFolder.open(run), machine=make_machine(trainer.cache)).images]
+        for run in (network_run, trainer.folder / "frozen", trainer.folder / "by-labels")
     )
-    assert [image.p_error for image in tuned.images] == [image.p_error for image in frozen.images]
-    assert RunFolder.open(network_run).has_finetuned
+    assert by_labels == frozen != tuned
+    assert all(RunFolder.open(run).has_finetuned for run in (network_run, trainer.folder / "by-labels"))
+    report = RunFolder.open(network_run).read_json("report.json")
+    assert 0 <= report["confidences"]["noise_rate_fine_tuned"] <= 1
 
 
 def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictures, always_ships, trainer) -> None:
