@@ -101,23 +101,29 @@ def run(options: argparse.Namespace) -> None:
 
 
 def report(
-    options: argparse.Namespace, dataset: str, noise: str, found: Mapping[str, Sequence[Mapping[str, Any]]],
+    options: argparse.Namespace, dataset: str, noise: str, cells_of: Mapping[str, Sequence[Mapping[str, Any]]],
     rivals: Mapping[str, Mapping[str, Any]],
 ) -> None:  # fmt: skip
     """Print and write one table: of one dataset and noise."""
     best = max(rivals, key=lambda name: rivals[name]["recall"]["1"])
     classes, against = np.array(rivals[best]["classes"]), np.array(rivals[best]["hits"], dtype=np.float64)
     rows, results = [], {}
-    for variant, cells in found.items():
+    for variant, cells in cells_of.items():
         hits = np.array([cell["hits"] for cell in cells], dtype=np.float64)
         recall = over_seeds([100 * cell["recall"]["1"] for cell in cells])
         lead = lead_in_points(hits, np.broadcast_to(against, hits.shape), classes=classes)
         results[variant] = {"recall_at_1": recall, "lead": lead, "cells": [_summarise(cell) for cell in cells]}
-        rows.append([variant, format_deviation(recall), format_interval(lead), *_describe_times(cells)])
-    rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", ""] for name, one in rivals.items()]
+        closed = over_seeds([100 * cell["closed_form"]["recall"]["1"] for cell in cells])
+        errors = [cell["label_errors"] for cell in cells if cell["label_errors"] is not None]
+        found = ", ".join(f"{one['recall']:.2f}, {one['precision']:.2f}" for one in errors)
+        results[variant] |= {"closed_form": closed, "label_errors": errors}
+        figures = (format_deviation(recall), format_interval(lead), format_deviation(closed), found)
+        rows.append([variant, *figures, *_describe_times(cells)])
+    rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", "", "", ""] for name, one in rivals.items()]
     seeds = ", ".join(map(str, options.seeds))
     title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {seeds}; 95 % over classes, seeds"
-    head = ["variant", "Recall@1", f"leads {best} by", "minutes of processor", "selected"]
+    head = ["variant", "Recall@1", f"leads {best} by", "head in closed form", "wrong labels: recall, precision",
+            "minutes of processor", "selected"]  # fmt: skip
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
     seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")

@@ -11,19 +11,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from sklearn.metrics import average_precision_score
+
 from benchmarks.common.record import keep
 from benchmarks.noise.features import load_features, prepare_features
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.splits import SplitRecords, list_split
 from index.evaluation.metrics import RetrievalScores
+from index.labels.kinds import LIKELY_ERROR
 from retrieval_app import train
+from training.audit.run_audit import audit_labels
 from training.backbone.extract import Extractor
 from training.data.datasets import Record
 from training.head.untrained import LabelledFeatures, fit_rivals
+from training.options.config import FIRM_L2_SP
 from training.options.losses import WCCN
 from training.options.machine import Machine
-from training.options.resolve import resolve_input
+from training.options.resolve import resolve, resolve_input
 from training.run.display import watch_training
+from training.run.holdout import fit_heads
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -84,8 +91,10 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
         with watch_training() as watcher:
             report = train(data, run, cache=cache, resume=resumed, watcher=watcher, **options)
         seconds = {"wall": time.perf_counter() - started, "processor": time.process_time() - used}
+        found = _search(run, split, cache=cache)
         return {
-            "name": name, **record_scores(_search(run, split, cache=cache)),
+            "name": name, **record_scores(found["exported"]), "closed_form": record_scores(found["closed form"]),
+            "label_errors": _score_audit(run, cache=cache),
             "seconds": None if resumed else seconds, "load": os.getloadavg()[1], "report": report,
         }  # fmt: skip
 
@@ -103,16 +112,45 @@ def write_records(records: Sequence[Record], path: Path) -> Path:
     return path
 
 
-def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalScores:
-    """Of the test images, by the exported model."""
+def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> dict[str, RetrievalScores]:
+    """Of the test images, by the exported model, and by its network with within-class whitening by label posteriors."""
     run = RunFolder.open(run_path)
     backbone, head, _ = run.load_trained()
     machine = Machine(cache, precision="float32")
     extractor = Extractor(backbone, run.preprocess(), device=machine.device, precision=machine.precision)
-    records = ValidationRecords(tuple(split.test), split.is_gallery, split.ks)
-    prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())
-    assert prepared is not None
-    return prepared.ungrouped.score(embed_features(head, prepared.features))
+
+    def see(records: ValidationRecords) -> ValidationSet:
+        prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())
+        assert prepared is not None
+        return prepared.ungrouped
+
+    test = see(ValidationRecords(tuple(split.test), split.is_gallery, split.ks))
+    images = run.read_labels() or []
+    known = see(ValidationRecords(tuple(Record(image.path, image.used) for image in images)))
+    config = resolve(embedding_dim=head.embedding_dim, l2_sp=FIRM_L2_SP)
+    closed = fit_heads(LabelledFeatures(known.features, known.labels), config=config, device=machine.device)[WCCN]
+    return {
+        name: test.score(embed_features(head, test.features))
+        for name, head in (("exported", head), ("closed form", closed))
+    }
+
+
+def _score_audit(run_path: Path, *, cache: Path) -> dict[str, float] | None:
+    """How well `retrieval audit` finds the simulated wrong labels; None without any."""
+    run = RunFolder.open(run_path)
+    audited = audit_labels(run, machine=Machine(cache))
+    truth = [image.given for image in run.read_labels() or []]
+    wrong = np.array([image.label != right for image, right in zip(audited.images, truth, strict=True)])
+    if not wrong.any():
+        return None
+    p_error = np.array([image.p_error for image in audited.images])
+    suggested = [image.suggestions[0][0] for image in audited.images]
+    called, named = p_error >= LIKELY_ERROR, np.array(suggested) == np.array(truth)
+    return {
+        "rate": audited.noise_rate, "average_precision": float(average_precision_score(wrong, p_error)),
+        "precision": float(wrong[called].mean()) if called.any() else 1.0, "recall": float(called[wrong].mean()),
+        "named": float(named[wrong].mean()),
+    }  # fmt: skip
 
 
 def search_rivals(
