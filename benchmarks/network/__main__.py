@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
-from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, run_cell, search_rivals
+from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, judge_cell, run_cell, search_rivals
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.threads import usable_cores
@@ -93,7 +93,8 @@ def run(options: argparse.Namespace) -> None:
         for noise in options.noise:
             found = {
                 variant: [
-                    run_cell(cell, options.out, **shared) for cell in list_cells(options, dataset, noise, variant)
+                    run_cell(cell, options.out, **shared) | judge_cell(cell, options.out, cache=cache)
+                    for cell in list_cells(options, dataset, noise, variant)
                 ]
                 for variant in options.variant
             }

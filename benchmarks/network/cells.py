@@ -24,13 +24,11 @@ from retrieval_app import train
 from training.audit.run_audit import audit_labels
 from training.backbone.extract import Extractor
 from training.data.datasets import Record
-from training.head.untrained import LabelledFeatures, fit_rivals
-from training.options.config import FIRM_L2_SP
+from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
 from training.options.losses import WCCN
 from training.options.machine import Machine
-from training.options.resolve import resolve, resolve_input
+from training.options.resolve import resolve_input
 from training.run.display import watch_training
-from training.run.holdout import fit_heads
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -91,14 +89,23 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
         with watch_training() as watcher:
             report = train(data, run, cache=cache, resume=resumed, watcher=watcher, **options)
         seconds = {"wall": time.perf_counter() - started, "processor": time.process_time() - used}
-        found = _search(run, split, cache=cache)
         return {
-            "name": name, **record_scores(found["exported"]), "closed_form": record_scores(found["closed form"]),
-            "label_errors": _score_audit(run, cache=cache),
+            "name": name, **record_scores(_search(run, split, cache=cache)["exported"]),
             "seconds": None if resumed else seconds, "load": os.getloadavg()[1], "report": report,
         }  # fmt: skip
 
     return keep(folder / "cells" / f"{name}.json", make)
+
+
+def judge_cell(cell: NetworkCell, folder: Path, *, cache: Path) -> dict[str, Any]:
+    """Of a finished training: scores of its network with a head in closed form, and what an audit finds; kept."""
+    run = folder / "runs" / cell.name
+
+    def make() -> dict[str, Any]:
+        found = _search(run, list_split(cell.dataset, work=cache), cache=cache)
+        return {"closed_form": record_scores(found["closed form"]), "label_errors": _score_audit(run, cache=cache)}
+
+    return keep(folder / "judged" / f"{cell.name}.json", make)
 
 
 def write_records(records: Sequence[Record], path: Path) -> Path:
@@ -127,8 +134,7 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> dict[str, Re
     test = see(ValidationRecords(tuple(split.test), split.is_gallery, split.ks))
     images = run.read_labels() or []
     known = see(ValidationRecords(tuple(Record(image.path, image.used) for image in images)))
-    config = resolve(embedding_dim=head.embedding_dim, l2_sp=FIRM_L2_SP)
-    closed = fit_heads(LabelledFeatures(known.features, known.labels), config=config, device=machine.device)[WCCN]
+    closed = fit_rival(WCCN, LabelledFeatures(known.features, known.labels), embedding_dim=head.embedding_dim)
     return {
         name: test.score(embed_features(head, test.features))
         for name, head in (("exported", head), ("closed form", closed))
@@ -138,11 +144,11 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> dict[str, Re
 def _score_audit(run_path: Path, *, cache: Path) -> dict[str, float] | None:
     """How well `retrieval audit` finds the simulated wrong labels; None without any."""
     run = RunFolder.open(run_path)
-    audited = audit_labels(run, machine=Machine(cache))
-    truth = [image.given for image in run.read_labels() or []]
-    wrong = np.array([image.label != right for image, right in zip(audited.images, truth, strict=True)])
+    images = run.read_labels() or []
+    truth, wrong = [image.given for image in images], np.array([image.used != image.given for image in images])
     if not wrong.any():
         return None
+    audited = audit_labels(run, machine=Machine(cache))
     p_error = np.array([image.p_error for image in audited.images])
     suggested = [image.suggestions[0][0] for image in audited.images]
     called, named = p_error >= LIKELY_ERROR, np.array(suggested) == np.array(truth)

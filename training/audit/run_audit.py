@@ -44,10 +44,10 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
     It reads the features of the backbone before fine-tuning, beside those after it if label posteriors trained them:
-    these tell similar classes apart, where those of other losses have learnt the wrong labels.
+    these tell similar classes apart. Features that were trained on the labels as given have learnt the wrong ones.
 
     Args:
-        run: of any method, finished or not, once its features are made.
+        run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
         machine: device, feature cache, decoding threads; the precision is the run's own.
         progress: told of the steps "features", "fine-tuned features" and "confidences", in images.
     """
@@ -61,7 +61,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
     if _trained_by_posteriors(run):
-        tuned = load(run.load_trained()[0], progress=partial(progress, "fine-tuned features"))
+        tuned = load(run.load_backbone(run.exported_backbone), progress=partial(progress, "fine-tuned features"))
         features = np.concatenate([normalise_rows(features), normalise_rows(tuned)], axis=1)
     errors = find_label_errors(
         features,

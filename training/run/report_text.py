@@ -168,12 +168,13 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         noise = report["noise"]
         lines.append(f"simulated label noise: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     if report["confidences"] is not None:
-        estimated = report["confidences"]
-        rate = estimated.get("noise_rate_fine_tuned", estimated.get("noise_rate"))
+        network = report.get("finetuning") or {}
+        rate = network.get("noise_rate") if network.get("selected") else None
+        rate = report["confidences"].get("noise_rate") if rate is None else rate
         found, differs = "", ""
         if rate is not None:
             found = f"about {100 * rate:.0f} % look wrong to one classifier; "
-            differs = " with a second classifier, so that its figure may differ"
+            differs = " with two classifiers, so that its figure may differ"
         audit = f"`retrieval audit {report['run']}`"
         lines.append(f"labels: {found}{audit} lists those that are probably wrong, and estimates how many{differs}")
         if rate is not None and (report["holdout"] is not None or report.get("finetuning") is not None):

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from index.arrays import Floats
 from index.errors import InputError
 from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
-from training.confidence.confidences import LabelConfidences, estimate_posteriors
+from training.confidence.confidences import LabelConfidences
 from training.data.datasets import Dataset, require_outside
 from training.data.label_noise import describe_noise
 from training.head.embedding_heads import Head
@@ -158,10 +157,7 @@ def train(
     report = _save(
         job, features, fitted=fitted, stage=stage, heads=heads, scores=scores, searches=searches, verdict=verdict
     )
-    described = None if confidences is None else _describe_confidences(confidences)
-    if described is not None and stage is not None and stage.head is not None and plan.reestimates_confidences:
-        described["noise_rate_fine_tuned"] = _estimate_noise_rate(features.training, stage.features)
-    report |= {"holdout": holdout, "confidences": described}
+    report |= {"holdout": holdout, "confidences": None if confidences is None else _describe_confidences(confidences)}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
     return report
@@ -260,16 +256,6 @@ def _describe_confidences(confidences: LabelConfidences) -> dict[str, float]:
     """Mean confidence in the labels, with the noise rate and the power of posteriors."""
     noise, mean = confidences.noise, float(confidences.own.cpu().numpy().mean())
     return {"mean": mean} | ({} if noise is None else {"noise_rate": noise.noise_rate, "power": noise.power})
-
-
-def _estimate_noise_rate(training: TrainingSet, features: Floats) -> float:
-    """Share of wrong labels, by (N, F) fine-tuned features: closer than by frozen ones, which confuse more classes."""
-    noise = estimate_posteriors(
-        torch.from_numpy(features), training.labels.cpu(), class_count=len(training.classes),
-        groups=torch.from_numpy(training.copies),
-    ).noise  # fmt: skip
-    assert noise is not None
-    return noise.noise_rate
 
 
 def _resolve_plan(

@@ -94,8 +94,8 @@ FitHead = Callable[[LabelledFeatures], Head | None]
 def interpolate_and_score(
     fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, fit: FitHead | None,
     frozen: Head | None, frozen_features: Floats, alpha: float, progress: Progress = lambda *_: None,
-) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats]:  # fmt: skip
-    """Load the exported weights into the model; returns scores, head and (N, F) float32 features.
+) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats, float | None]:  # fmt: skip
+    """Load the exported weights into the model; returns scores, head, (N, F) float32 features and noise rate by these.
 
     The weights are the averaged ones, interpolated with the initial ones. Nothing is selected by the few held-out
     images but whether the frozen embedding is exported instead. All processes call this; rank 0 fits and evaluates.
@@ -106,20 +106,22 @@ def interpolate_and_score(
         alpha: of the interpolation. It is not selected here, as the held-out images resemble those that train.
 
     Returns:
-        Scores by part of `frozen` and `fine-tuned`; empty without training, held-out images or one of these heads.
+        Scores by part of `frozen` and `fine-tuned`; empty, with a rate of None, without training, held-out images or
+        one of these heads.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
-        return {}, model.head.freeze(), frozen_features
+        return {}, model.head.freeze(), frozen_features, None
     load_weights(model, interpolate_weights(fitted.start, fitted.average, alpha))
     features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
     if fit is None:
-        return {}, model.head.freeze(), features
-    found = {}
+        return {}, model.head.freeze(), features, None
+    found, noise_rate = {}, None
     if fitted.epochs[0].found and frozen and (head := fit(data.labelled(features).take(data.split.train))):
         compared = data.with_held_out_posteriors(features)
+        noise_rate = compared.noise_rate
         found["frozen"] = compared.search(lambda rows: embed_features(frozen, frozen_features[rows]))
         found["fine-tuned"] = compared.search(lambda rows: embed_features(head, features[rows]))
-    return found, fit(data.labelled(features)) or model.head.freeze(), features
+    return found, fit(data.labelled(features)) or model.head.freeze(), features, noise_rate
 
 
 def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bool:
@@ -279,6 +281,7 @@ def finetune_backbone(
     blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
     context, on_preparing = job.context(FINETUNING), job.watcher.on_images
     # What trains together cannot end alone, and what had trained before an interruption is not given up.
+    reserved_s = 0.0
     may_end = team.size == 1 and not job.run.checkpoint(FINETUNING).exists()
     report: dict[str, Any] = {
         "method": config.loss.method,
@@ -343,9 +346,11 @@ def finetune_backbone(
         if not may_end:
             raise
         extractor.backbone.module.requires_grad_(False)
-        return StageResult(None, features, report | _end_unprepared(end, job, limited, started=started))
+        return StageResult(
+            None, features, report | _end_unprepared(end, job, limited, started=started, reserved_s=reserved_s)
+        )
     fitted = loop.run()
-    found, head, chosen_features = interpolate_and_score(
+    found, head, chosen_features, noise_rate = interpolate_and_score(
         fitted, model, data, inputs=loop.inputs, fit=fit, frozen=frozen, frozen_features=features,
         alpha=limited.wise_ft_alpha, progress=partial(job.watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
@@ -363,6 +368,7 @@ def finetune_backbone(
         "tried": scores,
         "selected": selected,
         "map_at_r": {name: mean_score(parts) for name, parts in scores.items()} or None,
+        "noise_rate": noise_rate if config.reestimates_confidences else None,
         "ended_by": loop.ended_by,
         "kept_bytes": loop.inputs.kept_bytes,
         "waited_s": loop.inputs.waited_s,
@@ -373,14 +379,15 @@ def finetune_backbone(
 
 
 def _end_unprepared(
-    end: KeyboardInterrupt | OutOfTimeError, job: Job, options: FinetuneConfig, *, started: float
+    end: KeyboardInterrupt | OutOfTimeError, job: Job, options: FinetuneConfig, *, started: float, reserved_s: float
 ) -> dict[str, Any]:
     """Rest of the report where fine-tuning ended before its first step; says so."""
     if isinstance(end, OutOfTimeError):
-        ended_by, minutes = "time", math.ceil(2 * end.seconds / 60)
+        ended_by, minutes = "time", math.ceil((2 * end.seconds + reserved_s) / 60)
         job.watcher.on_note(
-            f"fine-tuning: preparation would take {end.seconds:.0f} s of --time-budget {options.time_budget}, so "
-            f"nothing is fine-tuned: train anew with --time-budget {minutes}m or more"
+            f"fine-tuning: of --time-budget {options.time_budget} preparation would take {end.seconds:.0f} s and the "
+            f"comparison at the end {reserved_s:.0f} s, so nothing is fine-tuned: train anew with --time-budget "
+            f"{minutes}m or more"
         )
     else:
         ended_by = "Ctrl-C"
@@ -388,8 +395,8 @@ def _end_unprepared(
     seconds = time.perf_counter() - started
     return {
         "parameters": None, "precision": None, "epochs": [{"epoch": 0, "loss": None, "map_at_r": None, "seconds": 0.0}],
-        "tried": {}, "selected": False, "map_at_r": None, "ended_by": ended_by, "kept_bytes": 0, "waited_s": 0.0,
-        "seconds": seconds, "prepared_s": seconds,
+        "tried": {}, "selected": False, "map_at_r": None, "noise_rate": None, "ended_by": ended_by, "kept_bytes": 0,
+        "waited_s": 0.0, "seconds": seconds, "prepared_s": seconds,
     }  # fmt: skip
 
 
