@@ -90,7 +90,7 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
             report = train(data, run, cache=cache, resume=resumed, watcher=watcher, **options)
         seconds = {"wall": time.perf_counter() - started, "processor": time.process_time() - used}
         return {
-            "name": name, **record_scores(_search(run, split, cache=cache)["exported"]),
+            "name": name, **record_scores(_search(run, split, cache=cache)),
             "seconds": None if resumed else seconds, "load": os.getloadavg()[1], "report": report,
         }  # fmt: skip
 
@@ -102,8 +102,8 @@ def judge_cell(cell: NetworkCell, folder: Path, *, cache: Path) -> dict[str, Any
     run = folder / "runs" / cell.name
 
     def make() -> dict[str, Any]:
-        found = _search(run, list_split(cell.dataset, work=cache), cache=cache)
-        return {"closed_form": record_scores(found["closed form"]), "label_errors": _score_audit(run, cache=cache)}
+        found = _search(run, list_split(cell.dataset, work=cache), cache=cache, in_closed_form=True)
+        return {"closed_form": record_scores(found), "label_errors": _score_audit(run, cache=cache)}
 
     return keep(folder / "judged" / f"{cell.name}.json", make)
 
@@ -119,8 +119,8 @@ def write_records(records: Sequence[Record], path: Path) -> Path:
     return path
 
 
-def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> dict[str, RetrievalScores]:
-    """Of the test images, by the exported model, and by its network with within-class whitening by label posteriors."""
+def _search(run_path: Path, split: SplitRecords, *, cache: Path, in_closed_form: bool = False) -> RetrievalScores:
+    """Of the test images, by the exported model, or by its network with within-class whitening by label posteriors."""
     run = RunFolder.open(run_path)
     backbone, head, _ = run.load_trained()
     machine = Machine(cache, precision="float32")
@@ -131,14 +131,11 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> dict[str, Re
         assert prepared is not None
         return prepared.ungrouped
 
+    if in_closed_form:
+        known = see(ValidationRecords(tuple(Record(image.path, image.used) for image in run.read_labels() or [])))
+        head = fit_rival(WCCN, LabelledFeatures(known.features, known.labels), embedding_dim=head.embedding_dim)
     test = see(ValidationRecords(tuple(split.test), split.is_gallery, split.ks))
-    images = run.read_labels() or []
-    known = see(ValidationRecords(tuple(Record(image.path, image.used) for image in images)))
-    closed = fit_rival(WCCN, LabelledFeatures(known.features, known.labels), embedding_dim=head.embedding_dim)
-    return {
-        name: test.score(embed_features(head, test.features))
-        for name, head in (("exported", head), ("closed form", closed))
-    }
+    return test.score(embed_features(head, test.features))
 
 
 def _score_audit(run_path: Path, *, cache: Path) -> dict[str, float] | None:
