@@ -280,8 +280,8 @@ def finetune_backbone(
     )  # fmt: skip
     blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
     context, on_preparing = job.context(FINETUNING), job.watcher.on_images
+    reserved_s = 0.0  # until the time of fitting a head is known
     # What trains together cannot end alone, and what had trained before an interruption is not given up.
-    reserved_s = 0.0
     may_end = team.size == 1 and not job.run.checkpoint(FINETUNING).exists()
     report: dict[str, Any] = {
         "method": config.loss.method,
