@@ -9,7 +9,7 @@ import numpy as np
 
 from index.arrays import NO_ID, Floats, Ids, Labels, rows_by_value
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.label_errors import CLEAR, LabelErrors, Mask
+from index.labels.label_errors import LabelErrors, Mask
 
 LIKELY_ERROR = 0.5  # least probability of a label error for a verdict other than `keep`
 Kind: TypeAlias = Literal[
@@ -57,7 +57,7 @@ def give_verdicts(
         decided = np.zeros(len(labels), dtype=bool)
     stays, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
     verdicts = np.select(
-        [loses, stays | decided | (errors.p_error < LIKELY_ERROR) | rare, is_outlier(errors)],
+        [loses, stays | decided | (errors.p_error < LIKELY_ERROR) | rare, is_outlier(errors, labels)],
         [DROP, KEEP, DROP],
         default=CHANGE,
     )
@@ -118,9 +118,10 @@ def compare_duplicates(
     return stays, loses
 
 
-def is_outlier(errors: LabelErrors) -> Mask:
-    """(N,) whether an image is unlike the others: its highest confidence is below `CLEAR` times the median of all."""
-    unlike: Mask = errors.highest < CLEAR * np.median(errors.highest)
+def is_outlier(errors: LabelErrors, labels: Labels) -> Mask:
+    """(N,) whether an image more probably shows none of the labels than any other than its own."""
+    others = np.where(errors.best == labels[:, None], 0.0, errors.probabilities)
+    unlike: Mask = errors.none > others.max(axis=1)
     return unlike
 
 
@@ -152,7 +153,7 @@ class IssueKinds:
     def __init__(self, errors: LabelErrors, labels: Labels, groups: Ids, *, count: int) -> None:
         self._errors, self._labels = errors, labels
         self.confused_classes = find_confused_classes(errors.pairs, labels, count=count)
-        self.outliers, self.rare_class = is_outlier(errors), has_rare_class(labels, groups)
+        self.outliers, self.rare_class = is_outlier(errors, labels), has_rare_class(labels, groups)
         self.conflicting_duplicates = has_conflicting_duplicate(labels, groups)
         self._confused = {pair for one, two, _ in self.confused_classes for pair in ((one, two), (two, one))}
 
@@ -160,7 +161,7 @@ class IssueKinds:
         """The kind of the issue of a row; the first that fits.
 
         - `conflicting_duplicates`: a near-duplicate has another label; at least one of the two is wrong.
-        - `outlier`: the image is unlike all others, so that no label is clear.
+        - `outlier`: the image more probably shows none of the labels than another one.
         - `rare_class`: fewer than `RARE` images have the label.
         - `confused_classes`: the label and the most probable other one are used for each other.
         - `ambiguous`: the label and another one are both probable.

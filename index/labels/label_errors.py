@@ -16,12 +16,12 @@ from index.arrays import NO_ID, Doubles, Floats, Ids, Labels
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.simulated_noise import (
+    LabelScores,
     ScoreCalibration,
-    calibrate_scores,
     count_simulated,
+    draw_labels,
     estimate_p_error,
     row_slices,
-    score_labels,
 )
 from index.progress import Progress, no_progress
 
@@ -60,31 +60,37 @@ class LabelErrors:
     """Estimated label errors among N labels.
 
     Attributes:
-        p_error: (N,) float64 probability that each label is wrong.
+        calibration: scores of the labels and the probabilities that they are wrong, for use after decisions.
         best: (N, 4) int64 most probable classes, the best first; `NO_ID` where there are fewer labels.
-        probabilities: (N, 4) float64 of these; 1 - p_error of its label, 1 over all labels together.
+        probabilities: (N, 4) float64 of these; 1 - p_error of its label, 1 over all labels and `none` together.
         rates: (C,) float64 estimated noise rate of each label.
         pairs: (label, class, images): estimated number of images of a class with another label.
-        scores: (N,) float64 of `score_labels`, from which `p_error` was calibrated.
         own: (N,) float32 confidence in the label, from all rows but this one and its group.
-        highest: (N,) float32 highest confidence in any label.
         proposals: for the images without a label, where there were any.
     """
 
-    p_error: Doubles
+    calibration: ScoreCalibration
     best: Ids
     probabilities: Doubles
     rates: Doubles
     pairs: tuple[tuple[int, int, float], ...]
-    scores: Doubles
     own: Floats
-    highest: Floats
     proposals: Proposals | None = None
 
     @property
-    def calibration(self) -> ScoreCalibration:
-        """The scores with their probabilities, for use after decisions."""
-        return ScoreCalibration(self.scores, self.p_error)
+    def p_error(self) -> Doubles:
+        """(N,) float64 probability that each label is wrong."""
+        return self.calibration.p_error
+
+    @property
+    def none(self) -> Doubles:
+        """(N,) float64 probability that each image shows none of the labels."""
+        return self.calibration.none
+
+    @property
+    def highest(self) -> Floats:
+        """(N,) float32 highest confidence in any label."""
+        return self.calibration.highest
 
     def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
         """(label, probability) of the most probable other labels of a row, best first, three at most, none of 0."""
@@ -177,7 +183,7 @@ class _TwoPasses:
     def run(self, before: ScoreCalibration | None) -> Floats:
         """(N, C) confidences of all rows after both passes."""
         confidences = self._confidences()
-        self.reweight(estimate_p_error(confidences, self.labels, before=before)[0].p_error)
+        self.reweight(estimate_p_error(confidences, self.labels, before=before)[1].p_error)
         return self._confidences()
 
     def _confidences(self) -> Floats:
@@ -228,73 +234,62 @@ def join_confidences(one: Floats, other: Floats) -> Floats:
 def _find_by_blocks(passes: _TwoPasses, before: ScoreCalibration | None) -> LabelErrors:
     """Label errors with confidences that are computed again instead of held."""
     labels, count = passes.labels, passes.count
-    drawn = np.random.default_rng(0).integers(len(labels), size=(len(labels), count_simulated(len(labels))))
-    simulated = labels[drawn]
-    simulated[simulated == labels[:, None]] += 1  # the next label, where its own was drawn
-    simulated %= count
-    given, simulated_scores = np.empty(len(labels)), np.empty(simulated.shape)
-    own, highest = np.zeros((2, len(labels)), dtype=np.float32)
+    drawn = draw_labels(labels, each=count_simulated(len(labels)))
+    wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)  # the next label, where its own was drawn
 
-    def score(rows: Ids, confidences: Floats) -> None:
-        given[rows] = score_labels(confidences, labels[rows, None])[:, 0]
-        simulated_scores[rows] = score_labels(confidences, simulated[rows])
-        own[rows], highest[rows] = confidences[np.arange(len(rows)), labels[rows]], confidences.max(axis=1)
+    def calibrate(scores: LabelScores) -> ScoreCalibration:
+        return scores.calibrate() if before is None else before.apply(scores.given, scores.highest)
 
-    def calibrate() -> ScoreCalibration:
-        if before is not None:
-            return ScoreCalibration(given, before.probability_at(given))
-        return ScoreCalibration(given, calibrate_scores(given, simulated_scores, missed=float((own < highest).mean())))
-
+    first, scores = (LabelScores(labels, wrong, drawn, count=count) for _ in range(2))
     for rows, confidences in passes.blocks():
-        score(rows, confidences)
-    passes.reweight(calibrate().p_error)
+        first.add(rows, confidences)
+    passes.reweight(calibrate(first).p_error)
     best = np.full((len(labels), TOP_CLASSES), NO_ID, dtype=np.int64)
     top = np.zeros((len(labels), TOP_CLASSES), dtype=np.float32)
     for rows, confidences in passes.blocks():
-        score(rows, confidences)
+        scores.add(rows, confidences)
         order = np.argsort(-confidences, axis=1, kind="stable")[:, :TOP_CLASSES]
         best[rows, : order.shape[1]] = order
         top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
-    return errors_from_top(calibrate(), labels, own=own, highest=highest, best=best, confidences=top, count=count)
+    return errors_from_top(calibrate(scores), labels, own=scores.own, best=best, confidences=top, count=count)
 
 
 def errors_from_confidences(
     confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None
 ) -> LabelErrors:
     """Label errors from (N, C) confidences in (N,) labels; arguments as those of `estimate_p_error`."""
-    found, model = estimate_p_error(confidences, labels, before=before)
-    p_error, count = found.p_error, confidences.shape[1]
+    scores, found, model = estimate_p_error(confidences, labels, before=before)
+    other, count = found.p_error - found.none, confidences.shape[1]
     best, probabilities = _no_classes(len(labels))
     by_label = np.zeros((count, count))
     for rows in row_slices(len(labels)):
         given, own = labels[rows], np.arange(len(labels[rows]))
-        classes = p_error[rows, None] * model.classes_if_wrong(confidences[rows], given)
+        classes = other[rows, None] * model.classes_if_wrong(confidences[rows], given)
         np.add.at(by_label, given, classes)
-        classes[own, given] = 1 - p_error[rows]
+        classes[own, given] = 1 - found.p_error[rows]
         order = np.argsort(-classes, axis=1, kind="stable")[:, :TOP_CLASSES]
         best[rows, : order.shape[1]] = order
         probabilities[rows, : order.shape[1]] = np.take_along_axis(classes, order, axis=1)
     pairs = tuple((int(i), int(j), float(by_label[i, j])) for i, j in np.argwhere(by_label > 0))
-    own_confidence, rates = confidences[np.arange(len(labels)), labels], _rates(p_error, labels, count=count)
-    highest = confidences.max(axis=1)
-    return LabelErrors(p_error, best, probabilities, rates, pairs, found.scores, own_confidence, highest)
+    rates = _rates(found.p_error, labels, count=count)
+    return LabelErrors(found, best, probabilities, rates, pairs, scores.own)
 
 
 def errors_from_top(
-    found: ScoreCalibration, labels: Labels, *, own: Floats, highest: Floats, best: Ids, confidences: Floats, count: int
+    found: ScoreCalibration, labels: Labels, *, own: Floats, best: Ids, confidences: Floats, count: int
 ) -> LabelErrors:
     """Label errors where N x C confidences are too many to hold: the class of a wrong label is the best other one.
 
     Args:
         found: score of each label, and the probability that it is wrong.
-        own, highest: (N,) confidence in each label, and in any.
+        own: (N,) confidence in each label.
         best, confidences: (N, s) the labels of the highest confidence, best first, `NO_ID` for none.
         count: C.
     """
-    p_error = found.p_error
+    p_error, other = found.p_error, found.p_error - found.none
     is_other = (best != NO_ID) & (best != labels[:, None])
     left = np.maximum(1 - own, np.finfo(np.float32).tiny)[:, None]
-    others = np.where(is_other, p_error[:, None] * np.minimum(confidences / left, 1), -1.0)
+    others = np.where(is_other, other[:, None] * np.minimum(confidences / left, 1), -1.0)
     all_labels = np.concatenate([np.where(is_other, best, NO_ID), labels[:, None]], axis=1)
     everything = np.concatenate([others, 1 - p_error[:, None]], axis=1)
     order = np.argsort(-everything, axis=1, kind="stable")[:, :TOP_CLASSES]
@@ -303,11 +298,11 @@ def errors_from_top(
     probabilities[:, : order.shape[1]] = np.take_along_axis(everything, order, axis=1).clip(min=0)
     first = np.where(is_other.any(axis=1), best[np.arange(len(best)), is_other.argmax(axis=1)], NO_ID)
     pairs, place = np.unique(np.stack([labels, first]), axis=1, return_inverse=True)
-    amounts = np.bincount(place.ravel(), weights=p_error)
+    amounts = np.bincount(place.ravel(), weights=other)
     named = zip(*pairs.tolist(), amounts.tolist(), strict=True)
     kept = tuple((i, j, n) for i, j, n in named if j != NO_ID and n > 0)
     rates = _rates(p_error, labels, count=count)
-    return LabelErrors(p_error, classes, probabilities, rates, kept, found.scores, own, highest)
+    return LabelErrors(found, classes, probabilities, rates, kept, own)
 
 
 def _rates(p_error: Doubles, labels: Labels, *, count: int) -> Doubles:

@@ -3,14 +3,20 @@
 The confidences of an image are computed without the image, so they do not depend on its label. An image with a
 simulated wrong label therefore costs no second computation: only its score is read. (The target-decoy method estimates
 false discoveries in proteomics in the same way: Elias and Gygi, 2007.)
+
+Two kinds of wrong labels are simulated: of images that show another class, by a noise model, and of images that show
+none (open-set noise), at random. An image of the second kind has no confident class, which would hide it: a label that
+is random, though, is among the least confident third of all labels one time in three, and a right label hardly ever
+(Storey, "A direct approach to false discovery rates", 2002).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from index.arrays import Doubles, Floats, Labels
+from index.arrays import Doubles, Floats, Ids, Labels
 from index.labels.noise_model import NoiseModel, fit_noise_model
 
 SIMULATED = 3  # wrong labels for each image, or more where there are few images
@@ -26,6 +32,11 @@ _ROUNDS = 3
 _BOUND_ALONE, _HALFWAY = 0.05, 0.15
 # Share, among labels that the confidences do not favour, of right labels that score as low as any: as in clean data.
 _ODD = 0.01
+# Share of all labels that count as low (with one half, right labels of four classes looked random), and that of the
+# least confident one, where it has more.
+_LOW, _LOWEST_ALONE = 1 / 3, 1 / 2
+# Where more labels than this look random, the confidences say nothing of the labels, and none is called random.
+_MOST_RANDOM = 2 / 3
 _LEAST = 1e-6
 
 _ROWS_AT_ONCE = 4096
@@ -47,6 +58,11 @@ def simulate_labels(labels: Labels, transitions: Doubles, *, each: int) -> Label
     return found
 
 
+def draw_labels(labels: Labels, *, each: int) -> Labels:
+    """(N, each) labels drawn at random from (N,) ones with a fixed seed."""
+    return labels[np.random.default_rng(0).integers(len(labels), size=(len(labels), each))]
+
+
 def score_labels(confidences: Floats, labels: Labels) -> Doubles:
     """Scores of labels: log p(y) - 1/4 log of the highest p(c) over c other than y.
 
@@ -65,49 +81,130 @@ def score_labels(confidences: Floats, labels: Labels) -> Doubles:
     )
 
 
+class LabelScores:
+    """Scores of N labels and of simulated wrong labels of the same images, from confidences given block by block.
+
+    Args:
+        labels: (N,) int64 given labels.
+        wrong: (N, k) int64 simulated labels of images that show another class.
+        drawn: (N, k) int64 random labels, as of images that show none.
+        count: C.
+
+    Attributes:
+        own, highest: (N,) float32 confidence in each label, and in any.
+    """
+
+    def __init__(self, labels: Labels, wrong: Labels, drawn: Labels, *, count: int) -> None:
+        self._labels, self._wrong, self._drawn = labels, wrong, drawn
+        self._frequency = np.bincount(labels, minlength=count) / max(len(labels), 1)
+        self.given, self._of_wrong, self._of_drawn = np.empty(len(labels)), np.empty(wrong.shape), np.empty(drawn.shape)
+        # whether each label is low, how many of those simulated are, and how probably a random one is
+        self._is_low, self._is_low_wrong, self._low_share = np.zeros((3, len(labels)))
+        self.own, self.highest = np.zeros((2, len(labels)), dtype=np.float32)
+
+    def add(self, rows: Ids | slice, confidences: Floats) -> None:
+        """Score the labels of some rows, of which these are the (B, C) float32 confidences."""
+        labels = self._labels[rows, None]
+        self.given[rows] = score_labels(confidences, labels)[:, 0]
+        self._of_wrong[rows] = score_labels(confidences, self._wrong[rows])
+        self._of_drawn[rows] = score_labels(confidences, self._drawn[rows])
+        self.own[rows] = np.take_along_axis(confidences, labels, axis=1)[:, 0]
+        self.highest[rows] = confidences.max(axis=1)
+        is_low = self._low_labels(confidences)
+        self._low_share[rows] = is_low @ self._frequency
+        self._is_low[rows] = np.take_along_axis(is_low, labels, axis=1)[:, 0]
+        self._is_low_wrong[rows] = np.take_along_axis(is_low, self._wrong[rows], axis=1).mean(axis=1)
+
+    def _low_labels(self, confidences: Floats) -> npt.NDArray[np.bool_]:
+        """(B, C) which labels are the least confident ones of an image, together at most a third of all labels.
+
+        Of labels as confident as each other, all are or none.
+        """
+        order = np.argsort(confidences, axis=1)
+        share, rising = np.cumsum(self._frequency[order], axis=1), np.take_along_axis(confidences, order, axis=1)
+        share[:, :-1][rising[:, :-1] == rising[:, 1:]] = np.inf
+        share = np.minimum.accumulate(share[:, ::-1], axis=1)[:, ::-1]
+        is_low = share <= _LOW + 1e-9
+        is_low[:, 0] |= share[:, 0] <= _LOWEST_ALONE + 1e-9
+        found = np.zeros(confidences.shape, dtype=bool)
+        np.put_along_axis(found, order, is_low, axis=1)
+        return found
+
+    def calibrate(self, *, model_rate: float | None = None) -> "ScoreCalibration":
+        """Probabilities that each label is wrong; `model_rate` as of `calibrate_scores`."""
+        missed = float((self.own < self.highest).mean())
+        p_error, none_if_wrong = calibrate_scores(
+            self.given, self._of_wrong, self._of_drawn, is_low=self._is_low, is_low_wrong=self._is_low_wrong,
+            low_share=self._low_share, highest=self.highest, missed=missed, model_rate=model_rate,
+        )  # fmt: skip
+        return ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
+
+
 def calibrate_scores(
-    given: Doubles, simulated: Doubles, *, missed: float = 0.0, model_rate: float | None = None
-) -> Doubles:
+    given: Doubles, wrong: Doubles, drawn: Doubles, *, is_low: Doubles, is_low_wrong: Doubles, low_share: Doubles,
+    highest: Floats, missed: float = 0.0, model_rate: float | None = None,
+) -> tuple[Doubles, Doubles]:  # fmt: skip
     """The probability that each label is wrong, from scores of given and of simulated wrong labels.
 
-    With f the density of given scores, g that of simulated ones (weighted by the probability that the given label of
-    their image is right) and e the noise rate, f is a mixture that contains e g, so
+    With f the density of given scores, g and h those of simulated labels of images that show another class (weighted by
+    the probability that the given label of their image is right) and none (by the share of such images among those as
+    confident), e and o the shares of either kind,
 
-        p_error(s) = e g(s) / f(s),     e <= min over t of F(t) / G(t)
+        p_error(s) = (e g(s) + o h(s)) / f(s),     e <= min over t of F(t) / G(t),     o = L - e L_g
 
-    g / f is fitted by isotonic regression; a share o / (e + o) of the result counts as right, with o = `_ODD` times
-    `missed`. It is 0 where no given label scores as low as the lowest tenth of the simulated ones. People's own errors
-    on ambiguous images score higher than simulated ones and are under-estimated.
+    where L is how often given labels, and L_g how often simulated ones, are among the least confident third, over how
+    often random ones are. The ratio is fitted by isotonic regression; a share x / (e + o + x) of the result counts as
+    right, with x = `_ODD` times `missed`. e is 0 where no given label scores as low as the lowest tenth of the
+    simulated ones. People's own errors on ambiguous images score higher than simulated ones and are under-estimated, as
+    are images of no class that share a wrong label with others like them.
 
     Args:
         given: (N,) scores of `score_labels`.
-        simulated: (N, k) scores of simulated wrong labels.
+        wrong, drawn: (N, k) scores of simulated labels of images that show another class, and none.
+        is_low, is_low_wrong, low_share: (N,) whether the label, how many of `wrong`, and how probably a random label
+            are among the least confident third of an image.
+        highest: (N,) highest confidence of each image.
         missed: share of the given labels that the confidences do not favour.
         model_rate: noise rate of the noise model, towards which the bound is moved.
 
     Returns:
-        (N,) float64 in 0..1; it never rises with the score.
+        (N,) float64 p_error in 0..1, which never rises with the score; and (N,) the probability that an image whose
+        label is wrong shows none of the labels.
     """
     from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
 
-    count, each = simulated.shape
-    order = np.argsort(np.concatenate([given, simulated.ravel()]), kind="stable")
-    is_simulated = order >= count
-    _, place = np.unique(np.concatenate([given, simulated.ravel()])[order], return_inverse=True)
-    image_of = np.repeat(np.arange(count), each)
-    p_error = np.zeros(count)
+    count, each = wrong.shape
+    values, place = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
+    own, of_wrong, of_drawn = np.split(place, [count, count + wrong.size])
+    given_amounts = np.bincount(own, minlength=len(values)).astype(np.float64)
+    by_confidence, p_error, none = np.argsort(highest, kind="stable"), np.zeros(count), np.zeros(count)
+    told = np.maximum(low_share, _LEAST)  # weights, as an image tells nothing where a label has most of the images
+    low_rate, low_by_confidence = float(is_low.sum() / told.sum()), (is_low / told)[by_confidence]
+
+    def amounts(places: Ids, weights: Doubles) -> Doubles:
+        weights = np.repeat(weights * (count / weights.sum() / each), each)
+        return np.asarray(np.bincount(places, weights=weights, minlength=len(values)))
+
     for _ in range(_ROUNDS):
-        weights = (1 - p_error).clip(_LEAST)[image_of]
-        weights *= count / weights.sum()
-        counts = np.concatenate([np.ones(count), weights])[order]
-        amounts: Doubles = np.bincount(place, weights=counts).astype(np.float64)
-        simulated_amounts: Doubles = np.bincount(place, weights=counts * is_simulated).astype(np.float64)
-        rate = _noise_rate(simulated_amounts, amounts - simulated_amounts, model_rate=model_rate)
-        parts = isotonic_regression(simulated_amounts / amounts, weights=amounts, increasing=False).x
-        ratio = parts / np.maximum(1 - parts, _LEAST)
-        probability = np.minimum(1, rate * ratio)[place]
-        p_error[order[~is_simulated]] = probability[~is_simulated]
-    return p_error * rate / max(rate + _ODD * missed, _LEAST)
+        is_right = (1 - p_error).clip(_LEAST)
+        simulated = amounts(of_wrong, is_right)
+        rate = _noise_rate(simulated, given_amounts, model_rate=model_rate)
+        low_if_wrong = rate * float(is_right @ is_low_wrong) / float(is_right @ told)
+        shares = isotonic_regression(low_by_confidence, weights=told[by_confidence], increasing=False).x
+        none[by_confidence] = (shares - low_if_wrong).clip(0, 1)
+        random_rate = min(low_rate - low_if_wrong, float(none.mean()), 1 - rate)
+        if random_rate <= 0 or low_rate > _MOST_RANDOM:
+            random_rate, none = 0.0, np.zeros(count)
+        rates = rate + random_rate
+        if rates <= 0:
+            return np.zeros(count), none
+        simulated *= rate / rates
+        if random_rate:
+            simulated += random_rate / rates * amounts(of_drawn, none)
+        total = np.maximum(given_amounts + simulated, _LEAST)  # values that only labels of a kind without a share have
+        parts = isotonic_regression(simulated / total, weights=total, increasing=False).x
+        p_error = np.minimum(1, rates * parts / np.maximum(1 - parts, _LEAST))[own]
+    return p_error * rates / (rates + _ODD * missed), none / np.maximum(none + rate, _LEAST)
 
 
 def _noise_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None) -> float:
@@ -136,41 +233,48 @@ class ScoreCalibration:
     Attributes:
         scores: (N,) of `score_labels`.
         p_error: (N,) probabilities, which never rise with the score.
+        highest: (N,) highest confidence of each image.
+        none_if_wrong: (N,) probability that an image whose label is wrong shows none of the labels; it never rises with
+            the highest confidence.
     """
 
     scores: Doubles
     p_error: Doubles
+    highest: Floats
+    none_if_wrong: Doubles
 
-    def probability_at(self, scores: Doubles) -> Doubles:
-        """(N,) probabilities at other scores, by interpolation."""
-        order = np.argsort(self.scores)
-        return np.interp(scores, self.scores[order], self.p_error[order])
+    @property
+    def none(self) -> Doubles:
+        """(N,) probability that an image shows none of the labels."""
+        return self.p_error * self.none_if_wrong
+
+    def apply(self, scores: Doubles, highest: Floats) -> "ScoreCalibration":
+        """The calibration of other scores, by interpolation."""
+        by_score, by_confidence = np.argsort(self.scores), np.argsort(self.highest)
+        return ScoreCalibration(
+            scores, np.interp(scores, self.scores[by_score], self.p_error[by_score]), highest,
+            np.interp(highest, self.highest[by_confidence], self.none_if_wrong[by_confidence]),
+        )  # fmt: skip
 
 
 def estimate_p_error(
     confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None
-) -> tuple[ScoreCalibration, NoiseModel]:
-    """Score of each label with the probability that it is wrong, and the noise model of the simulation.
+) -> tuple[LabelScores, ScoreCalibration, NoiseModel]:
+    """Scores of the labels, the probabilities that they are wrong, and the noise model of the simulation.
 
     Args:
         confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
         labels: (N,) int64 in 0..C-1.
         before: calibration from before any decision; None simulates label noise to calibrate.
     """
-    model = fit_noise_model(confidences, labels)
-    if before is not None:
-        scores = np.concatenate(
-            [score_labels(confidences[rows], labels[rows, None])[:, 0] for rows in row_slices(len(labels))]
-        )
-        return ScoreCalibration(scores, before.probability_at(scores)), model
-    wrong_labels = simulate_labels(labels, model.transitions, each=count_simulated(len(labels)))
-    given, simulated, missed = np.empty(len(labels)), np.empty(wrong_labels.shape), 0
+    model, each = fit_noise_model(confidences, labels), count_simulated(len(labels))
+    wrong = simulate_labels(labels, model.transitions, each=each)
+    scores = LabelScores(labels, wrong, draw_labels(labels, each=each), count=confidences.shape[1])
     for rows in row_slices(len(labels)):
-        given[rows] = score_labels(confidences[rows], labels[rows, None])[:, 0]
-        simulated[rows] = score_labels(confidences[rows], wrong_labels[rows])
-        missed += int((confidences[rows].argmax(axis=1) != labels[rows]).sum())
-    p_error = calibrate_scores(given, simulated, missed=missed / len(labels), model_rate=model.noise_rate)
-    return ScoreCalibration(given, p_error), model
+        scores.add(rows, confidences[rows])
+    if before is not None:
+        return scores, before.apply(scores.given, scores.highest), model
+    return scores, scores.calibrate(model_rate=model.noise_rate), model
 
 
 def row_slices(count: int) -> Iterator[slice]:

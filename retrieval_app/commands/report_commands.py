@@ -76,7 +76,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.
 
     Works on a run of any method. Every label is checked leave-one-out, from all images but itself, and gets a
-    verdict: keep, change or drop (it shows no class clearly, or a near-duplicate has a more probable label).
+    verdict: keep, change or drop (it shows none of the classes, or a near-duplicate has a more probable label).
     RUN/audit/audit.html shows them; what you decide there and save as RUN/audit/decisions.csv counts when audit is
     called again. Images are never touched.
 

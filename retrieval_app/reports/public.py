@@ -25,7 +25,7 @@ _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_
 _MEANINGS = {
     KEEP: "more probably right than wrong",
     CHANGE: "looks like another class",
-    DROP: "shows no class clearly, or a near-duplicate has a more probable label",
+    DROP: "shows none of the classes, or a near-duplicate has a more probable label",
 }
 
 

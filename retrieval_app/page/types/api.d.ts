@@ -1868,7 +1868,7 @@ export interface components {
             suggestions: components["schemas"]["Suggestion"][];
             /**
              * Kind
-             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds that are not alike; `unlabelled`, the image has no label and one is proposed
+             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds that are not alike; `unlabelled`, the image has no label and one is proposed
              * @enum {string}
              */
             kind: "wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled";

@@ -40,9 +40,9 @@ def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: in
     np.testing.assert_array_equal(confidences, before)
     assert found.p_error.shape == labels.shape
     assert ((found.p_error >= 0) & (found.p_error <= 1)).all()
-    noise = _noise(found, labels)
+    noise, none = _noise(found, labels), np.bincount(labels, weights=found.none, minlength=classes)
     assert ((noise >= 0) & (noise <= 1)).all()
-    np.testing.assert_allclose(noise.sum(axis=1), 1)
+    np.testing.assert_allclose(noise.sum(axis=1) + none / np.bincount(labels, minlength=classes).clip(min=1), 1)
     assert found.p_error.sum() == pytest.approx(np.bincount(labels, minlength=classes) @ found.rates, abs=1e-6)
     assert (np.diff(found.probabilities, axis=1) <= 1e-12).all()
     assert (found.probabilities.sum(axis=1) <= 1 + 1e-9).all()
@@ -50,7 +50,7 @@ def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: in
     own = np.where(found.best == labels[:, None], found.probabilities, 0).sum(axis=1)
     np.testing.assert_allclose(own[of_label], 1 - found.p_error[of_label])
     if classes <= TOP_CLASSES:
-        np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
+        np.testing.assert_allclose(found.probabilities.sum(axis=1) + found.none, 1)
     by_score = found.p_error[np.argsort(score_labels(confidences, labels[:, None])[:, 0])]
     assert (np.diff(by_score) <= 1e-12).all()  # never more suspicious than one that stands worse
 
@@ -87,9 +87,9 @@ def test_a_class_of_few_images_does_not_swallow_what_fits_nowhere() -> None:
     odd = labels >= 3  # they look like anything: nobody knows the small class, and hardly anybody class 3
     confidences = _confident(labels, classes=5)
     confidences[odd] = random.dirichlet([3, 3, 3, 0.3, 0.01], size=odd.sum())
-    noise = _noise(errors_from_confidences(confidences, labels), labels)
-    assert noise[3, 4] < 0.1
-    assert noise[3, :3].sum() > 0.4
+    found = errors_from_confidences(confidences, labels)
+    assert _noise(found, labels)[3, 4] < 0.1
+    assert found.rates[3] > 0.4
 
 
 def test_a_class_without_images_and_confidences_that_say_nothing_are_survived() -> None:
@@ -106,9 +106,8 @@ def test_what_is_not_held_pair_by_pair_shows_the_first_other_label() -> None:
     labels, own = np.array([0, 3, 0]), np.array([0.1, 0.7, 0.0], dtype=np.float32)
     best = np.array([[2, 0, NO_ID], [3, 1, NO_ID], [NO_ID, NO_ID, NO_ID]])
     confidences = np.array([[0.8, 0.1, 0], [0.7, 0.3, 0], [0, 0, 0]], dtype=np.float32)
-    found = errors_from_top(
-        ScoreCalibration(-wrong, wrong), labels, own=own, highest=own, best=best, confidences=confidences, count=4
-    )
+    calibration = ScoreCalibration(-wrong, wrong, own, np.zeros(3))
+    found = errors_from_top(calibration, labels, own=own, best=best, confidences=confidences, count=4)
     assert found.best.tolist() == [[2, 0, NO_ID, NO_ID], [3, 1, NO_ID, NO_ID], [0, NO_ID, NO_ID, NO_ID]]
     np.testing.assert_allclose(found.probabilities[:, :2], [[0.8, 0.1], [0.8, 0.2], [0.5, 0]], atol=1e-6)
     assert found.pairs == ((0, 2, pytest.approx(0.9)), (3, 1, pytest.approx(0.2)))

@@ -5,6 +5,7 @@ import pytest
 
 from index.labels.kinds import RARE, IssueKinds, find_confused_classes, has_conflicting_duplicate, has_rare_class
 from index.labels.label_errors import LabelErrors
+from index.labels.simulated_noise import ScoreCalibration
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,8 @@ def test_every_rule_tells_its_kind(wrong: float, best_other: float, flags: str, 
     best, chances = np.tile([1, 0], (20, 1)), np.tile([best_other, 1 - wrong], (20, 1))
     pairs = ((0, 1, 9.0), (1, 0, 9.0)) if "is_mixed" in flags else ()
     confident = np.full(20, 0.7, dtype=np.float32)
-    found = LabelErrors(np.full(20, wrong), best, chances, np.zeros(2), pairs, np.zeros(20), confident, confident)
+    calibration = ScoreCalibration(np.zeros(20), np.full(20, wrong), confident, np.zeros(20))
+    found = LabelErrors(calibration, best, chances, np.zeros(2), pairs, confident)
     kinds = IssueKinds(found, labels, np.arange(20), count=2)
     for name, rows in (
         ("is_rare", kinds.rare_class),
@@ -51,7 +53,8 @@ def test_a_judged_row_is_told_as_mixed_up_where_its_suggestion_is_the_other_labe
     chances = np.tile([0.8, 0.2, 0.0], (120, 1))
     pairs = ((0, 1, 5.0), (1, 0, 5.0), (1, 2, 9.0))
     confident = np.full(120, 0.7, dtype=np.float32)
-    found = LabelErrors(np.full(120, 0.8), best, chances, np.zeros(3), pairs, np.zeros(120), confident, confident)
+    calibration = ScoreCalibration(np.zeros(120), np.full(120, 0.8), confident, np.zeros(120))
+    found = LabelErrors(calibration, best, chances, np.zeros(3), pairs, confident)
     kinds = IssueKinds(found, labels, np.arange(120), count=3)
     assert kinds.confused_classes == [(0, 1, 10.0)]
     assert [kinds.kind_of(row) for row in (0, 40, 80)] == [

@@ -5,7 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.labels.simulated_noise import calibrate_scores, count_simulated, score_labels, simulate_labels
+from index.labels.simulated_noise import (
+    calibrate_scores,
+    count_simulated,
+    estimate_p_error,
+    score_labels,
+    simulate_labels,
+)
+
+
+def _calibrate(scores: np.ndarray, simulated: np.ndarray, **given: float) -> np.ndarray:
+    """Probabilities of errors where every image shows some label."""
+    nothing = np.zeros(len(scores))
+    return calibrate_scores(
+        scores, simulated, simulated, is_low=nothing, is_low_wrong=nothing, low_share=nothing + 1 / 3,
+        highest=nothing.astype(np.float32), **given,
+    )[0]  # fmt: skip
 
 
 def _scores(*, share: float, overlap: float, count: int = 6000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -19,7 +34,7 @@ def _scores(*, share: float, overlap: float, count: int = 6000) -> tuple[np.ndar
 @pytest.mark.parametrize(("share", "overlap"), [(0.02, 0.0), (0.1, 1.0), (0.5, 1.0)])
 def test_a_chance_is_how_often_it_is_so(share: float, overlap: float) -> None:
     scores, simulated, wrong = _scores(share=share, overlap=overlap)
-    chances = calibrate_scores(scores, simulated)
+    chances = _calibrate(scores, simulated)
     assert 0.85 * share - 0.005 <= chances.mean() <= share + 0.02  # a bound: the lowest of many
     for low in np.arange(0, 1, 0.2):
         some = (chances >= low) & (chances < low + 0.2)
@@ -30,16 +45,16 @@ def test_a_chance_is_how_often_it_is_so(share: float, overlap: float) -> None:
 def test_two_right_labels_in_a_thousand_that_look_wrong_are_not_called_so() -> None:
     scores, simulated, wrong = _scores(share=0.002, overlap=0.0)
     assert wrong.sum() > 5
-    assert calibrate_scores(scores, simulated, missed=0.2).max() < 0.6
+    assert _calibrate(scores, simulated, missed=0.2).max() < 0.6
 
 
 def test_a_likelier_share_moves_a_large_bound_and_no_small_one() -> None:
     scores, simulated, _ = _scores(share=0.3, overlap=2.0)
-    likelier = calibrate_scores(scores, simulated, model_rate=0.5)
-    assert likelier.mean() > calibrate_scores(scores, simulated).mean() + 0.03
+    likelier = _calibrate(scores, simulated, model_rate=0.5)
+    assert likelier.mean() > _calibrate(scores, simulated).mean() + 0.03
     scores, simulated, _ = _scores(share=0.02, overlap=0.0)
-    alone = calibrate_scores(scores, simulated)
-    np.testing.assert_array_equal(calibrate_scores(scores, simulated, model_rate=0.5), alone)
+    alone = _calibrate(scores, simulated)
+    np.testing.assert_array_equal(_calibrate(scores, simulated, model_rate=0.5), alone)
 
 
 @settings(deadline=None)
@@ -47,9 +62,56 @@ def test_a_likelier_share_moves_a_large_bound_and_no_small_one() -> None:
 def test_chances_are_in_range_and_never_rise_with_the_score(seed: int, count: int, each: int) -> None:
     random = np.random.default_rng(seed)
     scores, simulated = (random.integers(-3, 3, count) * 1.0, random.integers(-5, 2, (count, each)) * 1.0)
-    chances = calibrate_scores(scores, simulated)
+    chances = _calibrate(scores, simulated)
     assert ((chances >= 0) & (chances <= 1)).all()
     assert (np.diff(chances[np.argsort(scores, kind="stable")]) <= 1e-12).all()
+
+
+def _confidences(*, classes: int, junk: float, wrong: float, count: int = 3000) -> tuple[np.ndarray, ...]:
+    """Confidences, labels, and which images show no class (no confidence is high) and which show another class."""
+    random = np.random.default_rng(0)
+    shown, kind = random.integers(classes, size=count), random.random(count)
+    is_junk, is_wrong = kind < junk, (kind >= junk) & (kind < junk + wrong)
+    logits = random.normal(0, 1, size=(count, classes))
+    logits[~is_junk, shown[~is_junk]] += random.normal(6, 1.5, size=count)[~is_junk]
+    moved = is_junk | is_wrong
+    labels = np.where(moved, (shown + random.integers(1, classes, size=count)) % classes, shown)
+    confidences = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return confidences.astype(np.float32), labels, is_junk, is_wrong
+
+
+@pytest.mark.parametrize(("junk", "wrong"), [(0.0, 0.0), (0.2, 0.0), (0.0, 0.2), (0.15, 0.15)])
+@pytest.mark.parametrize("classes", [5, 40])
+def test_images_that_show_no_class_are_found_and_told_from_wrong_labels(
+    classes: int, junk: float, wrong: float
+) -> None:
+    confidences, labels, is_junk, is_wrong = _confidences(classes=classes, junk=junk, wrong=wrong)
+    _, found, _ = estimate_p_error(confidences, labels)
+    assert found.p_error.mean() == pytest.approx(is_junk.mean() + is_wrong.mean(), abs=0.05)
+    assert found.none.mean() == pytest.approx(is_junk.mean(), abs=0.05)
+    likely = found.p_error >= 0.5
+    for kind, says_none in ((is_junk, True), (is_wrong, False)):
+        if kind.any():
+            assert likely[kind].mean() > 0.8
+            assert ((found.none_if_wrong > 0.5) == says_none)[kind].mean() > 0.8
+    assert likely[~is_junk & ~is_wrong].mean() < 0.03
+
+
+def test_a_label_that_most_images_have_is_not_called_random() -> None:
+    random = np.random.default_rng(0)
+    labels = np.where(random.random(2000) < 0.8, 0, random.integers(1, 6, size=2000))
+    logits = random.normal(0, 1, size=(2000, 6))
+    logits[np.arange(2000), labels] += 5
+    confidences = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
+    _, found, _ = estimate_p_error(confidences, labels)
+    assert found.p_error.mean() < 0.02
+
+
+def test_confidences_that_know_nothing_of_the_labels_call_no_image_strange() -> None:
+    random = np.random.default_rng(0)
+    confidences = random.dirichlet(np.ones(10), size=1000).astype(np.float32)
+    _, found, _ = estimate_p_error(confidences, random.integers(10, size=1000))
+    assert not found.none.any()
 
 
 def test_simulated_labels_follow_the_transitions_and_are_always_the_same() -> None:

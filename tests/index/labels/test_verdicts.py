@@ -5,52 +5,47 @@ import pytest
 
 from index.arrays import NO_ID
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.kinds import CLEAR, LIKELY_ERROR, compare_duplicates, give_verdicts, recommend_threshold
+from index.labels.kinds import LIKELY_ERROR, compare_duplicates, give_verdicts, recommend_threshold
 from index.labels.label_errors import LabelErrors
-
-TYPICAL = 0.8  # the highest confidence of most images
-CLEAR_HERE = CLEAR * TYPICAL
+from index.labels.simulated_noise import ScoreCalibration
 
 
-def _give(confidences: np.ndarray, wrong: list[float], **given: list[int]) -> tuple[list[str], np.ndarray]:
+def _give(
+    confidences: np.ndarray, wrong: list[float], *, none: float = 0.0, **given: list[int]
+) -> tuple[list[str], np.ndarray]:
     """Verdicts, and new labels; by default every row is labelled 0, alone in its group, and its label not rare."""
     count = len(wrong)
     groups, rare = np.array(given.get("groups", range(count))), np.array(given.get("rare", [False] * count))
     labels = np.array(given.get("labels", [0] * count))
     best, errors = np.argsort(-confidences, axis=1, kind="stable"), np.array(wrong)
     ranked = np.take_along_axis(confidences, best, axis=1)
-    own, highest = confidences[:, 0], ranked[:, 0]
-    found = LabelErrors(errors, best, ranked.astype(np.float64), np.zeros(3), (), -errors, own, highest)
+    calibration = ScoreCalibration(-errors, errors, ranked[:, 0], np.full(count, none))
+    found = LabelErrors(calibration, best, ranked.astype(np.float64), np.zeros(3), (), confidences[:, 0])
     return give_verdicts(found, labels, groups=groups, rare=rare)
 
 
 @pytest.mark.parametrize(
-    ("confidences", "wrong", "expected"),
+    ("confidences", "wrong", "none", "expected"),
     [
-        ((0.9, 0.05, 0.05), 0.1, (KEEP, NO_ID)),
-        ((0.1, 0.8, 0.1), LIKELY_ERROR - 0.01, (KEEP, NO_ID)),
-        ((0.3, 0.3, 0.2), LIKELY_ERROR - 0.01, (KEEP, NO_ID)),  # nothing is clear, but nothing speaks against it
-        ((0.1, 0.2, 0.7), LIKELY_ERROR, (CHANGE, 2)),
-        ((0.1, CLEAR_HERE + 0.001, 0.2), 0.9, (CHANGE, 1)),
-        ((0.1, CLEAR_HERE - 0.001, 0.2), 0.9, (DROP, NO_ID)),
-        ((0.6, 0.3, 0.1), 0.9, (CHANGE, 1)),  # never to its own label
+        ((0.9, 0.05, 0.05), 0.1, 0.0, (KEEP, NO_ID)),
+        ((0.1, 0.8, 0.1), LIKELY_ERROR - 0.01, 0.0, (KEEP, NO_ID)),
+        ((0.3, 0.3, 0.2), LIKELY_ERROR - 0.01, 1.0, (KEEP, NO_ID)),  # it may show nothing, but its label is likelier
+        ((0.1, 0.2, 0.7), LIKELY_ERROR, 0.0, (CHANGE, 2)),
+        ((0.1, 0.45, 0.2), 0.9, 0.49, (CHANGE, 1)),
+        ((0.1, 0.45, 0.2), 0.9, 0.51, (DROP, NO_ID)),
+        ((0.6, 0.3, 0.1), 0.9, 0.3, (CHANGE, 1)),  # never to its own label
     ],
 )
-def test_each_rule_and_its_verdict(confidences: tuple[float, ...], wrong: float, expected: tuple[str, int]) -> None:
-    others = 6 * [(TYPICAL, 0.1, 0.1)]
+def test_each_rule_and_its_verdict(
+    confidences: tuple[float, ...], wrong: float, none: float, expected: tuple[str, int]
+) -> None:
+    others = 6 * [(0.8, 0.1, 0.1)]
     table = np.array([confidences, *others], dtype=np.float32)
-    verdicts, new = _give(table, [wrong] + 6 * [0.1])
+    verdicts, new = _give(table, [wrong] + 6 * [0.1], none=none)
     assert (verdicts[0], new[0]) == expected
     assert verdicts[1:] == 6 * [KEEP]
     assert (new[1:] == NO_ID).all()
     assert new.dtype == np.int64
-
-
-def test_what_is_clear_is_measured_by_what_is_usual_in_the_run() -> None:
-    """With hundreds of classes no confidence comes near one half."""
-    confidences = np.array([[0.08, 0.01, 0.02], [0.08, 0.01, 0.02], [0.01, 0.05, 0.02]], dtype=np.float32)
-    verdicts, new = _give(confidences, [0.1, 0.1, 0.9])
-    assert (verdicts[2], new[2]) == (CHANGE, 1)
 
 
 def test_no_image_is_taken_unseen_from_a_label_that_has_few() -> None:

@@ -29,7 +29,7 @@ export const KINDS = {
   ambiguous: {title: 'Ambiguous', means: 'this label and another one are both probable; perhaps both fit'},
   confused_classes: {title: 'Confused classes', means: 'the two labels are used for each other'},
   rare_class: {title: 'Rare class', means: 'fewer than five images have this label'},
-  outlier: {title: 'Outlier', means: 'the image is unlike all others, no label is clear'},
+  outlier: {title: 'Outlier', means: 'the image shows none of the labels'},
   conflicting_duplicates: {title: 'Conflicting duplicates', means: 'a near-duplicate has another label'},
   split_class: {title: 'Split class', means: 'the images with this label are of two kinds that are not alike'},
   unlabelled: {title: 'Unlabelled', means: 'the label is proposed from the labelled images'},
