@@ -15,14 +15,7 @@ import numpy.typing as npt
 from index.arrays import NO_ID, Doubles, Floats, Ids, Labels
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
-from index.labels.simulated_noise import (
-    LabelScores,
-    ScoreCalibration,
-    count_simulated,
-    draw_labels,
-    estimate_p_error,
-    row_slices,
-)
+from index.labels.simulated_noise import LabelScores, ScoreCalibration, estimate_p_error, row_slices
 from index.progress import Progress, no_progress
 
 RIDGES = (0.1, 0.3, 1.0, 3.0)
@@ -234,13 +227,11 @@ def join_confidences(one: Floats, other: Floats) -> Floats:
 def _find_by_blocks(passes: _TwoPasses, before: ScoreCalibration | None) -> LabelErrors:
     """Label errors with confidences that are computed again instead of held."""
     labels, count = passes.labels, passes.count
-    drawn = draw_labels(labels, each=count_simulated(len(labels)))
-    wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)  # the next label, where its own was drawn
 
     def calibrate(scores: LabelScores) -> ScoreCalibration:
         return scores.calibrate() if before is None else before.apply(scores.given, scores.highest)
 
-    first, scores = (LabelScores(labels, wrong, drawn, count=count) for _ in range(2))
+    first, scores = (LabelScores.by_frequency(labels, count=count) for _ in range(2))
     for rows, confidences in passes.blocks():
         first.add(rows, confidences)
     passes.reweight(calibrate(first).p_error)

@@ -35,6 +35,7 @@ _ODD = 0.01
 # Share of all labels that count as low (with one half, right labels of four classes looked random), and that of the
 # least confident one, where it has more.
 _LOW, _LOWEST_ALONE = 1 / 3, 1 / 2
+_SHOW_ONE = 0.9  # the images of the highest confidences from this share on show some class
 # Where more labels than this look random, the confidences say nothing of the labels, and none is called random.
 _MOST_RANDOM = 2 / 3
 _LEAST = 1e-6
@@ -101,6 +102,13 @@ class LabelScores:
         # whether each label is low, how many of those simulated are, and how probably a random one is
         self._is_low, self._is_low_wrong, self._low_share = np.zeros((3, len(labels)))
         self.own, self.highest = np.zeros((2, len(labels)), dtype=np.float32)
+
+    @classmethod
+    def by_frequency(cls, labels: Labels, *, count: int) -> "LabelScores":
+        """With wrong labels drawn by their frequency, for labels too many for a noise model of every pair."""
+        drawn = draw_labels(labels, each=count_simulated(len(labels)))
+        wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)  # the next label, where it drew its own
+        return cls(labels, wrong, drawn, count=count)
 
     def add(self, rows: Ids | slice, confidences: Floats) -> None:
         """Score the labels of some rows, of which these are the (B, C) float32 confidences."""
@@ -179,7 +187,8 @@ def calibrate_scores(
     given_amounts = np.bincount(own, minlength=len(values)).astype(np.float64)
     by_confidence, p_error, none = np.argsort(highest, kind="stable"), np.zeros(count), np.zeros(count)
     told = np.maximum(low_share, _LEAST)  # weights, as an image tells nothing where a label has most of the images
-    low_rate, low_by_confidence = float(is_low.sum() / told.sum()), (is_low / told)[by_confidence]
+    low_rate, low_error = float(is_low.sum() / told.sum()), float(np.sqrt(is_low.sum()) / told.sum())
+    low_by_confidence = (is_low / told)[by_confidence]
 
     def amounts(places: Ids, weights: Doubles) -> Doubles:
         weights = np.repeat(weights * (count / weights.sum() / each), each)
@@ -191,10 +200,13 @@ def calibrate_scores(
         rate = _noise_rate(simulated, given_amounts, model_rate=model_rate)
         low_if_wrong = rate * float(is_right @ is_low_wrong) / float(is_right @ told)
         shares = isotonic_regression(low_by_confidence, weights=told[by_confidence], increasing=False).x
+        low_if_wrong = max(low_if_wrong, float(shares[int(_SHOW_ONE * count)]))
         none[by_confidence] = (shares - low_if_wrong).clip(0, 1)
-        random_rate = min(low_rate - low_if_wrong, float(none.mean()), 1 - rate)
+        random_rate = min(low_rate - low_if_wrong, float(none.mean()), 1 - rate) - low_error
         if random_rate <= 0 or low_rate > _MOST_RANDOM:
             random_rate, none = 0.0, np.zeros(count)
+        else:
+            none *= random_rate / none.mean()
         rates = rate + random_rate
         if rates <= 0:
             return np.zeros(count), none

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
-from index.labels.noise_model import MOST_VALUES, NoiseModel, fit_frequency_model, fit_noise_model
+from index.labels.noise_model import MOST_VALUES, NoiseModel, fit_frequency_model
+from index.labels.simulated_noise import LabelScores, ScoreCalibration, estimate_p_error, score_labels
 from training.losses.interface import ClassColumns, read_columns
 
 KEPT = 64
@@ -192,17 +193,23 @@ class LabelConfidences:
         own: (N,) float32 confidence of every image in its own label, 0..1.
         by_class: confidences in all classes: of the confidence module, or posteriors of the true class.
         noise: noise model of the posteriors; None for the confidence module.
+        noise_rate: estimated share of wrong labels, those of images that show no class among them; None for the
+            confidence module.
     """
 
     own: Tensor
     by_class: Confidences
     noise: NoiseModel | None = None
+    noise_rate: float | None = None
 
     @classmethod
-    def of(cls, confidences: Confidences, labels: Tensor, *, noise: NoiseModel | None = None) -> "LabelConfidences":
+    def of(
+        cls, confidences: Confidences, labels: Tensor, *, noise: NoiseModel | None = None,
+        noise_rate: float | None = None,
+    ) -> "LabelConfidences":  # fmt: skip
         """From confidences in all classes and (N,) labels."""
         own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()]
-        return cls(torch.cat(own), confidences, noise)
+        return cls(torch.cat(own), confidences, noise, noise_rate)
 
     def posteriors(self) -> csr_array | None:
         """(N, C) float32 posteriors of the true class, without those below .001; None for the confidence module."""
@@ -223,7 +230,8 @@ def estimate_posteriors(
 ) -> LabelConfidences:  # fmt: skip
     """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
 
-    The noise model's rate and power are fitted by maximum likelihood. Near-duplicates (equal `groups`) are left out
+    The noise model's rate and power are fitted by maximum likelihood. Posteriors of an image that shows no class (see
+    `index.labels.simulated_noise`) with probability p sum to 1 - p. Near-duplicates (equal `groups`) are left out
     together; a label that no other image has is taken as right.
 
     Args:
@@ -241,22 +249,28 @@ def estimate_posteriors(
         found = np.empty((len(given), class_count), dtype=np.float32)
         for rows, confidences in left_out.blocks():
             found[rows] = confidences
-        noise = fit_noise_model(found[known], given[known]) if known.any() else NO_NOISE
+        noise, calibration = NO_NOISE, None
+        if known.any():
+            _, calibration, noise = estimate_p_error(found[known], given[known])
         for rows in np.array_split(np.arange(len(given)), -(-len(given) // rows_at_once(class_count))):
-            found[rows] = _posteriors(noise, found[rows], given[rows], known[rows])
+            found[rows] = _posteriors(noise, calibration, found[rows], given[rows], known[rows])
         values: Tensor | TopConfidences = torch.from_numpy(found)
     else:
         fitted, order = np.flatnonzero(known), list[Ids]()
         fitted = fitted[:: max(1, len(fitted) // max(1, MOST_VALUES // class_count))]
-        noise = NO_NOISE
+        noise, calibration = NO_NOISE, None
         if len(fitted):
             parts = np.array_split(fitted, -(-len(fitted) // rows_at_once(class_count)))
             sample = np.concatenate([left_out.confidences(part) for part in parts])
             noise = fit_frequency_model(sample, given[fitted], count=class_count)
-        values = TopConfidences.of(_posterior_blocks(left_out, noise, given, known, order))
+            scores = LabelScores.by_frequency(given[fitted], count=class_count)
+            scores.add(slice(None), sample)
+            calibration = scores.calibrate(model_rate=noise.noise_rate)
+        values = TopConfidences.of(_posterior_blocks(left_out, noise, calibration, given, known, order))
         values = values.take(torch.from_numpy(np.concatenate(order).argsort()))
     fixed = FixedConfidences(values.to(device), class_count=class_count)
-    return LabelConfidences.of(fixed, labels, noise=noise)
+    rate = 0.0 if calibration is None else float(calibration.p_error.mean())
+    return LabelConfidences.of(fixed, labels, noise=noise, noise_rate=rate)
 
 
 def _has_others(labels: Labels, groups: Tensor | None) -> Flags:
@@ -266,21 +280,28 @@ def _has_others(labels: Labels, groups: Tensor | None) -> Flags:
     return np.asarray(np.bincount(pairs[:, 0], minlength=labels.max() + 1)[labels] > 1)
 
 
-def _posteriors(noise: NoiseModel, confidences: Floats, labels: Labels, known: Flags) -> Floats:
+def _posteriors(
+    noise: NoiseModel, calibration: ScoreCalibration | None, confidences: Floats, labels: Labels, known: Flags
+) -> Floats:
     """(B, C) posteriors; where nothing is known of a label, it is taken as right."""
     found = np.zeros(confidences.shape, dtype=np.float32)
     found[~known, labels[~known]] = 1
-    found[known] = noise.posterior(confidences[known], labels[known])
+    if calibration is not None:
+        confidences, labels = confidences[known], labels[known]
+        scores = score_labels(confidences, labels[:, None])[:, 0]
+        shows_one = 1 - calibration.apply(scores, confidences.max(axis=1)).none
+        found[known] = noise.posterior(confidences, labels) * shows_one[:, None]
     return found
 
 
 def _posterior_blocks(
-    left_out: LeaveOneOut, noise: NoiseModel, labels: Labels, known: Flags, order: list[Ids]
-) -> Iterator[Tensor]:
+    left_out: LeaveOneOut, noise: NoiseModel, calibration: ScoreCalibration | None, labels: Labels, known: Flags,
+    order: list[Ids],
+) -> Iterator[Tensor]:  # fmt: skip
     """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
     for rows, confidences in left_out.blocks():
         order.append(rows)
-        yield torch.from_numpy(_posteriors(noise, confidences, labels[rows], known[rows]))
+        yield torch.from_numpy(_posteriors(noise, calibration, confidences, labels[rows], known[rows]))
 
 
 def make_confidences(module: ConfidenceModule, features: Tensor) -> Confidences:

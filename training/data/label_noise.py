@@ -147,6 +147,7 @@ def add_label_noise(
     small-cluster: exactly round(rate N) get that of another class, in clusters of similar images (PRISM, section 4):
         classes drawn at random lose all of their images, until enough labels are wrong. Their images then belong to no
         class that trains (open-set noise).
+    open-set: the same, each image on its own.
 
     Args:
         features: (N, F) float32, for nearest-class and small-cluster.
@@ -155,9 +156,9 @@ def add_label_noise(
     count, noisy, generator = len(classes), labels.copy(), np.random.default_rng(seed)
     if count < 2:
         raise InputError(f"label noise needs at least two classes, got {count}")
-    if noise.kind == "small-cluster":
-        assert features is not None
-        return _scatter_classes(features, labels, round(noise.rate * len(labels)), count=count, generator=generator)
+    if noise.kind in ("small-cluster", "open-set"):
+        wrong, alike = round(noise.rate * len(labels)), features if noise.kind == "small-cluster" else None
+        return _scatter_classes(alike, labels, wrong, count=count, generator=generator)
     if noise.kind == "bernoulli":
         chosen = np.flatnonzero(generator.random(len(labels)) < noise.rate)
     else:
@@ -182,13 +183,13 @@ def add_label_noise(
 
 
 def _scatter_classes(
-    features: Floats, labels: Labels, wrong: int, *, count: int, generator: np.random.Generator
+    features: Floats | None, labels: Labels, wrong: int, *, count: int, generator: np.random.Generator
 ) -> Labels:
     """(N,) labels of which `wrong` are wrong, as classes are drawn whose clusters go to other classes.
 
-    A class of n images has n / 2 clusters, as in the paper, of which we take Ward's, as it does not name a method. A
-    cluster goes to a random class that is not drawn; where all are, to any other class. The last class drawn loses as
-    many images as are missing.
+    A class of n images has n / 2 clusters, as in the paper, of which we take Ward's, as it does not name a method; n
+    without features. A cluster goes to a random class that is not drawn; where all are, to any other class. The last
+    class drawn loses as many images as are missing.
     """
     noisy, present = labels.copy(), np.unique(labels)
     order = generator.permutation(present)
@@ -196,7 +197,7 @@ def _scatter_classes(
     kept = np.setdiff1d(present, drawn)
     for own in drawn:
         rows = np.flatnonzero(labels == own)
-        clusters = _cluster(features[rows])
+        clusters = np.arange(len(rows)) if features is None else _cluster(features[rows])
         shuffled = generator.permutation(clusters.max() + 1)[clusters]
         taken = np.argsort(shuffled, kind="stable")[:wrong]  # whole clusters, but for the last one
         targets = kept if len(kept) else np.delete(np.arange(count), own)

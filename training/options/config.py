@@ -15,7 +15,7 @@ from training.options.backbone_libraries import is_onnx_file
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
 
-NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic", "small-cluster")
+NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic", "small-cluster", "open-set")
 VIEWS = ("crop", "whole", "both")
 POOLINGS = ("own", "gem", "layers")
 L2_SP_WEIGHTS = (0.02, 0.06, 0.2, 0.6)  # that the holdout evaluation compares
@@ -61,7 +61,8 @@ class DataConfig:
         None,
         "Simulate label noise: uniform:0.3 changes 30 % of the labels, bernoulli:0.3 each with that probability, "
         "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy; "
-        "small-cluster:0.3 scatters whole classes, in groups of similar images.",
+        "open-set:0.3 scatters whole classes, so that no label fits their images, and small-cluster:0.3 does so in "
+        "groups of similar images.",
         metavar="KIND:P",
     )
     hierarchy: str | None = option(

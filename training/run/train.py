@@ -252,10 +252,10 @@ def _confidence_rows(training: TrainingSet, confidences: LabelConfidences) -> It
             yield [image.path, image.given, image.used, f"{confidences.own[row].item():.6f}", *suggestions]
 
 
-def _describe_confidences(confidences: LabelConfidences) -> dict[str, float]:
-    """Mean confidence in the labels, with the noise rate and the power of posteriors."""
+def _describe_confidences(confidences: LabelConfidences) -> dict[str, float | None]:
+    """Mean confidence in the labels, with the estimated noise rate and the power of posteriors."""
     noise, mean = confidences.noise, float(confidences.own.cpu().numpy().mean())
-    return {"mean": mean} | ({} if noise is None else {"noise_rate": noise.noise_rate, "power": noise.power})
+    return {"mean": mean} | ({} if noise is None else {"noise_rate": confidences.noise_rate, "power": noise.power})
 
 
 def _resolve_plan(

@@ -128,11 +128,12 @@ def test_every_branch_is_as_likely_whatever_it_holds() -> None:
     assert (np.abs(counts - [0, 2000, 2000, 4000]) < 5 * np.sqrt(2000)).all()
 
 
+@pytest.mark.parametrize("kind", ["small-cluster", "open-set"])
 @given(class_count=st.integers(3, 8), rate=st.floats(0, 0.66), seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=40)
-def test_small_cluster_noise_empties_classes_and_only_the_last_one_in_part(class_count, rate, seed) -> None:
+def test_open_set_noise_empties_classes_and_only_the_last_one_in_part(kind, class_count, rate, seed) -> None:
     labels = np.arange(10 * class_count) % class_count
-    noisy = add_noise("small-cluster", labels, class_count=class_count, rate=rate, seed=seed)
+    noisy = add_noise(kind, labels, class_count=class_count, rate=rate, seed=seed)
     away = np.bincount(labels[noisy != labels], minlength=class_count)
     emptied, whole, part = (np.flatnonzero(found) for found in (away == 10, away == 0, (away > 0) & (away < 10)))
     assert len(part) <= 1
@@ -151,6 +152,8 @@ def test_images_of_a_small_cluster_get_one_label() -> None:
         assert (noisy != labels).sum() == 40
         drawn.add(len(set(noisy[noisy != labels].tolist())))
     assert drawn == {2}, "the clusters of a class go to several classes"
+    alone = add_noise("open-set", labels, features=7 * features, class_count=4, rate=0.5, seed=0)
+    assert (alone[:10] != alone[10:20]).any(), "open-set noise knows of no clusters"
 
 
 def test_small_cluster_noise_of_all_classes_and_of_single_images_is_wrong_throughout() -> None:

@@ -72,8 +72,7 @@ class FinetuneData:
         rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
         rows[held_out] += len(rows)
         posteriors = vstack([self.posteriors, estimated.posteriors()], format="csr")[rows]
-        assert estimated.noise is not None
-        return replace(self, posteriors=posteriors, noise_rate=estimated.noise.noise_rate)
+        return replace(self, posteriors=posteriors, noise_rate=estimated.noise_rate)
 
     def score(self, embed: Embed) -> dict[str, float]:
         """MAP@R by part, as `search` finds it."""
