@@ -36,7 +36,8 @@ from index.labels.label_errors import find_label_errors
 
 KINDS = (
     "right", "aggre", "random1", "worse", "any:0.02", "any:0.05", "any:0.2", "any:0.4",
-    "alike:0.02", "alike:0.05", "alike:0.2", "alike:0.4", "tail right", "tail any:0.2", "tail alike:0.2",
+    "alike:0.02", "alike:0.05", "alike:0.2", "alike:0.4", "none:0.05", "none:0.2",
+    "tail right", "tail any:0.2", "tail alike:0.2",
 )  # fmt: skip
 PEERS_AT = ("aggre", "random1", "worse", "any:0.05", "any:0.2", "alike:0.05", "alike:0.2")
 SEEDS = (0, 1, 2)

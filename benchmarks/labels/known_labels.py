@@ -116,8 +116,9 @@ def mistake(known: KnownLabels, kind: str, *, seed: int) -> tuple[np.ndarray, np
 
     Args:
         kind: `right`; a column of people's labels; `any:SHARE`, labels replaced by any other class's; `alike:SHARE`,
-            by one of the five classes whose mean features are nearest; with `tail ` before it of a long tail, in which
-            the most frequent class has fifty times the images of the rarest.
+            by one of the five classes whose mean features are nearest; `none:SHARE`, images of whole classes get any
+            other label, so that no label fits them; with `tail ` before it of a long tail, in which the most frequent
+            class has fifty times the images of the rarest.
         seed: of what is drawn.
 
     Returns:
@@ -134,7 +135,13 @@ def mistake(known: KnownLabels, kind: str, *, seed: int) -> tuple[np.ndarray, np
     how, _, share = what.partition(":")
     labels, count = right.copy(), len(known.classes)
     wrong = np.flatnonzero(random.random(len(rows)) < float(share))
-    if how == "any":
+    if how == "none":
+        order = random.permutation(count)
+        images = np.bincount(right, minlength=count)[order].cumsum()
+        dropped = order[: int(np.searchsorted(images, float(share) * len(rows))) + 1]
+        wrong = np.flatnonzero(np.isin(right, dropped))
+        labels[wrong] = random.choice(np.setdiff1d(np.arange(count), dropped), len(wrong))
+    elif how == "any":
         labels[wrong] = (right[wrong] + random.integers(1, count, len(wrong))) % count
     else:
         nearest = _nearest_classes(known)

@@ -41,7 +41,7 @@ def give_verdicts(
 
     - `keep`: the label is more probably right than wrong, or of a rare class, which somebody should look at.
     - `drop`: the label is probably wrong, and the image is an outlier.
-    - `change`: the label is probably wrong, and another one is clear: the most probable other label.
+    - `change`: the label is probably wrong, and the image shows another one: the most probable other label.
 
     Args:
         errors: of the N labels.
@@ -119,9 +119,9 @@ def compare_duplicates(
 
 
 def is_outlier(errors: LabelErrors, labels: Labels) -> Mask:
-    """(N,) whether an image more probably shows none of the labels than any other than its own."""
+    """(N,) whether an image, if its label is wrong, more probably shows none of the labels than another one."""
     others = np.where(errors.best == labels[:, None], 0.0, errors.probabilities)
-    unlike: Mask = errors.none > others.max(axis=1)
+    unlike: Mask = (errors.none > others.max(axis=1)) & (errors.calibration.none_if_wrong >= 0.5)
     return unlike
 
 

@@ -40,7 +40,7 @@ class Proposals:
         best: (M, 4) int64 labels, the best first; `NO_ID` where there are fewer.
         probabilities: (M, 4) float64 of these: the confidences after both passes. Where labels are noisy they are too
             low: of those at 70 % more than seven in ten are right.
-        is_outlier: (M,) whether the highest confidence is as low as that of a labelled outlier.
+        is_outlier: (M,) whether the highest confidence is below half of the median of labelled images.
     """
 
     best: Ids
@@ -228,13 +228,10 @@ def _find_by_blocks(passes: _TwoPasses, before: ScoreCalibration | None) -> Labe
     """Label errors with confidences that are computed again instead of held."""
     labels, count = passes.labels, passes.count
 
-    def calibrate(scores: LabelScores) -> ScoreCalibration:
-        return scores.calibrate() if before is None else before.apply(scores.given, scores.highest)
-
-    first, scores = (LabelScores.by_frequency(labels, count=count) for _ in range(2))
+    first, scores = (LabelScores.by_frequency(labels, count=count, simulates=before is None) for _ in range(2))
     for rows, confidences in passes.blocks():
         first.add(rows, confidences)
-    passes.reweight(calibrate(first).p_error)
+    passes.reweight(first.calibrate(before=before).p_error)
     best = np.full((len(labels), TOP_CLASSES), NO_ID, dtype=np.int64)
     top = np.zeros((len(labels), TOP_CLASSES), dtype=np.float32)
     for rows, confidences in passes.blocks():
@@ -242,7 +239,9 @@ def _find_by_blocks(passes: _TwoPasses, before: ScoreCalibration | None) -> Labe
         order = np.argsort(-confidences, axis=1, kind="stable")[:, :TOP_CLASSES]
         best[rows, : order.shape[1]] = order
         top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
-    return errors_from_top(calibrate(scores), labels, own=scores.own, best=best, confidences=top, count=count)
+    return errors_from_top(
+        scores.calibrate(before=before), labels, own=scores.own, best=best, confidences=top, count=count
+    )
 
 
 def errors_from_confidences(

@@ -7,7 +7,7 @@ false discoveries in proteomics in the same way: Elias and Gygi, 2007.)
 Two kinds of wrong labels are simulated: of images that show another class, by a noise model, and of images that show
 none (open-set noise), at random. An image of the second kind has no confident class, which would hide it: a label that
 is random, though, is among the least confident third of all labels one time in three, and a right label hardly ever
-(Storey, "A direct approach to false discovery rates", 2002).
+(after Storey, "A direct approach to false discovery rates", 2002).
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,8 @@ _ROUNDS = 3
 _BOUND_ALONE, _HALFWAY = 0.05, 0.15
 # Share, among labels that the confidences do not favour, of right labels that score as low as any: as in clean data.
 _ODD = 0.01
-# Share of all labels that count as low (with one half, right labels of four classes looked random), and that of the
-# least confident one, where it has more.
-_LOW, _LOWEST_ALONE = 1 / 3, 1 / 2
+_RANKED = 1 << 26  # confidences whose order tells of images that show no class
+_MOST_DECAY = 0.9
 _SHOW_ONE = 0.9  # the images of the highest confidences from this share on show some class
 # Where more labels than this look random, the confidences say nothing of the labels, and none is called random.
 _MOST_RANDOM = 2 / 3
@@ -87,11 +86,12 @@ class LabelScores:
 
     Args:
         labels: (N,) int64 given labels.
-        wrong: (N, k) int64 simulated labels of images that show another class.
+        wrong: (N, k) int64 simulated labels of images that show another class; (N, 0) to simulate nothing.
         drawn: (N, k) int64 random labels, as of images that show none.
         count: C.
 
     Attributes:
+        given: (N,) float64 score of each label.
         own, highest: (N,) float32 confidence in each label, and in any.
     """
 
@@ -99,58 +99,62 @@ class LabelScores:
         self._labels, self._wrong, self._drawn = labels, wrong, drawn
         self._frequency = np.bincount(labels, minlength=count) / max(len(labels), 1)
         self.given, self._of_wrong, self._of_drawn = np.empty(len(labels)), np.empty(wrong.shape), np.empty(drawn.shape)
-        # whether each label is low, how many of those simulated are, and how probably a random one is
-        self._is_low, self._is_low_wrong, self._low_share = np.zeros((3, len(labels)))
+        self._thirds, self._stride = np.zeros((3, 2, len(labels))), max(1, len(labels) * count // _RANKED)
         self.own, self.highest = np.zeros((2, len(labels)), dtype=np.float32)
 
     @classmethod
-    def by_frequency(cls, labels: Labels, *, count: int) -> "LabelScores":
+    def by_frequency(cls, labels: Labels, *, count: int, simulates: bool = True) -> "LabelScores":
         """With wrong labels drawn by their frequency, for labels too many for a noise model of every pair."""
-        drawn = draw_labels(labels, each=count_simulated(len(labels)))
+        drawn = draw_labels(labels, each=count_simulated(len(labels)) if simulates else 0)
         wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)  # the next label, where it drew its own
         return cls(labels, wrong, drawn, count=count)
 
-    def add(self, rows: Ids | slice, confidences: Floats) -> None:
-        """Score the labels of some rows, of which these are the (B, C) float32 confidences."""
+    def add(self, rows: Ids, confidences: Floats) -> None:
+        """Score the labels of (B,) rows, of which these are the (B, C) float32 confidences."""
         labels = self._labels[rows, None]
         self.given[rows] = score_labels(confidences, labels)[:, 0]
-        self._of_wrong[rows] = score_labels(confidences, self._wrong[rows])
-        self._of_drawn[rows] = score_labels(confidences, self._drawn[rows])
         self.own[rows] = np.take_along_axis(confidences, labels, axis=1)[:, 0]
         self.highest[rows] = confidences.max(axis=1)
-        is_low = self._low_labels(confidences)
-        self._low_share[rows] = is_low @ self._frequency
-        self._is_low[rows] = np.take_along_axis(is_low, labels, axis=1)[:, 0]
-        self._is_low_wrong[rows] = np.take_along_axis(is_low, self._wrong[rows], axis=1).mean(axis=1)
+        if not self._wrong.shape[1]:
+            return
+        self._of_wrong[rows] = score_labels(confidences, self._wrong[rows])
+        self._of_drawn[rows] = score_labels(confidences, self._drawn[rows])
+        ranked = np.flatnonzero(rows % self._stride == 0)
+        thirds, rows = self._rank(confidences[ranked]), rows[ranked]
+        for found, some in zip(self._thirds, (labels[ranked], self._wrong[rows]), strict=False):
+            of_labels = np.take_along_axis(thirds, some, axis=1)
+            found[:, rows] = [(of_labels == third).mean(axis=1) for third in (1, 2)]
+        self._thirds[2][:, rows] = [(thirds == third) @ self._frequency for third in (1, 2)]
 
-    def _low_labels(self, confidences: Floats) -> npt.NDArray[np.bool_]:
-        """(B, C) which labels are the least confident ones of an image, together at most a third of all labels.
-
-        Of labels as confident as each other, all are or none.
-        """
+    def _rank(self, confidences: Floats) -> npt.NDArray[np.int8]:
+        """(B, C) third of each label, by confidence and frequency: 2 the least confident; all 0 where one is empty."""
         order = np.argsort(confidences, axis=1)
         share, rising = np.cumsum(self._frequency[order], axis=1), np.take_along_axis(confidences, order, axis=1)
-        share[:, :-1][rising[:, :-1] == rising[:, 1:]] = np.inf
-        share = np.minimum.accumulate(share[:, ::-1], axis=1)[:, ::-1]
-        is_low = share <= _LOW + 1e-9
-        is_low[:, 0] |= share[:, 0] <= _LOWEST_ALONE + 1e-9
-        found = np.zeros(confidences.shape, dtype=bool)
-        np.put_along_axis(found, order, is_low, axis=1)
+        share[:, :-1][rising[:, :-1] == rising[:, 1:]] = np.inf  # labels as confident as each other are in one third
+        share = np.minimum.accumulate(share[:, ::-1], axis=1)[:, ::-1] - 1e-9
+        third = (share <= 2 / 3).astype(np.int8) + (share <= 1 / 3)
+        third[~((third == 1).any(axis=1) & (third == 2).any(axis=1))] = 0
+        found = np.empty_like(third)
+        np.put_along_axis(found, order, third, axis=1)
         return found
 
-    def calibrate(self, *, model_rate: float | None = None) -> "ScoreCalibration":
-        """Probabilities that each label is wrong; `model_rate` as of `calibrate_scores`."""
+    def calibrate(
+        self, *, before: "ScoreCalibration | None" = None, model_rate: float | None = None
+    ) -> "ScoreCalibration":
+        """Probabilities that each label is wrong, as in `before`, or by the simulated ones (see `calibrate_scores`)."""
+        if before is not None:
+            return before.apply(self.given, self.highest)
         missed = float((self.own < self.highest).mean())
         p_error, none_if_wrong = calibrate_scores(
-            self.given, self._of_wrong, self._of_drawn, is_low=self._is_low, is_low_wrong=self._is_low_wrong,
-            low_share=self._low_share, highest=self.highest, missed=missed, model_rate=model_rate,
+            self.given, self._of_wrong, self._of_drawn, thirds=self._thirds, highest=self.highest, missed=missed,
+            model_rate=model_rate,
         )  # fmt: skip
         return ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
 
 
 def calibrate_scores(
-    given: Doubles, wrong: Doubles, drawn: Doubles, *, is_low: Doubles, is_low_wrong: Doubles, low_share: Doubles,
-    highest: Floats, missed: float = 0.0, model_rate: float | None = None,
+    given: Doubles, wrong: Doubles, drawn: Doubles, *, thirds: Doubles, highest: Floats, missed: float = 0.0,
+    model_rate: float | None = None,
 ) -> tuple[Doubles, Doubles]:  # fmt: skip
     """The probability that each label is wrong, from scores of given and of simulated wrong labels.
 
@@ -158,26 +162,29 @@ def calibrate_scores(
     the probability that the given label of their image is right) and none (by the share of such images among those as
     confident), e and o the shares of either kind,
 
-        p_error(s) = (e g(s) + o h(s)) / f(s),     e <= min over t of F(t) / G(t),     o = L - e L_g
+        p_error(s) = (e g(s) + o h(s)) / f(s),     e <= min over t of F(t) / G(t),     o = (L - e L_g) / L_h
 
-    where L is how often given labels, and L_g how often simulated ones, are among the least confident third, over how
-    often random ones are. The ratio is fitted by isotonic regression; a share x / (e + o + x) of the result counts as
-    right, with x = `_ODD` times `missed`. e is 0 where no given label scores as low as the lowest tenth of the
-    simulated ones. People's own errors on ambiguous images score higher than simulated ones and are under-estimated, as
-    are images of no class that share a wrong label with others like them.
+    L, L_g and L_h are how often given, simulated and random labels are among the least confident third, less d times
+    how often they are in the middle third. d = (m - l) / (t - m), with t, m and l how often given labels are in the
+    three thirds, is how fast right labels become rarer from third to third; random ones do not. o is taken one standard
+    error lower. The ratio is fitted by isotonic regression; a share x / (e + o + x) of the result counts as right, with
+    x = `_ODD` times `missed`. e is 0 where no given label scores as low as the lowest tenth of the simulated ones.
+    People's own errors on ambiguous images score higher than simulated ones and are under-estimated, as are images of
+    no class that share a wrong label with others like them. Of two classes, or where one has most of the images, o is
+    0.
 
     Args:
         given: (N,) scores of `score_labels`.
         wrong, drawn: (N, k) scores of simulated labels of images that show another class, and none.
-        is_low, is_low_wrong, low_share: (N,) whether the label, how many of `wrong`, and how probably a random label
-            are among the least confident third of an image.
+        thirds: (3, 2, N) how many of the given, the wrong and all labels of an image are in its middle and its least
+            confident third, 0..1; 0 of images that are not ranked.
         highest: (N,) highest confidence of each image.
         missed: share of the given labels that the confidences do not favour.
         model_rate: noise rate of the noise model, towards which the bound is moved.
 
     Returns:
         (N,) float64 p_error in 0..1, which never rises with the score; and (N,) the probability that an image whose
-        label is wrong shows none of the labels.
+        label is wrong shows none of the labels, which never rises with the highest confidence.
     """
     from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
 
@@ -185,10 +192,18 @@ def calibrate_scores(
     values, place = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
     own, of_wrong, of_drawn = np.split(place, [count, count + wrong.size])
     given_amounts = np.bincount(own, minlength=len(values)).astype(np.float64)
-    by_confidence, p_error, none = np.argsort(highest, kind="stable"), np.zeros(count), np.zeros(count)
-    told = np.maximum(low_share, _LEAST)  # weights, as an image tells nothing where a label has most of the images
-    low_rate, low_error = float(is_low.sum() / told.sum()), float(np.sqrt(is_low.sum()) / told.sum())
-    low_by_confidence = (is_low / told)[by_confidence]
+    middle, least = thirds.sum(axis=2).T
+    ranked = float((thirds[2, 1] > 0).sum())
+    often = (ranked - middle[0] - least[0]) / max(ranked - middle[2] - least[2], _LEAST)
+    seldom, hardly = middle[0] / max(middle[2], _LEAST), least[0] / max(least[2], _LEAST)
+    decay = float(np.clip((seldom - hardly) / max(often - seldom, _LEAST), 0, _MOST_DECAY))
+    low, low_wrong, low_any = thirds[:, 1] - decay * thirds[:, 0]
+    _, as_confident = np.unique(highest, return_inverse=True)
+    told = np.bincount(as_confident, weights=low_any).clip(_LEAST)
+    low_rate = float(low.sum() / told.sum())
+    low_error = float(np.sqrt(least[0] + decay**2 * middle[0]) / told.sum())
+    low_shares = isotonic_regression(np.bincount(as_confident, weights=low) / told, weights=told, increasing=False).x
+    p_error, none = np.zeros((2, count))
 
     def amounts(places: Ids, weights: Doubles) -> Doubles:
         weights = np.repeat(weights * (count / weights.sum() / each), each)
@@ -198,10 +213,9 @@ def calibrate_scores(
         is_right = (1 - p_error).clip(_LEAST)
         simulated = amounts(of_wrong, is_right)
         rate = _noise_rate(simulated, given_amounts, model_rate=model_rate)
-        low_if_wrong = rate * float(is_right @ is_low_wrong) / float(is_right @ told)
-        shares = isotonic_regression(low_by_confidence, weights=told[by_confidence], increasing=False).x
-        low_if_wrong = max(low_if_wrong, float(shares[int(_SHOW_ONE * count)]))
-        none[by_confidence] = (shares - low_if_wrong).clip(0, 1)
+        low_if_wrong = rate * float(is_right @ low_wrong) / max(float(is_right @ low_any), _LEAST)
+        low_if_wrong = max(low_if_wrong, float(np.quantile(low_shares[as_confident], 1 - _SHOW_ONE)))
+        none = (low_shares - low_if_wrong).clip(0, 1)[as_confident]
         random_rate = min(low_rate - low_if_wrong, float(none.mean()), 1 - rate) - low_error
         if random_rate <= 0 or low_rate > _MOST_RANDOM:
             random_rate, none = 0.0, np.zeros(count)
@@ -262,7 +276,7 @@ class ScoreCalibration:
 
     def apply(self, scores: Doubles, highest: Floats) -> "ScoreCalibration":
         """The calibration of other scores, by interpolation."""
-        by_score, by_confidence = np.argsort(self.scores), np.argsort(self.highest)
+        by_score, by_confidence = np.argsort(self.scores), np.argsort(self.highest)  # equal ones have equal values
         return ScoreCalibration(
             scores, np.interp(scores, self.scores[by_score], self.p_error[by_score]), highest,
             np.interp(highest, self.highest[by_confidence], self.none_if_wrong[by_confidence]),
@@ -279,14 +293,12 @@ def estimate_p_error(
         labels: (N,) int64 in 0..C-1.
         before: calibration from before any decision; None simulates label noise to calibrate.
     """
-    model, each = fit_noise_model(confidences, labels), count_simulated(len(labels))
+    model, each = fit_noise_model(confidences, labels), count_simulated(len(labels)) if before is None else 0
     wrong = simulate_labels(labels, model.transitions, each=each)
     scores = LabelScores(labels, wrong, draw_labels(labels, each=each), count=confidences.shape[1])
-    for rows in row_slices(len(labels)):
+    for rows in np.array_split(np.arange(len(labels)), max(1, -(-len(labels) // _ROWS_AT_ONCE))):
         scores.add(rows, confidences[rows])
-    if before is not None:
-        return scores, before.apply(scores.given, scores.highest), model
-    return scores, scores.calibrate(model_rate=model.noise_rate), model
+    return scores, scores.calibrate(before=before, model_rate=model.noise_rate), model
 
 
 def row_slices(count: int) -> Iterator[slice]:

@@ -193,8 +193,8 @@ class LabelConfidences:
         own: (N,) float32 confidence of every image in its own label, 0..1.
         by_class: confidences in all classes: of the confidence module, or posteriors of the true class.
         noise: noise model of the posteriors; None for the confidence module.
-        noise_rate: estimated share of wrong labels, those of images that show no class among them; None for the
-            confidence module.
+        noise_rate: estimated share of wrong labels among those that other images have, images that show no class
+            among them; None for the confidence module.
     """
 
     own: Tensor
@@ -231,8 +231,8 @@ def estimate_posteriors(
     """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
 
     The noise model's rate and power are fitted by maximum likelihood. Posteriors of an image that shows no class (see
-    `index.labels.simulated_noise`) with probability p sum to 1 - p. Near-duplicates (equal `groups`) are left out
-    together; a label that no other image has is taken as right.
+    `index.labels.simulated_noise`) with probability p are multiplied by 1 - p. Near-duplicates (equal `groups`) are
+    left out together; a label that no other image has is taken as right.
 
     Args:
         features: (N, F).
@@ -244,7 +244,7 @@ def estimate_posteriors(
         features.float().cpu().numpy(), given, count=class_count,
         groups=None if groups is None else groups.cpu().numpy(), moments=moments,
     )  # fmt: skip
-    known = _has_others(given, groups)
+    known = _has_others(given, groups) & (class_count > 1)
     if fit_in_memory(len(given), class_count) and class_count <= _MOST_TRANSITIONS:
         found = np.empty((len(given), class_count), dtype=np.float32)
         for rows, confidences in left_out.blocks():
@@ -264,7 +264,7 @@ def estimate_posteriors(
             sample = np.concatenate([left_out.confidences(part) for part in parts])
             noise = fit_frequency_model(sample, given[fitted], count=class_count)
             scores = LabelScores.by_frequency(given[fitted], count=class_count)
-            scores.add(slice(None), sample)
+            scores.add(np.arange(len(fitted)), sample)
             calibration = scores.calibrate(model_rate=noise.noise_rate)
         values = TopConfidences.of(_posterior_blocks(left_out, noise, calibration, given, known, order))
         values = values.take(torch.from_numpy(np.concatenate(order).argsort()))

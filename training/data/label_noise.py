@@ -147,7 +147,7 @@ def add_label_noise(
     small-cluster: exactly round(rate N) get that of another class, in clusters of similar images (PRISM, section 4):
         classes drawn at random lose all of their images, until enough labels are wrong. Their images then belong to no
         class that trains (open-set noise).
-    open-set: the same, each image on its own.
+    open-set: as small-cluster, but every image gets a label of its own.
 
     Args:
         features: (N, F) float32, for nearest-class and small-cluster.

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.labels.simulated_noise import (
+    LabelScores,
     calibrate_scores,
     count_simulated,
     estimate_p_error,
@@ -16,11 +17,9 @@ from index.labels.simulated_noise import (
 
 def _calibrate(scores: np.ndarray, simulated: np.ndarray, **given: float) -> np.ndarray:
     """Probabilities of errors where every image shows some label."""
-    nothing = np.zeros(len(scores))
-    return calibrate_scores(
-        scores, simulated, simulated, is_low=nothing, is_low_wrong=nothing, low_share=nothing + 1 / 3,
-        highest=nothing.astype(np.float32), **given,
-    )[0]  # fmt: skip
+    alike = np.zeros(len(scores), dtype=np.float32)
+    thirds = np.zeros((3, 2, len(scores)))
+    return calibrate_scores(scores, simulated, simulated, thirds=thirds, highest=alike, **given)[0]
 
 
 def _scores(*, share: float, overlap: float, count: int = 6000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,14 +96,37 @@ def test_images_that_show_no_class_are_found_and_told_from_wrong_labels(
     assert likely[~is_junk & ~is_wrong].mean() < 0.03
 
 
-def test_a_label_that_most_images_have_is_not_called_random() -> None:
+@pytest.mark.parametrize(
+    ("classes", "apart", "first"),
+    [(2, 1.4, 0.5), (2, 1.4, 0.8), (3, 1.5, 1 / 3), (6, 2, 0.7), (20, 1.2, 0.05), (20, 2, 0.05)],
+)
+def test_right_labels_of_images_that_are_hard_to_tell_are_not_called_random(
+    classes: int, apart: float, first: float
+) -> None:
     random = np.random.default_rng(0)
-    labels = np.where(random.random(2000) < 0.8, 0, random.integers(1, 6, size=2000))
-    logits = random.normal(0, 1, size=(2000, 6))
-    logits[np.arange(2000), labels] += 5
-    confidences = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
-    _, found, _ = estimate_p_error(confidences, labels)
-    assert found.p_error.mean() < 0.02
+    shares = np.array([first, *[(1 - first) / (classes - 1)] * (classes - 1)])
+    labels = random.choice(classes, 2000, p=shares)
+    images = apart * np.eye(classes)[labels] + random.normal(size=(2000, classes))
+    logits = np.log(shares) + apart * images  # of Gaussian classes
+    confidences = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    _, found, _ = estimate_p_error(confidences.astype(np.float32), labels)
+    assert found.none.mean() < 0.015
+    assert (found.p_error >= 0.5).mean() < 0.015
+
+
+def test_a_calibration_is_applied_after_decisions_without_another_simulation() -> None:
+    confidences, labels, is_junk, _ = _confidences(classes=12, junk=0.2, wrong=0.1)
+    scores, before, _ = estimate_p_error(confidences, labels)
+    _, again, _ = estimate_p_error(confidences, labels, before=before)
+    np.testing.assert_allclose(again.p_error, before.p_error)
+    np.testing.assert_allclose(again.none, before.none)
+    assert before.none[is_junk].mean() > 0.5
+    by_confidence = before.none_if_wrong[np.argsort(before.highest)]
+    assert (np.diff(by_confidence) <= 1e-12).all()
+    few = LabelScores.by_frequency(labels, count=12)
+    few.add(np.arange(len(labels)), confidences)
+    assert few.calibrate().none[is_junk].mean() > 0.5
+    np.testing.assert_array_equal(few.given, scores.given)
 
 
 def test_confidences_that_know_nothing_of_the_labels_call_no_image_strange() -> None:

@@ -230,6 +230,7 @@ def test_a_label_that_no_other_image_has_is_taken_as_right() -> None:
     assert found.own[[0, 12, 13, 14]].tolist() == [1, 1, 1, 1]
     assert found.noise is not None
     assert found.noise.noise_rate < 0.01, "clean separable data"
+    assert estimate_posteriors(_source(5), torch.zeros(5, dtype=torch.int64), class_count=1, groups=None).own.min() == 1
     only = torch.arange(5)
     assert estimate_posteriors(_source(5), only, class_count=5, groups=None).own.tolist() == [1] * 5
 
