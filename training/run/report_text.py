@@ -168,9 +168,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         noise = report["noise"]
         lines.append(f"simulated label noise: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     if report["confidences"] is not None:
-        network = report.get("finetuning") or {}
-        rate = network.get("noise_rate") if network.get("selected") else None
-        rate = report["confidences"].get("noise_rate") if rate is None else rate
+        rate = report["confidences"].get("noise_rate")
         found, differs = "", ""
         if rate is not None:
             found = f"about {100 * rate:.0f} % look wrong to one classifier; "

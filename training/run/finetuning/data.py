@@ -42,7 +42,6 @@ class FinetuneData:
         labels: (N,) int64 used labels in 0..class_count-1.
         copies, groups: as in `LabelledFeatures`.
         posteriors: (N, C) of the true class, for the score; None: by the used labels.
-        noise_rate: estimated share of wrong labels, by fine-tuned features.
     """
 
     labels: Labels
@@ -51,7 +50,6 @@ class FinetuneData:
     copies: Ids | None = None
     groups: Ids | None = None
     posteriors: csr_array | None = None
-    noise_rate: float | None = None
 
     def labelled(self, features: Floats) -> LabelledFeatures:
         """With (N, F) features."""
@@ -72,7 +70,7 @@ class FinetuneData:
         rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
         rows[held_out] += len(rows)
         posteriors = vstack([self.posteriors, estimated.posteriors()], format="csr")[rows]
-        return replace(self, posteriors=posteriors, noise_rate=estimated.noise_rate)
+        return replace(self, posteriors=posteriors)
 
     def score(self, embed: Embed) -> dict[str, float]:
         """MAP@R by part, as `search` finds it."""

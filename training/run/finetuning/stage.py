@@ -94,8 +94,8 @@ FitHead = Callable[[LabelledFeatures], Head | None]
 def interpolate_and_score(
     fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, fit: FitHead | None,
     frozen: Head | None, frozen_features: Floats, alpha: float, progress: Progress = lambda *_: None,
-) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats, float | None]:  # fmt: skip
-    """Load the exported weights into the model; returns scores, head, (N, F) float32 features and noise rate by these.
+) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats]:  # fmt: skip
+    """Load the exported weights into the model; returns scores, head and (N, F) float32 features by these weights.
 
     The weights are the averaged ones, interpolated with the initial ones. Nothing is selected by the few held-out
     images but whether the frozen embedding is exported instead. All processes call this; rank 0 fits and evaluates.
@@ -106,22 +106,20 @@ def interpolate_and_score(
         alpha: of the interpolation. It is not selected here, as the held-out images resemble those that train.
 
     Returns:
-        Scores by part of `frozen` and `fine-tuned`; empty, with a rate of None, without training, held-out images or
-        one of these heads.
+        Scores by part of `frozen` and `fine-tuned`; empty without training, held-out images or one of these heads.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
-        return {}, model.head.freeze(), frozen_features, None
+        return {}, model.head.freeze(), frozen_features
     load_weights(model, interpolate_weights(fitted.start, fitted.average, alpha))
     features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
     if fit is None:
-        return {}, model.head.freeze(), features, None
-    found, noise_rate = {}, None
+        return {}, model.head.freeze(), features
+    found = {}
     if fitted.epochs[0].found and frozen and (head := fit(data.labelled(features).take(data.split.train))):
         compared = data.with_held_out_posteriors(features)
-        noise_rate = compared.noise_rate
         found["frozen"] = compared.search(lambda rows: embed_features(frozen, frozen_features[rows]))
         found["fine-tuned"] = compared.search(lambda rows: embed_features(head, features[rows]))
-    return found, fit(data.labelled(features)) or model.head.freeze(), features, noise_rate
+    return found, fit(data.labelled(features)) or model.head.freeze(), features
 
 
 def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bool:
@@ -350,7 +348,7 @@ def finetune_backbone(
             None, features, report | _end_unprepared(end, job, limited, started=started, reserved_s=reserved_s)
         )
     fitted = loop.run()
-    found, head, chosen_features, noise_rate = interpolate_and_score(
+    found, head, chosen_features = interpolate_and_score(
         fitted, model, data, inputs=loop.inputs, fit=fit, frozen=frozen, frozen_features=features,
         alpha=limited.wise_ft_alpha, progress=partial(job.watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
@@ -368,7 +366,6 @@ def finetune_backbone(
         "tried": scores,
         "selected": selected,
         "map_at_r": {name: mean_score(parts) for name, parts in scores.items()} or None,
-        "noise_rate": noise_rate if config.reestimates_confidences else None,
         "ended_by": loop.ended_by,
         "kept_bytes": loop.inputs.kept_bytes,
         "waited_s": loop.inputs.waited_s,
@@ -395,7 +392,7 @@ def _end_unprepared(
     seconds = time.perf_counter() - started
     return {
         "parameters": None, "precision": None, "epochs": [{"epoch": 0, "loss": None, "map_at_r": None, "seconds": 0.0}],
-        "tried": {}, "selected": False, "map_at_r": None, "noise_rate": None, "ended_by": ended_by, "kept_bytes": 0,
+        "tried": {}, "selected": False, "map_at_r": None, "ended_by": ended_by, "kept_bytes": 0,
         "waited_s": 0.0, "seconds": seconds, "prepared_s": seconds,
     }  # fmt: skip
 
