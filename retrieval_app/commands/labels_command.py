@@ -82,12 +82,13 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
         "labels": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound,
         "total": len(found), "decided": decided, "proposals": proposals, "issues": found[:limit],
     }  # fmt: skip
+    shown = [row | {"suggested": "(none of them)"} if row["kind"] == "outlier" else row for row in found[:limit]]
     cells = [
         (
             f"{row['p_error']:.2f}",
             *(printable_path(row[name] or "") for name in ("kind", "label", "suggested", "decision", "path")),
         )
-        for row in found[:limit]
+        for row in shown
     ]
     titles = ("p_right" if kind == PROPOSAL else "p_error", "kind", "label", "suggested", "decision", "path")
     unlisted = proposals if kind != PROPOSAL else 0
