@@ -14,7 +14,7 @@ from index.commands.console import ProgressLines
 from training.run.phases import FINETUNING, EpochReport, Watcher
 from training.run.report_text import summarize_holdout
 
-_UNITS = {"holdout": "steps"}
+_UNITS = {"holdout": "steps", "choosing a precision": "measurement"}
 """What a stage counts, where that is not images."""
 
 
@@ -25,9 +25,9 @@ def describe_epoch(report: EpochReport) -> str:
         text += f", held out {report.held_out_loss:.4f}"
     if report.positives_per_sample is not None:
         text += f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
-    for part in ("unseen", "seen"):
+    for part, name in (("unseen", "new classes"), ("seen", "new photos")):
         if (found := getattr(report, part)) is not None:
-            text += f", {part} {100 * found:.2f}"
+            text += f", MAP@R of {name} {100 * found:.1f} %"
     return f"{text}, {report.images_per_second:,.0f} images/s"
 
 
