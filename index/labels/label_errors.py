@@ -102,6 +102,7 @@ def find_label_errors(
     groups: Ids | None = None,
     decided: Mask | None = None,
     before: ScoreCalibration | None = None,
+    besides: ScoreCalibration | None = None,
     unlabelled: Floats | None = None,
     most_values: int = MOST_VALUES,
     most_labels: int = MOST_LABELS,
@@ -119,15 +120,16 @@ def find_label_errors(
         groups: (N,) int64; rows of one group are near-duplicates, none of which predicts another one.
         decided: (N,) whether a person has decided the label, which then counts as right.
         before: calibration from before the decisions.
+        besides: calibration of the same rows by other features, see `ScoreCalibration.join`.
         unlabelled: (M, D) float32 of images without a label, for which labels are proposed.
         most_values: confidences in memory.
         most_labels: of which every pair is estimated, which takes C x C numbers.
     """
     passes = _TwoPasses(features, labels, count=count, groups=groups, decided=decided, progress=progress)
     if len(labels) * count <= most_values and count <= most_labels:
-        errors = errors_from_confidences(passes.run(before), labels, before=before)
+        errors = errors_from_confidences(passes.run(before, besides), labels, before=before, besides=besides)
     else:
-        errors = _find_by_blocks(passes, before)
+        errors = _find_by_blocks(passes, before, besides)
     if unlabelled is None or not len(unlabelled):
         return errors
     return replace(errors, proposals=passes.propose(unlabelled, clear=CLEAR * float(np.median(errors.highest))))
@@ -142,7 +144,7 @@ def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups
 
     Arguments as those of `find_label_errors`.
     """
-    return _TwoPasses(features, labels, count=count, groups=groups).run(None)
+    return _TwoPasses(features, labels, count=count, groups=groups).run()
 
 
 class _TwoPasses:
@@ -173,10 +175,10 @@ class _TwoPasses:
         self._regressions = [regress(self._images[labels] ** (BALANCE - 1), RIDGES)]
         self._classes = GaussianClasses(features, labels, count=count, prior=BALANCE, groups=groups, tell=tell)
 
-    def run(self, before: ScoreCalibration | None) -> Floats:
+    def run(self, before: ScoreCalibration | None = None, besides: ScoreCalibration | None = None) -> Floats:
         """(N, C) confidences of all rows after both passes."""
         confidences = self._confidences()
-        self.reweight(estimate_p_error(confidences, self.labels, before=before)[1].p_error)
+        self.reweight(estimate_p_error(confidences, self.labels, before=before, besides=besides)[1].p_error)
         return self._confidences()
 
     def _confidences(self) -> Floats:
@@ -224,14 +226,16 @@ def join_confidences(one: Floats, other: Floats) -> Floats:
     return joined
 
 
-def _find_by_blocks(passes: _TwoPasses, before: ScoreCalibration | None) -> LabelErrors:
+def _find_by_blocks(
+    passes: _TwoPasses, before: ScoreCalibration | None, besides: ScoreCalibration | None
+) -> LabelErrors:
     """Label errors with confidences that are computed again instead of held."""
     labels, count = passes.labels, passes.count
 
     first, scores = (LabelScores.by_frequency(labels, count=count, simulates=before is None) for _ in range(2))
     for rows, confidences in passes.blocks():
         first.add(rows, confidences)
-    passes.reweight(first.calibrate(before=before).p_error)
+    passes.reweight(first.calibrate(before=before, besides=besides).p_error)
     best = np.full((len(labels), TOP_CLASSES), NO_ID, dtype=np.int64)
     top = np.zeros((len(labels), TOP_CLASSES), dtype=np.float32)
     for rows, confidences in passes.blocks():
@@ -240,15 +244,21 @@ def _find_by_blocks(passes: _TwoPasses, before: ScoreCalibration | None) -> Labe
         best[rows, : order.shape[1]] = order
         top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
     return errors_from_top(
-        scores.calibrate(before=before), labels, own=scores.own, best=best, confidences=top, count=count
+        scores.calibrate(before=before, besides=besides),
+        labels,
+        own=scores.own,
+        best=best,
+        confidences=top,
+        count=count,
     )
 
 
 def errors_from_confidences(
-    confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None
-) -> LabelErrors:
+    confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None,
+    besides: ScoreCalibration | None = None,
+) -> LabelErrors:  # fmt: skip
     """Label errors from (N, C) confidences in (N,) labels; arguments as those of `estimate_p_error`."""
-    scores, found, model = estimate_p_error(confidences, labels, before=before)
+    scores, found, model = estimate_p_error(confidences, labels, before=before, besides=besides)
     other, count = found.p_error - found.none, confidences.shape[1]
     best, probabilities = _no_classes(len(labels))
     by_label = np.zeros((count, count))

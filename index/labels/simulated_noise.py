@@ -33,7 +33,7 @@ _BOUND_ALONE, _HALFWAY = 0.05, 0.15
 # Share, among labels that the confidences do not favour, of right labels that score as low as any: as in clean data.
 _ODD = 0.01
 _RANKED = 1 << 26  # confidences whose order tells of images that show no class
-_MOST_DECAY = 0.9
+_MOST_DECAY = 0.9  # of right labels from third to third; with 1 all labels could be right ones
 _SHOW_ONE = 0.9  # the images of the highest confidences from this share on show some class
 # Where more labels than this look random, the confidences say nothing of the labels, and none is called random.
 _MOST_RANDOM = 2 / 3
@@ -139,9 +139,10 @@ class LabelScores:
         return found
 
     def calibrate(
-        self, *, before: "ScoreCalibration | None" = None, model_rate: float | None = None
-    ) -> "ScoreCalibration":
-        """Probabilities that each label is wrong, as in `before`, or by the simulated ones (see `calibrate_scores`)."""
+        self, *, before: "ScoreCalibration | None" = None, besides: "ScoreCalibration | None" = None,
+        model_rate: float | None = None,
+    ) -> "ScoreCalibration":  # fmt: skip
+        """Probabilities that each label is wrong: as in `before`, or by the simulated ones and by `besides`."""
         if before is not None:
             return before.apply(self.given, self.highest)
         missed = float((self.own < self.highest).mean())
@@ -149,7 +150,8 @@ class LabelScores:
             self.given, self._of_wrong, self._of_drawn, thirds=self._thirds, highest=self.highest, missed=missed,
             model_rate=model_rate,
         )  # fmt: skip
-        return ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
+        found = ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
+        return found if besides is None else found.join(besides)
 
 
 def calibrate_scores(
@@ -274,6 +276,17 @@ class ScoreCalibration:
         """(N,) probability that an image shows none of the labels."""
         return self.p_error * self.none_if_wrong
 
+    def join(self, other: "ScoreCalibration") -> "ScoreCalibration":
+        """With the probabilities of the same images by other features, rank by rank: the larger of both.
+
+        Whether an image shows none of the labels is as by the other features.
+        """
+        by_rank = np.empty(len(self.scores))
+        by_rank[np.argsort(self.scores, kind="stable")] = np.sort(other.p_error)[::-1]
+        return ScoreCalibration(
+            self.scores, np.maximum(self.p_error, by_rank), other.highest, other.none_if_wrong
+        )  # fmt: skip
+
     def apply(self, scores: Doubles, highest: Floats) -> "ScoreCalibration":
         """The calibration of other scores, by interpolation."""
         by_score, by_confidence = np.argsort(self.scores), np.argsort(self.highest)  # equal ones have equal values
@@ -284,7 +297,11 @@ class ScoreCalibration:
 
 
 def estimate_p_error(
-    confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None
+    confidences: Floats,
+    labels: Labels,
+    *,
+    before: ScoreCalibration | None = None,
+    besides: ScoreCalibration | None = None,
 ) -> tuple[LabelScores, ScoreCalibration, NoiseModel]:
     """Scores of the labels, the probabilities that they are wrong, and the noise model of the simulation.
 
@@ -292,13 +309,14 @@ def estimate_p_error(
         confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
         labels: (N,) int64 in 0..C-1.
         before: calibration from before any decision; None simulates label noise to calibrate.
+        besides: calibration of the same images by other features, see `ScoreCalibration.join`.
     """
     model, each = fit_noise_model(confidences, labels), count_simulated(len(labels)) if before is None else 0
     wrong = simulate_labels(labels, model.transitions, each=each)
     scores = LabelScores(labels, wrong, draw_labels(labels, each=each), count=confidences.shape[1])
     for rows in np.array_split(np.arange(len(labels)), max(1, -(-len(labels) // _ROWS_AT_ONCE))):
         scores.add(rows, confidences[rows])
-    return scores, scores.calibrate(before=before, model_rate=model.noise_rate), model
+    return scores, scores.calibrate(before=before, besides=besides, model_rate=model.noise_rate), model
 
 
 def row_slices(count: int) -> Iterator[slice]:

@@ -16,6 +16,7 @@ from index.errors import InputError, RunError
 from index.labels.decisions import CHANGE, DROP, HEADER, can_be_named, encode_labels
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, compare_duplicates, give_verdicts, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors
+from index.labels.simulated_noise import ScoreCalibration
 from index.paths import path_from
 from index.progress import Progress, StepProgress
 from index.text import printable_path
@@ -43,8 +44,10 @@ _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
-    It reads the features of the backbone before fine-tuning, beside those after it if label posteriors trained them:
-    these tell similar classes apart. Features that were trained on the labels as given have learnt the wrong ones.
+    It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, those after
+    it beside them: these rank the labels better, as they tell similar classes apart, but hide wrong ones that they have
+    learnt, so that the larger of both probabilities counts. Features that were trained on the labels as given have
+    learnt the wrong ones.
 
     Args:
         run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
@@ -60,18 +63,23 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
     load = partial(_load_features, run, images, machine=machine)
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
-    if _trained_by_posteriors(run):
+    is_finetuned = _trained_by_posteriors(run)
+
+    def detect(seen: Floats, *, begun: float = 0.0, besides: ScoreCalibration | None = None) -> LabelErrors:
+        def tell(done: int, total: int) -> None:
+            share = begun + done / total * (0.5 if is_finetuned else 1.0)
+            progress("confidences", int(len(images) * share), len(images))
+
+        return find_label_errors(
+            seen, labels, count=len(classes), groups=duplicates.groups, besides=besides,
+            most_values=_MOST_VALUES, most_labels=_MOST_LABELS, progress=tell,
+        )  # fmt: skip
+
+    errors = detect(features)
+    if is_finetuned:
         tuned = load(run.load_backbone(run.exported_backbone), progress=partial(progress, "fine-tuned features"))
         features = np.concatenate([normalise_rows(features), normalise_rows(tuned)], axis=1)
-    errors = find_label_errors(
-        features,
-        labels,
-        count=len(classes),
-        groups=duplicates.groups,
-        most_values=_MOST_VALUES,
-        most_labels=_MOST_LABELS,
-        progress=lambda done, total: progress("confidences", len(images) * done // total, len(images)),
-    )
+        errors = detect(features, begun=0.5, besides=errors.calibration)
     kinds = IssueKinds(errors, labels, duplicates.groups, count=len(classes))
     verdicts, new_labels = give_verdicts(errors, labels, groups=duplicates.groups, rare=kinds.rare_class)
     in_trouble = (errors.p_error >= LIKELY_ERROR) | kinds.conflicting_duplicates
