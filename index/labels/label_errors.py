@@ -178,7 +178,7 @@ class _TwoPasses:
     def run(self, before: ScoreCalibration | None = None, besides: ScoreCalibration | None = None) -> Floats:
         """(N, C) confidences of all rows after both passes."""
         confidences = self._confidences()
-        self.reweight(estimate_p_error(confidences, self.labels, before=before, besides=besides)[1].p_error)
+        self.reweight(estimate_p_error(confidences, self.labels, before=before, besides=besides)[0].p_error)
         return self._confidences()
 
     def _confidences(self) -> Floats:
@@ -258,7 +258,7 @@ def errors_from_confidences(
     besides: ScoreCalibration | None = None,
 ) -> LabelErrors:  # fmt: skip
     """Label errors from (N, C) confidences in (N,) labels; arguments as those of `estimate_p_error`."""
-    scores, found, model = estimate_p_error(confidences, labels, before=before, besides=besides)
+    found, model = estimate_p_error(confidences, labels, before=before, besides=besides)
     other, count = found.p_error - found.none, confidences.shape[1]
     best, probabilities = _no_classes(len(labels))
     by_label = np.zeros((count, count))
@@ -272,7 +272,7 @@ def errors_from_confidences(
         probabilities[rows, : order.shape[1]] = np.take_along_axis(classes, order, axis=1)
     pairs = tuple((int(i), int(j), float(by_label[i, j])) for i, j in np.argwhere(by_label > 0))
     rates = _rates(found.p_error, labels, count=count)
-    return LabelErrors(found, best, probabilities, rates, pairs, scores.own)
+    return LabelErrors(found, best, probabilities, rates, pairs, confidences[np.arange(len(labels)), labels])
 
 
 def errors_from_top(

@@ -302,8 +302,8 @@ def estimate_p_error(
     *,
     before: ScoreCalibration | None = None,
     besides: ScoreCalibration | None = None,
-) -> tuple[LabelScores, ScoreCalibration, NoiseModel]:
-    """Scores of the labels, the probabilities that they are wrong, and the noise model of the simulation.
+) -> tuple[ScoreCalibration, NoiseModel]:
+    """Scores of the labels with the probabilities that they are wrong, and the noise model of the simulation.
 
     Args:
         confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
@@ -314,9 +314,9 @@ def estimate_p_error(
     model, each = fit_noise_model(confidences, labels), count_simulated(len(labels)) if before is None else 0
     wrong = simulate_labels(labels, model.transitions, each=each)
     scores = LabelScores(labels, wrong, draw_labels(labels, each=each), count=confidences.shape[1])
-    for rows in np.array_split(np.arange(len(labels)), max(1, -(-len(labels) // _ROWS_AT_ONCE))):
-        scores.add(rows, confidences[rows])
-    return scores, scores.calibrate(before=before, besides=besides, model_rate=model.noise_rate), model
+    for rows in row_slices(len(labels)):
+        scores.add(np.arange(len(labels))[rows], confidences[rows])
+    return scores.calibrate(before=before, besides=besides, model_rate=model.noise_rate), model
 
 
 def row_slices(count: int) -> Iterator[slice]:

@@ -251,7 +251,7 @@ def estimate_posteriors(
             found[rows] = confidences
         noise, calibration = NO_NOISE, None
         if known.any():
-            _, calibration, noise = estimate_p_error(found[known], given[known])
+            calibration, noise = estimate_p_error(found[known], given[known])
         for rows in np.array_split(np.arange(len(given)), -(-len(given) // rows_at_once(class_count))):
             found[rows] = _posteriors(noise, calibration, found[rows], given[rows], known[rows])
         values: Tensor | TopConfidences = torch.from_numpy(found)

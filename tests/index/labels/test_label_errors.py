@@ -46,7 +46,7 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     classes = GaussianClasses(features, labels, count=2, prior=BALANCE, groups=None, tell=lambda _: None)
     regressed = look.confidences(rows)
     first = join_confidences(regressed, collect(classes, 50, 2))
-    believed = np.maximum(0.05, 1 - estimate_p_error(first, labels)[1].p_error)
+    believed = np.maximum(0.05, 1 - estimate_p_error(first, labels)[0].p_error)
     weights = believed.copy()
     for label in range(2):
         of_label = labels == label

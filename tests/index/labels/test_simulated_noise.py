@@ -86,7 +86,7 @@ def test_images_that_show_no_class_are_found_and_told_from_wrong_labels(
     classes: int, junk: float, wrong: float
 ) -> None:
     confidences, labels, is_junk, is_wrong = _confidences(classes=classes, junk=junk, wrong=wrong)
-    _, found, _ = estimate_p_error(confidences, labels)
+    found, _ = estimate_p_error(confidences, labels)
     assert found.p_error.mean() == pytest.approx(is_junk.mean() + is_wrong.mean(), abs=0.05)
     assert found.none.mean() == pytest.approx(is_junk.mean(), abs=0.06)  # one standard error less
     likely = found.p_error >= 0.5
@@ -110,15 +110,15 @@ def test_right_labels_of_images_that_are_hard_to_tell_are_not_called_random(
     images = apart * np.eye(classes)[labels] + random.normal(size=(2000, classes))
     logits = np.log(shares) + apart * images  # of Gaussian classes
     confidences = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    _, found, _ = estimate_p_error(confidences.astype(np.float32), labels)
+    found, _ = estimate_p_error(confidences.astype(np.float32), labels)
     assert found.none.mean() < 0.015
     assert (found.p_error >= 0.5).mean() < 0.015
 
 
 def test_a_calibration_is_applied_after_decisions_without_another_simulation() -> None:
     confidences, labels, is_junk, _ = _confidences(classes=12, junk=0.2, wrong=0.1)
-    scores, before, _ = estimate_p_error(confidences, labels)
-    _, again, _ = estimate_p_error(confidences, labels, before=before)
+    before, _ = estimate_p_error(confidences, labels)
+    again, _ = estimate_p_error(confidences, labels, before=before)
     np.testing.assert_allclose(again.p_error, before.p_error)
     np.testing.assert_allclose(again.none, before.none)
     assert before.none[is_junk].mean() > 0.5
@@ -127,7 +127,7 @@ def test_a_calibration_is_applied_after_decisions_without_another_simulation() -
     few = LabelScores.by_frequency(labels, count=12)
     few.add(np.arange(len(labels)), confidences)
     assert few.calibrate().none[is_junk].mean() > 0.5
-    np.testing.assert_array_equal(few.given, scores.given)
+    np.testing.assert_array_equal(few.given, before.scores)
 
 
 def test_two_calibrations_are_joined_rank_by_rank_and_the_larger_probability_counts() -> None:
@@ -143,7 +143,7 @@ def test_two_calibrations_are_joined_rank_by_rank_and_the_larger_probability_cou
 def test_confidences_that_know_nothing_of_the_labels_call_no_image_strange() -> None:
     random = np.random.default_rng(0)
     confidences = random.dirichlet(np.ones(10), size=1000).astype(np.float32)
-    _, found, _ = estimate_p_error(confidences, random.integers(10, size=1000))
+    found, _ = estimate_p_error(confidences, random.integers(10, size=1000))
     assert not found.none.any()
 
 

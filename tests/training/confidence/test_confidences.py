@@ -97,7 +97,7 @@ def test_posteriors_are_those_of_leave_one_out_with_the_noise_model(groups: torc
     left_out = LeaveOneOut(
         source.numpy(), given, count=4, groups=None if groups is None else groups.numpy()
     ).confidences(np.arange(30))
-    _, calibration, noise = estimate_p_error(left_out, given)
+    calibration, noise = estimate_p_error(left_out, given)
     expected = torch.from_numpy(noise.posterior(left_out, given) * (1 - calibration.none[:, None])).float()
     assert found.noise is not None
     assert found.noise_rate == pytest.approx(calibration.p_error.mean(), abs=1e-5)

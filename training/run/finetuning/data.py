@@ -69,8 +69,7 @@ class FinetuneData:
         )  # fmt: skip
         rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
         rows[held_out] += len(rows)
-        posteriors = vstack([self.posteriors, estimated.posteriors()], format="csr")[rows]
-        return replace(self, posteriors=posteriors)
+        return replace(self, posteriors=vstack([self.posteriors, estimated.posteriors()], format="csr")[rows])
 
     def score(self, embed: Embed) -> dict[str, float]:
         """MAP@R by part, as `search` finds it."""

@@ -392,8 +392,8 @@ def _end_unprepared(
     seconds = time.perf_counter() - started
     return {
         "parameters": None, "precision": None, "epochs": [{"epoch": 0, "loss": None, "map_at_r": None, "seconds": 0.0}],
-        "tried": {}, "selected": False, "map_at_r": None, "ended_by": ended_by, "kept_bytes": 0,
-        "waited_s": 0.0, "seconds": seconds, "prepared_s": seconds,
+        "tried": {}, "selected": False, "map_at_r": None, "ended_by": ended_by, "kept_bytes": 0, "waited_s": 0.0,
+        "seconds": seconds, "prepared_s": seconds,
     }  # fmt: skip
 
 
