@@ -18,8 +18,8 @@ from index.arrays import Ids
 from index.catalog.rows import SOUND, SPLIT, CatalogRow
 from index.measures import MEASURES
 
-DROPPED = "dropped"
-"""The status of a dropped image: no search finds it, but it stays in the gallery."""
+DROPPED, SET_ASIDE = "dropped", "set_aside"
+"""Statuses of images that a decision leaves out: no search finds them, but they stay in the gallery."""
 _OTHERS = ", ".join(
     ("source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, reason, detail, keeper", *MEASURES)
 )
@@ -27,11 +27,15 @@ _OTHERS = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class DecidedLabel:
-    """The given and the decided label of a row, or that the image was dropped."""
+    """The given and the decided label of a row.
+
+    Attributes:
+        left_out: `DROPPED` or `SET_ASIDE`; None where the image stays.
+    """
 
     given: str | None
     label: str | None
-    is_dropped: bool
+    left_out: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,25 +71,25 @@ class DecidedRows:
     """The rows of a catalogue that annotations change.
 
     Attributes:
-        by_id: changed or dropped labels, not confirmed ones.
+        by_id: changed labels and images that are left out, not confirmed labels.
         marked: tags and splits.
-        dropped: (n,) int64 rising ids.
+        left_out: (n,) int64 rising ids of images that are dropped or set aside.
         ids: (m,) int64 rising ids of all labels.
         digest: of all label decisions; empty without any.
     """
 
     by_id: Mapping[int, DecidedLabel] = field(default_factory=dict)
     marked: MarkedRows = NO_MARKS
-    dropped: Ids = field(init=False, compare=False)
+    left_out: Ids = field(init=False, compare=False)
     ids: Ids = field(init=False, compare=False)
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         ids = sorted(self.by_id)
-        listed = [(number, self.by_id[number].label, self.by_id[number].is_dropped) for number in ids]
+        listed = [(number, self.by_id[number].label, self.by_id[number].left_out) for number in ids]
         digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest() if listed else ""
         object.__setattr__(self, "ids", np.array(ids, dtype=np.int64))
-        object.__setattr__(self, "dropped", np.array([row[0] for row in listed if row[2]], dtype=np.int64))
+        object.__setattr__(self, "left_out", np.array([row[0] for row in listed if row[2]], dtype=np.int64))
         object.__setattr__(self, "digest", digest)
 
     def __bool__(self) -> bool:
@@ -101,13 +105,13 @@ class DecidedRows:
     @cached_property
     def database(self) -> bytes:
         """A serialised SQLite database with the table `decided`, made once for all connections."""
-        labels = ((number, one.label, one.is_dropped) for number, one in self.by_id.items())
-        return _serialise({"decided (id INTEGER PRIMARY KEY, new_label TEXT, dropped INTEGER)": labels})
+        labels = ((number, one.label, one.left_out) for number, one in self.by_id.items())
+        return _serialise({"decided (id INTEGER PRIMARY KEY, new_label TEXT, left_out TEXT)": labels})
 
     def apply(self, row: CatalogRow) -> CatalogRow:
         found, split = self.by_id.get(row.id), self.marked.splits.get(row.id)
         if found is not None:
-            status = DROPPED if found.is_dropped else row.status
+            status = found.left_out or row.status
             row = replace(row, label=found.label, given_label=found.given, status=status)
         if split is not None:
             row = replace(row, metadata_json=json.dumps({**row.metadata, SPLIT: split}))
@@ -130,7 +134,7 @@ def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoile
         connection.execute("ATTACH ':memory:' AS decisions")
         connection.deserialize(decided.database, name="decisions")
         label = f"CASE WHEN d.id IS NULL THEN {label} ELSE d.new_label END"
-        status = f"CASE WHEN d.dropped THEN '{DROPPED}' ELSE status END"
+        status = "coalesce(d.left_out, status)"
         rows += " LEFT JOIN decided AS d ON d.id = images.id"  # a row's id and order stay within reach
     if decided.marked.splits:
         decided.marked.attach(connection)

@@ -260,6 +260,15 @@ class Catalog:
         query = "SELECT label FROM images WHERE status = ? ORDER BY id"
         return [row[0] for row in self._connection.execute(query, (status,))]
 
+    def read_numbers(self, name: str) -> dict[int, float]:
+        """Numbers of a column of the metadata, by the ids of indexed rows that have one."""
+        path = f'$."{name}"'
+        query = (
+            "SELECT id, json_extract(metadata, ?1) FROM images WHERE status = 'indexed' AND metadata IS NOT NULL "
+            "AND json_type(metadata, ?1) IN ('integer', 'real')"
+        )
+        return dict(self._connection.execute(query, (path,)).fetchall())
+
     def _ask(self, query: str, *values: object) -> Any:
         row = self._connection.execute(query, values).fetchone()
         return None if row is None else row[0]

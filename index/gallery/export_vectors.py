@@ -89,7 +89,7 @@ def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[Cat
     with gallery.catalog() as catalog:
         rows = catalog.rows(status="indexed")
         for ids, vectors in gallery.store.scan():
-            is_shown = np.isin(ids, gallery.decided.dropped, assume_unique=True, invert=True)
+            is_shown = np.isin(ids, gallery.decided.left_out, assume_unique=True, invert=True)
             ids, vectors = ids[is_shown], vectors[is_shown]
             block = list(islice(rows, len(ids)))
             if [row.id for row in block] != ids.tolist():

@@ -83,7 +83,7 @@ class Gallery:
 
     def _forget_choices(self) -> None:
         """Reset what depends on the store or on decisions."""
-        dropped = self.decided.dropped
+        dropped = self.decided.left_out
         self.ids: Ids = np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
         self.count = len(self.ids)
         self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
@@ -412,7 +412,7 @@ class Gallery:
         """The members that a search may find; None: all."""
         if where is not None:
             return self.keep(where)
-        if self._shown is None and len(self.decided.dropped):
+        if self._shown is None and len(self.decided.left_out):
             self._shown = self.store.choose(self.ids)
         return self._shown
 

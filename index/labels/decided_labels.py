@@ -4,30 +4,45 @@ import os
 import sqlite3
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from index.catalog.decided_rows import NO_MARKS, NOTHING_DECIDED, DecidedLabel, DecidedRows, MarkedRows
+from index.catalog.decided_rows import (
+    DROPPED,
+    NO_MARKS,
+    NOTHING_DECIDED,
+    SET_ASIDE,
+    DecidedLabel,
+    DecidedRows,
+    MarkedRows,
+)
 from index.catalog.reader import Catalog, read_catalog
+from index.catalog.rows import CatalogRow
 from index.errors import GalleryError
 from index.labels.decisions import (
     CHANGE,
+    DECISIONS,
     DROP,
     FOREIGN_TABLES,
+    GIVEN,
     OPEN,
+    P_RIGHT,
     LabelDecision,
     LabelKey,
     LabelStates,
     check_version,
     data_version,
     follow_labels,
+    parse_p_right,
+    read_others_right,
 )
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
 from index.labels.marks import Mark, last_marks_step, read_marks
+from index.sources.table_rows import as_text
 from index.text import printable_path
 from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
@@ -132,7 +147,8 @@ class DecidedLabels:
         for key, numbers in ids.items():
             one = changing[key]
             label = one.new_label if one.decision == CHANGE else one.label
-            decided = DecidedLabel(one.label, label, one.decision == DROP)
+            left_out = {DROP: DROPPED, SET_ASIDE: SET_ASIDE}.get(one.decision)
+            decided = DecidedLabel(one.label, label, left_out)
             for number in numbers:
                 by_id[number] = decided
         rows = _drop_copies(groups[1], by_id, marked)
@@ -140,6 +156,47 @@ class DecidedLabels:
         return DecidedLabels(
             self.rows if is_same else rows, file, connection, version, step, marked, groups, labels, ids
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTrust:
+    """How probably labels are right, by who set them.
+
+    Attributes:
+        decisions: that hold, by image and given label.
+        others_right: expected share of right labels among those that a bulk accept left as they were; None without one.
+    """
+
+    decisions: Mapping[LabelKey, LabelDecision]
+    others_right: float | None = None
+
+    def of(self, row: CatalogRow) -> tuple[float | None, str | None]:
+        """Probability that a row's label is right, None where nobody decided, and its label before a machine's change.
+
+        Without a decision, of the columns `p_right` and `given` of the label file or table that the gallery was built
+        from.
+        """
+        decision = self.decisions.get((row.sha256 or "", row.given_label))
+        if decision is not None:
+            is_moved = decision.decision == CHANGE and decision.p_right < 1
+            return decision.p_right, row.given_label if is_moved else None
+        metadata = row.metadata
+        p_right = parse_p_right(as_text(metadata.get(P_RIGHT)).strip(), where=printable_path(row.path))
+        if p_right is None:
+            return self.others_right, None
+        given = as_text(metadata.get(GIVEN)).strip()
+        return p_right, given if given and given != row.label else None
+
+
+def read_label_trust(gallery: Path) -> LabelTrust:
+    """How probably the labels of a gallery are right, by its decisions."""
+    path = decisions_file(gallery)
+    if not path.exists():
+        return LabelTrust({})
+    found = read_annotations(path, wait_s=LOCK_WAIT_S, holding=DECISIONS)
+    with closing(found.connection):
+        others_right = read_others_right(found.connection) if check_version(found.connection) else None
+    return LabelTrust(found.labels[-1][1], others_right)
 
 
 @contextmanager
@@ -157,6 +214,7 @@ def read_annotations(
     known_step: int | None = None,
     known_groups: int | None = None,
     known_labels: LabelStates = (),
+    holding: Container[str] = (CHANGE, SET_ASIDE, DROP),
 ) -> Annotations:
     """Read a file of decisions.
 
@@ -164,6 +222,7 @@ def read_annotations(
         wait_s: seconds to wait while somebody else writes.
         known_step, known_groups: the last step of the marks, and about groups, that are known and not read again.
         known_labels: `Annotations.labels` of before.
+        holding: the decisions about labels that count.
     """
     connection = None
     try:
@@ -176,7 +235,7 @@ def read_annotations(
             step = last_marks_step(connection)
             last = "SELECT coalesce(max(number), 0) FROM steps WHERE kind = 'duplicates'"
             (groups_step,) = connection.execute(last).fetchone()
-            labels = follow_labels(connection, known_labels, holding=(CHANGE, DROP))
+            labels = follow_labels(connection, known_labels, holding=holding)
             if groups_step != known_groups:
                 groups = [one for one in read_group_decisions(connection) if one.decision != OPEN]
             marks = [] if step == known_step else read_marks(connection)
@@ -254,16 +313,16 @@ def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedLabel], marke
     for number, (given, kept) in copies.items():
         before = by_id.get(number)
         label = given if before is None else before.label
-        all_rows[number] = DecidedLabel(given, label, is_dropped=True)
+        all_rows[number] = DecidedLabel(given, label, left_out=DROPPED)
         for image in kept:
             if number in marked.tags:
                 tags.setdefault(image.image_id, set()).update(marked.tags[number])
             is_labelled = image.label is not None or image.image_id in by_id
-            if label is not None and not is_labelled and not (before and before.is_dropped):
+            if label is not None and not is_labelled and not (before and before.left_out):
                 labels[image.image_id].add(label)
     for number, found in labels.items():
         if len(found) == 1 and number not in copies:
-            all_rows[number] = DecidedLabel(None, found.pop(), is_dropped=False)
+            all_rows[number] = DecidedLabel(None, found.pop())
     united = {number: tuple(sorted(names)) for number, names in tags.items()}
     return DecidedRows(all_rows, MarkedRows(united, marked.splits))
 

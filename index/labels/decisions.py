@@ -1,4 +1,4 @@
-"""What a person can decide about a label: keep, change or drop, in words that outlive a run and a gallery."""
+"""Label decisions: keep, change, set aside or drop, by a person or by the machine; they outlive a run and a gallery."""
 
 import csv
 import io
@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+from index.catalog.decided_rows import SET_ASIDE as SET_ASIDE
 from index.errors import InputError
 from index.text import printable_path
 
@@ -33,8 +34,14 @@ _LATER_DECISIONS = (
     "SELECT details, decided_at FROM steps AS s JOIN decisions AS d ON s.number = d.step "
     "WHERE kind = ? AND s.number > ? ORDER BY d.number"
 )
-KEEP, CHANGE, DROP = DECISIONS = ("keep", "change", "drop")
+KEEP, CHANGE, DROP = "keep", "change", "drop"
+DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
+DecisionSource: TypeAlias = Literal["person", "bulk", "import"]
+"""Who decided: a person who looked, a bulk accept, or a file of another program."""
+SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
+P_RIGHT, GIVEN = "p_right", "given"
+"""Columns of label files and tables: the probability that the label is right, and the label before decisions."""
 MAX_LABEL_CHARACTERS = 200
 LabelKey = tuple[str, str | None]
 """An image's SHA-256 and its given label: what a decision about the label holds for, wherever the image lies."""
@@ -49,10 +56,13 @@ class LabelDecision:
     Attributes:
         sha256: of the image's bytes, hexadecimal.
         label: as given; None without one.
-        decision: one of `DECISIONS`, or `OPEN`.
+        decision: one of `DECISIONS`, or `OPEN`. `set_aside` leaves the image out of training and results until somebody
+            decides.
         new_label: of `change`; None for the others.
         image_id: of the image that was shown; may be another's after the gallery was made anew.
         path: of the image that was shown, undecodable bytes as surrogates; for people.
+        source: who decided.
+        p_right: probability (0..1) that the label it leaves is right; below 1 only where no person looked.
         decided_at: UTC, ISO 8601; set by the store of decisions.
     """
 
@@ -62,6 +72,8 @@ class LabelDecision:
     new_label: str | None = None
     image_id: int | None = None
     path: str = ""
+    source: DecisionSource = "person"
+    p_right: float = 1.0
     decided_at: str = ""
 
     @property
@@ -70,11 +82,31 @@ class LabelDecision:
         return self.sha256, self.label
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether the image takes no part in training and results."""
+        return self.decision in (SET_ASIDE, DROP)
+
+    @property
     def label_after(self) -> str | None:
-        """The label that it leaves the image with; None where the image is dropped, or has none."""
-        if self.decision == DROP:
+        """The label that it leaves the image with; None where the image is left out, or has none."""
+        if self.leaves_out:
             return None
         return self.new_label if self.decision == CHANGE else self.label
+
+
+def parse_p_right(text: str | None, *, where: str) -> float | None:
+    """The `p_right` of a label file's cell, 0..1; None of an empty one."""
+    if not text:
+        return None
+    try:
+        p_right = float(text)
+    except ValueError:
+        p_right = -1.0
+    if not 0 <= p_right <= 1:
+        raise InputError(
+            f"{where}: {P_RIGHT} must be a probability from 0 to 1, found {text!r}; correct it or empty it"
+        )
+    return p_right
 
 
 def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:
@@ -210,6 +242,13 @@ def follow_labels(
     return known[-1], (last, now)
 
 
+def read_others_right(connection: sqlite3.Connection) -> float | None:
+    """The expected share of right labels among those that the last bulk accept left as they were; None without one."""
+    last = "SELECT others_right FROM steps WHERE others_right IS NOT NULL ORDER BY number DESC LIMIT 1"
+    row = connection.execute(last).fetchone()
+    return None if row is None else float(row[0])
+
+
 def data_version(connection: sqlite3.Connection) -> int:
     """SQLite's `data_version`: another value after every commit of any other connection."""
     return int(connection.execute("PRAGMA data_version").fetchone()[0])
@@ -219,6 +258,10 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
     """The decision as it is stored: a change to the label that the image has already keeps it."""
     check_word(given.decision, (*DECISIONS, OPEN))
     check_sha256(given.sha256)
+    if given.source not in SOURCES or not 0 <= given.p_right <= 1:
+        raise InputError(
+            f"a decision is of {', '.join(SOURCES)} with a p_right in 0..1, got {given.source!r}, {given.p_right!r}"
+        )
     if given.decision != CHANGE:
         if given.new_label is not None:
             raise InputError(f"only {CHANGE!r} takes a new label; {given.decision!r} came with {given.new_label!r}")

@@ -3,16 +3,17 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from index.arrays import Floats, Ids, Labels, Vectors, normalise_rows, rows_by_value
+from index.arrays import Doubles, Floats, Ids, Labels, Vectors, normalise_rows, rows_by_value
 from index.labels.decisions import CHANGE, KEEP
-from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKinds, Kind, give_verdicts
+from index.labels.kinds import KINDS, LIKELY_ERROR, PROPOSAL, IssueKinds, Kind
 from index.labels.label_errors import Mask, Proposals, find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
+from index.labels.verdicts import give_verdicts
 from index.progress import Progress, no_progress
 from index.vectors.clusters import cluster_embeddings
 from index.vectors.exact import search_labels
@@ -76,8 +77,10 @@ class LabelIssue:
         p_error: probability (0..1) that the label is wrong; in a proposal, that the first suggestion is right.
         suggestions: (label, probability) of the most probable other labels, best first; they sum to `p_error` at most,
             in a proposal to 1.
+        p_none: probability that the image shows none of the labels; 0 in a proposal.
         kind: of `index.labels.kinds`.
-        verdict: of `index.labels.kinds`: keep the label, change it to the first suggestion, or drop the image.
+        verdict: of `index.labels.verdicts`: keep the label, change it to the first suggestion, set the image aside or
+            drop it.
         agreeing: (id, score) of the nearest images with the same label (in a proposal, the suggested one), nearest
             first, without near-duplicates.
         disagreeing: (id, score, label) of the nearest images with other labels, likewise.
@@ -87,6 +90,7 @@ class LabelIssue:
     label: str | None
     p_error: float
     suggestions: tuple[tuple[str, float], ...]
+    p_none: float
     kind: Kind
     verdict: str
     agreeing: tuple[tuple[int, float], ...]
@@ -97,6 +101,11 @@ class LabelIssue:
         """The most probable other label."""
         return self.suggestions[0][0] if self.suggestions else None
 
+    @property
+    def p_suggested(self) -> float:
+        """The probability that the suggested label is right."""
+        return self.suggestions[0][1] if self.suggestions else 0.0
+
     def to_json(self) -> dict[str, Any]:
         """The issue as in the API, without path and decision."""
         return {
@@ -104,6 +113,8 @@ class LabelIssue:
             "label": self.label,
             "suggested": self.suggested,
             "p_error": self.p_error,
+            "p_suggested": self.p_suggested,
+            "p_none": self.p_none,
             "kind": self.kind,
             "verdict": self.verdict,
             "suggestions": [{"label": label, "probability": share} for label, share in self.suggestions],
@@ -126,7 +137,9 @@ class LabelIssues:
         pairs: (label, suggested, count) of the items with a `p_error` of a half or more, the most frequent first.
         confused_classes: (label, label, images) of labels used for each other, the most images first.
         is_lower_bound: whether `noise_rate` is too low, because the model was trained with these labels.
-        decisions: number of people's decisions that the list takes into account.
+        decisions: number of decisions that the list takes into account.
+        classes: number of labels.
+        look_alikes: of `SuggestionCalibration`; None where it is not known.
     """
 
     items: tuple[LabelIssue, ...]
@@ -136,6 +149,8 @@ class LabelIssues:
     confused_classes: tuple[tuple[str, str, float], ...] = ()
     is_lower_bound: bool = False
     decisions: int = 0
+    classes: int = 0
+    look_alikes: float | None = None
     _by_id: dict[int, LabelIssue] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -163,7 +178,7 @@ def list_label_issues(
     ids: Ids,
     names: Sequence[str],
     groups: Ids,
-    decided: Mask | None = None,
+    p_right: Doubles | None = None,
     before: ScoreCalibration | None = None,
     unlabelled: tuple[Vectors, Ids] | None = None,
     progress: Progress = no_progress,
@@ -177,7 +192,7 @@ def list_label_issues(
         labels: (N,) int64, places in `names`, each of which some row has.
         ids: (N,) int64 of the images.
         groups: (N,) int64; rows of one group are duplicates.
-        decided: (N,) whether somebody has decided the label, which is no issue any more.
+        p_right: as of `find_label_errors`; labels that a person has decided, at 1, are no issue any more.
         before: calibration from before the decisions.
         unlabelled: (M, D) float32 unit rows and (M,) int64 ids of images without a label, for which one is proposed.
         progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
@@ -195,14 +210,14 @@ def list_label_issues(
         )
 
     errors = find_label_errors(
-        vectors, labels, count=len(names), groups=groups, decided=decided, before=before,
+        vectors, labels, count=len(names), groups=groups, p_right=p_right, before=before,
         unlabelled=None if unlabelled is None else unlabelled[0], progress=tell(0, _DETECTING),
     )  # fmt: skip
-    is_open = np.ones(len(labels), dtype=bool) if decided is None else ~decided
+    is_open = np.ones(len(labels), dtype=bool) if p_right is None else p_right != 1
     p_error = np.where(can_be_checked & is_open, errors.p_error, 0.0)
     order = np.lexsort((errors.own, -p_error))  # ties: the least confident first
     kinds = IssueKinds(errors, labels, groups, count=len(names))
-    verdicts, _ = give_verdicts(errors, labels, groups=groups, rare=kinds.rare_class, decided=decided)
+    verdicts, _ = give_verdicts(errors, labels, groups=groups, rare=kinds.rare_class, decided=~is_open)
     split = find_split_classes(vectors, labels, groups, count=len(names)) & is_open
     asked = order[((p_error >= MIN_P_ERROR) | (kinds.conflicting_duplicates & is_open) | split)[order]]
 
@@ -220,6 +235,7 @@ def list_label_issues(
             label=names[labels[row]],
             p_error=float(p_error[row]),
             suggestions=tuple((names[n], p) for n, p in errors.others(row, label=int(labels[row]))),
+            p_none=float(errors.none[row]),
             kind=kind_of(row),
             verdict=verdicts[row],
             agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
@@ -230,12 +246,14 @@ def list_label_issues(
     if unlabelled is not None and errors.proposals is not None:
         items += _list_proposals(errors.proposals, *unlabelled, vectors=vectors, labels=labels, ids=ids, names=names)
     progress(len(labels), len(labels))
-    return collect_issues(
+    found = collect_issues(
         items,
         checked=int(can_be_checked.sum()),
         errors=float(p_error.sum()),
         confused_classes=[(names[one], names[two], images) for one, two, images in kinds.confused_classes],
     )
+    suggestions = errors.calibration.suggestions
+    return replace(found, classes=len(names), look_alikes=None if suggestions is None else suggestions.look_alikes)
 
 
 def _list_proposals(
@@ -269,6 +287,7 @@ def _list_proposals(
                 label=None,
                 p_error=suggestions[0][1],
                 suggestions=suggestions[:NEIGHBOURS],
+                p_none=0.0,
                 kind=PROPOSAL,
                 verdict=CHANGE if is_clear else KEEP,
                 agreeing=tuple((int(ids[near]), score) for near, score in same),

@@ -6,7 +6,7 @@ more. In the second pass rows are weighted by the probability that their label i
 constants were chosen on parts of five datasets that `benchmarks.labels.chances` does not report on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,17 @@ import numpy.typing as npt
 from index.arrays import NO_ID, Doubles, Floats, Ids, Labels
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
-from index.labels.simulated_noise import LabelScores, ScoreCalibration, estimate_p_error, row_slices
+from index.labels.noise_model import NoiseModel
+from index.labels.simulated_noise import (
+    SIMULATED,
+    LabelScores,
+    ScoreCalibration,
+    count_simulated,
+    estimate_p_error,
+    row_slices,
+    score_labels,
+)
+from index.labels.suggestions import SuggestionScores
 from index.progress import Progress, no_progress
 
 RIDGES = (0.1, 0.3, 1.0, 3.0)
@@ -24,10 +34,12 @@ RIDGES = (0.1, 0.3, 1.0, 3.0)
 BALANCE = 0.5
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
 MOST_LABELS = 2048  # of which every pair is estimated
+MOST_UNSEEN = 1 << 24  # confidences of images whose label is left out: 64 MB
 TOP_CLASSES = 4  # of an image that are kept: its label and three others
 # An outlier shows none of the classes, so that no confidence is high. Among photos of clothes, four fifths of images of
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
+_LESS = 1 - 1e-9  # of the suggested label's probability that another one has at most
 _LEAST = 0.05  # weight of a row whose label is certainly wrong
 Mask = npt.NDArray[np.bool_]
 
@@ -54,8 +66,13 @@ class LabelErrors:
 
     Attributes:
         calibration: scores of the labels and the probabilities that they are wrong, for use after decisions.
+        p_error: (N,) float64 probability that each label is wrong; not below 1 - p_right where that is known.
+        suggested: (N,) int64 most probable other label.
+        p_suggested: (N,) float64 probability that the suggested label is right.
+        none: (N,) float64 probability that the image shows none of the labels.
         best: (N, 4) int64 most probable classes, the best first; `NO_ID` where there are fewer labels.
-        probabilities: (N, 4) float64 of these; 1 - p_error of its label, 1 over all labels and `none` together.
+        probabilities: (N, 4) float64 of these; 1 - p_error of its label, p_suggested of the suggested one, 1 over all
+            labels and `none` together.
         rates: (C,) float64 estimated noise rate of each label.
         pairs: (label, class, images): estimated number of images of a class with another label.
         own: (N,) float32 confidence in the label, from all rows but this one and its group.
@@ -63,22 +80,16 @@ class LabelErrors:
     """
 
     calibration: ScoreCalibration
+    p_error: Doubles
+    suggested: Labels
+    p_suggested: Doubles
+    none: Doubles
     best: Ids
     probabilities: Doubles
     rates: Doubles
     pairs: tuple[tuple[int, int, float], ...]
     own: Floats
     proposals: Proposals | None = None
-
-    @property
-    def p_error(self) -> Doubles:
-        """(N,) float64 probability that each label is wrong."""
-        return self.calibration.p_error
-
-    @property
-    def none(self) -> Doubles:
-        """(N,) float64 probability that each image shows none of the labels."""
-        return self.calibration.none
 
     @property
     def highest(self) -> Floats:
@@ -100,7 +111,7 @@ def find_label_errors(
     *,
     count: int,
     groups: Ids | None = None,
-    decided: Mask | None = None,
+    p_right: Doubles | None = None,
     before: ScoreCalibration | None = None,
     besides: ScoreCalibration | None = None,
     unlabelled: Floats | None = None,
@@ -118,18 +129,19 @@ def find_label_errors(
         labels: (N,) int64 in 0..count-1.
         count: C, at least 2.
         groups: (N,) int64; rows of one group are near-duplicates, none of which predicts another one.
-        decided: (N,) whether a person has decided the label, which then counts as right.
+        p_right: (N,) probability that the label is right, as whoever set it said: 1 where a person looked, NaN where
+            nobody decided.
         before: calibration from before the decisions.
         besides: calibration of the same rows by other features, see `ScoreCalibration.join`.
         unlabelled: (M, D) float32 of images without a label, for which labels are proposed.
         most_values: confidences in memory.
         most_labels: of which every pair is estimated, which takes C x C numbers.
     """
-    passes = _TwoPasses(features, labels, count=count, groups=groups, decided=decided, progress=progress)
+    passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
     if len(labels) * count <= most_values and count <= most_labels:
-        errors = errors_from_confidences(passes.run(before, besides), labels, before=before, besides=besides)
+        errors = passes.find_held(before, besides)
     else:
-        errors = _find_by_blocks(passes, before, besides)
+        errors = passes.find_by_blocks(before, besides)
     if unlabelled is None or not len(unlabelled):
         return errors
     return replace(errors, proposals=passes.propose(unlabelled, clear=CLEAR * float(np.median(errors.highest))))
@@ -144,7 +156,9 @@ def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups
 
     Arguments as those of `find_label_errors`.
     """
-    return _TwoPasses(features, labels, count=count, groups=groups).run()
+    passes = _TwoPasses(features, labels, count=count, groups=groups)
+    passes.reweight(estimate_p_error(passes.hold(passes.blocks()), labels)[0].p_error)
+    return passes.hold(passes.blocks())
 
 
 class _TwoPasses:
@@ -157,7 +171,7 @@ class _TwoPasses:
         *,
         count: int,
         groups: Ids | None,
-        decided: Mask | None = None,
+        p_right: Doubles | None = None,
         progress: Progress = no_progress,
     ) -> None:
         done, total = 0, 2 * len(labels)
@@ -170,20 +184,97 @@ class _TwoPasses:
         def regress(weights: Doubles, ridges: tuple[float, ...]) -> LeaveOneOut:
             return LeaveOneOut(features, labels, count=count, groups=groups, weights=weights, ridges=ridges, tell=tell)
 
-        self.labels, self.count, self._regress, self._decided = labels, count, regress, decided
+        self.labels, self.count, self._regress, self._p_right = labels, count, regress, p_right
         self._images = np.bincount(labels, minlength=count).astype(np.float64)
         self._regressions = [regress(self._images[labels] ** (BALANCE - 1), RIDGES)]
         self._classes = GaussianClasses(features, labels, count=count, prior=BALANCE, groups=groups, tell=tell)
 
-    def run(self, before: ScoreCalibration | None = None, besides: ScoreCalibration | None = None) -> Floats:
-        """(N, C) confidences of all rows after both passes."""
-        confidences = self._confidences()
-        self.reweight(estimate_p_error(confidences, self.labels, before=before, besides=besides)[0].p_error)
-        return self._confidences()
+    def find_held(self, before: ScoreCalibration | None, besides: ScoreCalibration | None) -> LabelErrors:
+        """Label errors with all confidences in memory."""
+        suggestions = self._score_suggestions(simulates=before is None)
+        first, _ = estimate_p_error(
+            self.hold(self._first_pass(suggestions)), self.labels, before=before, besides=besides
+        )
+        self.reweight(first.p_error)
+        confidences = self.hold(self.blocks())
+        found, model = estimate_p_error(confidences, self.labels, before=before, besides=besides)
+        alike = LookAlikes(suggestions)
+        for rows in row_slices(len(self.labels)):
+            alike.add(np.arange(len(self.labels))[rows], confidences[rows])
+        found = self._calibrate(found, first, suggestions, alike)
+        return errors_from_confidences(confidences, self.labels, found=found, model=model, suggestions=suggestions,
+                                       p_right=self._p_right)  # fmt: skip
 
-    def _confidences(self) -> Floats:
-        found = np.empty((len(self.labels), self.count), dtype=np.float32)
+    def find_by_blocks(self, before: ScoreCalibration | None, besides: ScoreCalibration | None) -> LabelErrors:
+        """Label errors with confidences that are computed again instead of held."""
+        labels, count, simulates = self.labels, self.count, before is None
+        first, scores = (LabelScores.by_frequency(labels, count=count, simulates=simulates) for _ in range(2))
+        suggestions = self._score_suggestions(simulates=simulates)
+        for rows, confidences in self._first_pass(suggestions):
+            first.add(rows, confidences)
+        calibration = first.calibrate(before=before, besides=besides)
+        self.reweight(calibration.p_error)
+        best = np.full((len(labels), TOP_CLASSES), NO_ID, dtype=np.int64)
+        top, alike = np.zeros((len(labels), TOP_CLASSES), dtype=np.float32), LookAlikes(suggestions)
         for rows, confidences in self.blocks():
+            scores.add(rows, confidences)
+            alike.add(rows, confidences)
+            order = np.argsort(-confidences, axis=1, kind="stable")[:, :TOP_CLASSES]
+            best[rows, : order.shape[1]] = order
+            top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
+        found = scores.calibrate(before=before, besides=besides)
+        return errors_from_top(
+            self._calibrate(found, calibration, suggestions, alike), labels, own=scores.own, best=best,
+            confidences=top, count=count, suggestions=suggestions, p_right=self._p_right,
+        )  # fmt: skip
+
+    def _score_suggestions(self, *, simulates: bool) -> SuggestionScores:
+        each = count_simulated(len(self.labels)) if simulates else 0
+        return SuggestionScores(self.labels, count=self.count, each=each)
+
+    def _calibrate(
+        self, found: ScoreCalibration, first: ScoreCalibration, suggestions: SuggestionScores, alike: "LookAlikes"
+    ) -> ScoreCalibration:
+        """With the probabilities of suggestions, unless these are from before decisions."""
+        if found.suggestions is not None:
+            return found
+        calibrated = suggestions.calibrate(first, self._believe(first.p_error))
+        return replace(found, suggestions=replace(calibrated, look_alikes=alike.found(found)))
+
+    def _first_pass(self, suggestions: SuggestionScores) -> Iterator[tuple[Ids, Floats]]:
+        """As `blocks` before `reweight`; the suggestions are scored on the way."""
+        (regression,) = self._regressions
+        unseen_rows, unseen = self._predict_unseen() if suggestions.simulates else (np.empty(0, np.int64), None)
+        for rows, by_classes in self._classes.blocks():
+            confidences = join_confidences(regression.confidences(rows), by_classes)
+            places = np.searchsorted(unseen_rows, rows).clip(max=max(len(unseen_rows) - 1, 0))
+            is_unseen = np.flatnonzero(unseen_rows[places] == rows) if len(unseen_rows) else unseen_rows
+            without = by_classes[is_unseen]
+            if unseen is not None and len(is_unseen):
+                without[np.arange(len(is_unseen)), self.labels[rows[is_unseen]]] = 0
+                without /= np.maximum(without.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+                without = join_confidences(unseen[places[is_unseen]], without)
+            suggestions.add(rows, confidences, without, is_unseen)
+            yield rows, confidences
+
+    def _predict_unseen(self) -> tuple[Ids, Floats]:
+        """Rising rows of some labels, (n,), and their (n, C) confidences from rows of other labels alone."""
+        (regression,) = self._regressions
+        found: list[tuple[Ids, Floats]] = []
+        left = MOST_UNSEEN // self.count
+        for label in np.random.default_rng(0).permutation(np.flatnonzero(self._images)).tolist():
+            found.append(regression.confidences_unseen(label))
+            left -= len(found[-1][0])
+            if left <= 0:
+                break
+        rows = np.concatenate([one for one, _ in found])
+        order = np.argsort(rows)
+        return rows[order], np.concatenate([one for _, one in found])[order]
+
+    def hold(self, blocks: Iterable[tuple[Ids, Floats]]) -> Floats:
+        """(N, C) confidences of all rows."""
+        found = np.empty((len(self.labels), self.count), dtype=np.float32)
+        for rows, confidences in blocks:
             found[rows] = confidences
         return found
 
@@ -206,14 +297,54 @@ class _TwoPasses:
         return Proposals(best, probabilities, probabilities[:, 0] < clear)
 
     def reweight(self, p_error: Doubles) -> None:
-        """Fit again with rows weighted by (N,) probabilities that their labels are right; decided labels are right."""
-        if self._decided is not None:
-            p_error = np.where(self._decided, 0.0, p_error)
-        p_right = (1 - p_error).clip(min=_LEAST)
+        """Fit again with rows weighted by (N,) probabilities that their labels are right."""
+        p_right = (1 - self._believe(p_error)).clip(min=_LEAST)
         sums = np.bincount(self.labels, weights=p_right, minlength=self.count)
         weights = p_right * (self._images**BALANCE / np.maximum(sums, _LEAST))[self.labels]
         self._regressions.append(self._regress(weights, (self._regressions[0].ridge,)))
         self._classes.weigh(p_right)
+
+    def _believe(self, p_error: Doubles) -> Doubles:
+        return believe_decisions(p_error, self._p_right)
+
+
+class LookAlikes:
+    """Scores of simulated errors between look-alike labels: each image gets what another one of its label looks like.
+
+    Args:
+        suggestions: of all images.
+    """
+
+    def __init__(self, suggestions: SuggestionScores) -> None:
+        labels, each = suggestions.labels, SIMULATED if suggestions.simulates else 0
+        order = np.lexsort((np.random.default_rng(0).random(len(labels)), labels))
+        starts = np.searchsorted(labels[order], labels[order])
+        sizes = np.searchsorted(labels[order], labels[order], side="right") - starts
+        self._alike = np.empty((len(labels), each), dtype=np.int64)
+        for step in range(each):
+            place = starts + (np.arange(len(labels)) - starts + step + 1) % sizes
+            self._alike[order, step] = suggestions.suggested[order[place]]
+        self._is_other = self._alike != labels[:, None]
+        self._scores = np.zeros(self._alike.shape)
+
+    def add(self, rows: Ids, confidences: Floats) -> None:
+        """Score the labels of (B,) rows, of which these are the (B, C) float32 confidences."""
+        if self._alike.shape[1]:
+            self._scores[rows] = score_labels(confidences, self._alike[rows])
+
+    def found(self, calibration: ScoreCalibration) -> float:
+        """Share of these errors that would be called wrong."""
+        weights = self._is_other * (1 - calibration.p_error)[:, None]
+        called = calibration.read(self._scores) >= 0.5
+        return float((weights * called).sum() / max(weights.sum(), np.finfo(np.float64).tiny))
+
+
+def believe_decisions(p_error: Doubles, p_right: Doubles | None) -> Doubles:
+    """(N,) p_error, 0 where a person looked, and at least 1 - p_right where a machine decided (NaN: nobody did)."""
+    if p_right is None:
+        return p_error
+    doubted: Doubles = np.fmax(p_error, 1 - p_right)
+    return np.where(p_right == 1, 0.0, doubted)
 
 
 def join_confidences(one: Floats, other: Floats) -> Floats:
@@ -226,83 +357,81 @@ def join_confidences(one: Floats, other: Floats) -> Floats:
     return joined
 
 
-def _find_by_blocks(
-    passes: _TwoPasses, before: ScoreCalibration | None, besides: ScoreCalibration | None
-) -> LabelErrors:
-    """Label errors with confidences that are computed again instead of held."""
-    labels, count = passes.labels, passes.count
-
-    first, scores = (LabelScores.by_frequency(labels, count=count, simulates=before is None) for _ in range(2))
-    for rows, confidences in passes.blocks():
-        first.add(rows, confidences)
-    passes.reweight(first.calibrate(before=before, besides=besides).p_error)
-    best = np.full((len(labels), TOP_CLASSES), NO_ID, dtype=np.int64)
-    top = np.zeros((len(labels), TOP_CLASSES), dtype=np.float32)
-    for rows, confidences in passes.blocks():
-        scores.add(rows, confidences)
-        order = np.argsort(-confidences, axis=1, kind="stable")[:, :TOP_CLASSES]
-        best[rows, : order.shape[1]] = order
-        top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
-    return errors_from_top(
-        scores.calibrate(before=before, besides=besides),
-        labels,
-        own=scores.own,
-        best=best,
-        confidences=top,
-        count=count,
-    )
-
-
 def errors_from_confidences(
-    confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None,
-    besides: ScoreCalibration | None = None,
+    confidences: Floats, labels: Labels, *, found: ScoreCalibration, model: NoiseModel, suggestions: SuggestionScores,
+    p_right: Doubles | None = None,
 ) -> LabelErrors:  # fmt: skip
-    """Label errors from (N, C) confidences in (N,) labels; arguments as those of `estimate_p_error`."""
-    found, model = estimate_p_error(confidences, labels, before=before, besides=besides)
-    other, count = found.p_error - found.none, confidences.shape[1]
+    """Label errors from (N, C) confidences in (N,) labels.
+
+    Args:
+        found, model: of `estimate_p_error`.
+        suggestions: of the same images.
+        p_right: as of `find_label_errors`.
+    """
+    p_error, count = believe_decisions(found.p_error, p_right), confidences.shape[1]
+    p_suggested, none = divide_errors(p_error, found, suggestions)
     best, probabilities = _no_classes(len(labels))
     by_label = np.zeros((count, count))
     for rows in row_slices(len(labels)):
-        given, own = labels[rows], np.arange(len(labels[rows]))
-        classes = other[rows, None] * model.classes_if_wrong(confidences[rows], given)
+        given, own, suggested = labels[rows], np.arange(len(labels[rows])), suggestions.suggested[rows]
+        classes = model.classes_if_wrong(confidences[rows], given)
+        classes[own, suggested] = 0
+        rest = p_error[rows] - p_suggested[rows] - none[rows]
+        classes *= (rest / np.maximum(classes.sum(axis=1), np.finfo(np.float64).tiny))[:, None]
+        classes = np.minimum(classes, _LESS * p_suggested[rows, None])  # or another one would come before it
+        classes[own, suggested] = p_suggested[rows]
         np.add.at(by_label, given, classes)
-        classes[own, given] = 1 - found.p_error[rows]
+        classes[own, given] = 1 - p_error[rows]
         order = np.argsort(-classes, axis=1, kind="stable")[:, :TOP_CLASSES]
         best[rows, : order.shape[1]] = order
         probabilities[rows, : order.shape[1]] = np.take_along_axis(classes, order, axis=1)
     pairs = tuple((int(i), int(j), float(by_label[i, j])) for i, j in np.argwhere(by_label > 0))
-    rates = _rates(found.p_error, labels, count=count)
-    return LabelErrors(found, best, probabilities, rates, pairs, confidences[np.arange(len(labels)), labels])
+    rates = _rates(p_error, labels, count=count)
+    own_confidences = confidences[np.arange(len(labels)), labels]
+    return LabelErrors(
+        found, p_error, suggestions.suggested, p_suggested, none, best, probabilities, rates, pairs, own_confidences
+    )
+
+
+def divide_errors(p_error: Doubles, found: ScoreCalibration, suggestions: SuggestionScores) -> tuple[Doubles, Doubles]:
+    """(N,) probabilities that the suggested label is right, and that the image shows none of the labels."""
+    assert found.suggestions is not None
+    right, none = found.suggestions.apply(suggestions.confidences)
+    none = np.maximum(none, found.none_if_wrong)
+    return p_error * np.minimum(right, 1 - none), p_error * none
 
 
 def errors_from_top(
-    found: ScoreCalibration, labels: Labels, *, own: Floats, best: Ids, confidences: Floats, count: int
-) -> LabelErrors:
-    """Label errors where N x C confidences are too many to hold: the class of a wrong label is the best other one.
+    found: ScoreCalibration, labels: Labels, *, own: Floats, best: Ids, confidences: Floats, count: int,
+    suggestions: SuggestionScores, p_right: Doubles | None = None,
+) -> LabelErrors:  # fmt: skip
+    """Label errors where N x C confidences are too many to hold: the class of a wrong label is the suggested one.
 
     Args:
         found: score of each label, and the probability that it is wrong.
         own: (N,) confidence in each label.
         best, confidences: (N, s) the labels of the highest confidence, best first, `NO_ID` for none.
         count: C.
+        suggestions, p_right: as of `errors_from_confidences`.
     """
-    p_error, other = found.p_error, found.p_error - found.none
-    is_other = (best != NO_ID) & (best != labels[:, None])
+    p_error, suggested = believe_decisions(found.p_error, p_right), suggestions.suggested
+    p_suggested, none = divide_errors(p_error, found, suggestions)
+    is_other = (best != NO_ID) & (best != labels[:, None]) & (best != suggested[:, None])
     left = np.maximum(1 - own, np.finfo(np.float32).tiny)[:, None]
-    others = np.where(is_other, other[:, None] * np.minimum(confidences / left, 1), -1.0)
-    all_labels = np.concatenate([np.where(is_other, best, NO_ID), labels[:, None]], axis=1)
-    everything = np.concatenate([others, 1 - p_error[:, None]], axis=1)
+    rest = (p_error - p_suggested - none)[:, None]
+    others = np.where(is_other, np.minimum(rest * confidences / left, _LESS * p_suggested[:, None]), -1.0)
+    all_labels = np.column_stack([np.where(is_other, best, NO_ID), labels, suggested])
+    everything = np.column_stack([others, 1 - p_error, p_suggested])
     order = np.argsort(-everything, axis=1, kind="stable")[:, :TOP_CLASSES]
     classes, probabilities = _no_classes(len(labels))
     classes[:, : order.shape[1]] = np.take_along_axis(all_labels, order, axis=1)
     probabilities[:, : order.shape[1]] = np.take_along_axis(everything, order, axis=1).clip(min=0)
-    first = np.where(is_other.any(axis=1), best[np.arange(len(best)), is_other.argmax(axis=1)], NO_ID)
-    pairs, place = np.unique(np.stack([labels, first]), axis=1, return_inverse=True)
-    amounts = np.bincount(place.ravel(), weights=other)
+    pairs, place = np.unique(np.stack([labels, suggested]), axis=1, return_inverse=True)
+    amounts = np.bincount(place.ravel(), weights=p_error - none)
     named = zip(*pairs.tolist(), amounts.tolist(), strict=True)
-    kept = tuple((i, j, n) for i, j, n in named if j != NO_ID and n > 0)
+    kept = tuple((i, j, n) for i, j, n in named if n > 0)
     rates = _rates(p_error, labels, count=count)
-    return LabelErrors(found, classes, probabilities, rates, kept, own)
+    return LabelErrors(found, p_error, suggested, p_suggested, none, classes, probabilities, rates, kept, own)
 
 
 def _rates(p_error: Doubles, labels: Labels, *, count: int) -> Doubles:

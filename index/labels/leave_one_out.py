@@ -138,6 +138,16 @@ class LeaveOneOut:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return softmax(self.temperature * self._predict(rows)).astype(np.float32)
 
+    def confidences_unseen(self, label: int) -> tuple[Ids, Floats]:
+        """(n,) rows of a label, and their (n, C) float32 confidences without any row of it; 0 in the label itself."""
+        rows = np.flatnonzero(self._labels == label)
+        if len(rows) > self._width:
+            predictions = self._features(rows) @ self._weights_without(rows)
+        else:
+            predictions = self._predict_without(rows)
+        predictions[:, label] = -np.inf
+        return rows, softmax(self.temperature * predictions).astype(np.float32)
+
     def predict(self, features: Floats) -> Floats:
         """(B, D) float32 of other images to (B, C) float32 confidences, from all rows."""
         rows = normalise_rows(features)

@@ -36,15 +36,27 @@ class NoiseModel:
         """(B, C) class probabilities of images from (B, C) confidences, whatever their labels."""
         return _sharpen(np.log(np.maximum(confidences, _LEAST, dtype=np.float64)), self.power)
 
-    def posterior(self, confidences: Floats, labels: Labels) -> Doubles:
+    def posterior(self, confidences: Floats, labels: Labels, prior: "LabelPrior | None" = None) -> Doubles:
         """(B, C) probabilities of the true class, given both the confidences and the (B,) labels; rows sum to 1.
 
-        q_i(k) in proportion to s_i(k) ((1 - e) [k = y_i] + e M_k,y_i), with s_i, e and M of `fit_noise_model`.
+        q_i(k) in proportion to s_i(k) L_i(k), with s_i, e and M of `fit_noise_model` and
+
+            L_i(k) = (1 - e) [k = y_i] + e M_k,y_i            where nobody decided
+            L_i(k) = r_i [k = y_i] + (1 - r_i) M_k,y_i        where the label y_i is right with probability r_i
+            L_i(k) = r_i [k = y_i] + (1 - r_i) ((1 - e) [k = z_i] + e M_k,z_i)    where it took the place of z_i
         """
-        joint = self.classes(confidences)
-        right = (1 - self.noise_rate) * joint[np.arange(len(labels)), labels]
-        joint *= self.noise_rate * self.transitions[:, labels].T
-        joint[np.arange(len(labels)), labels] += right
+        shown, own = self.classes(confidences), np.arange(len(labels))
+        if prior is None:
+            p_right, before = np.full(len(labels), np.nan), labels
+        else:
+            p_right, before = prior.p_right, prior.before
+        is_known = ~np.isnan(p_right)
+        right = np.where(is_known, p_right, 1 - self.noise_rate)
+        is_moved = is_known & (before != labels)
+        likely = np.where(is_moved, (1 - right) * self.noise_rate, 1 - right)[:, None] * self.transitions[:, before].T
+        likely[own, before] += np.where(is_moved, (1 - right) * (1 - self.noise_rate), 0)
+        likely[own, labels] += right
+        joint: Doubles = shown * likely
         joint /= np.maximum(joint.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         return joint
 
@@ -53,6 +65,29 @@ class NoiseModel:
         joint = self.classes(confidences) * self.transitions[:, labels].T
         classes: Doubles = joint / np.maximum(joint.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         return classes
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPrior:
+    """What is known of N labels from whoever set them.
+
+    Attributes:
+        p_right: (N,) float64 probability that the label is right: 1 where a person looked, NaN where nobody decided.
+        before: (N,) int64 the label before; the label itself where it was not changed.
+    """
+
+    p_right: Doubles
+    before: Labels
+
+    def take(self, rows: Labels, *, classes: Labels, labels: Labels) -> "LabelPrior":
+        """Those of (n,) images, whose (n,) labels are numbered by the rising `classes`; others before are forgotten."""
+        before = self.before[rows]
+        place = np.searchsorted(classes, before).clip(max=len(classes) - 1)
+        return LabelPrior(self.p_right[rows], np.where(classes[place] == before, place, labels))
+
+    def at(self, rows: Labels) -> "LabelPrior":
+        """Those of some images, with the same numbers of labels."""
+        return LabelPrior(self.p_right[rows], self.before[rows])
 
 
 def fit_frequency_model(confidences: Floats, labels: Labels, *, count: int) -> NoiseModel:

@@ -251,6 +251,30 @@ def _noise_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None)
 
 
 @dataclass(frozen=True, slots=True)
+class SuggestionCalibration:
+    """Probabilities by the confidence of a suggested label, if the given label is wrong.
+
+    Attributes:
+        confidences: (K,) rising.
+        right: (K,) probability that the suggested label is right; it never falls.
+        none: (K,) probability that the image shows none of the labels; it never rises.
+        none_share: share of the wrong labels whose image shows none.
+        look_alikes: share of simulated errors between look-alike labels that would be called wrong.
+    """
+
+    confidences: Doubles
+    right: Doubles
+    none: Doubles
+    none_share: float
+    look_alikes: float = 0.0
+
+    def apply(self, confidences: Floats) -> tuple[Doubles, Doubles]:
+        """(N,) probabilities `right` and `none` of (N,) suggested labels."""
+        right, none = (np.interp(confidences, self.confidences, values) for values in (self.right, self.none))
+        return right, none
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreCalibration:
     """Scores of labels with their probabilities of a label error, from before any decision.
 
@@ -264,12 +288,14 @@ class ScoreCalibration:
         highest: (N,) highest confidence of each image.
         none_if_wrong: (N,) probability that an image whose label is wrong shows none of the labels; it never rises with
             the highest confidence.
+        suggestions: probabilities of the suggested labels; None where they were not computed.
     """
 
     scores: Doubles
     p_error: Doubles
     highest: Floats
     none_if_wrong: Doubles
+    suggestions: SuggestionCalibration | None = None
 
     @property
     def none(self) -> Doubles:
@@ -287,13 +313,16 @@ class ScoreCalibration:
             self.scores, np.maximum(self.p_error, by_rank), other.highest, other.none_if_wrong
         )  # fmt: skip
 
+    def read(self, scores: Doubles) -> Doubles:
+        """p_error of other scores, of the same shape, by interpolation."""
+        order = np.argsort(self.scores)  # equal ones have equal values
+        return np.interp(scores, self.scores[order], self.p_error[order])
+
     def apply(self, scores: Doubles, highest: Floats) -> "ScoreCalibration":
         """The calibration of other scores, by interpolation."""
-        by_score, by_confidence = np.argsort(self.scores), np.argsort(self.highest)  # equal ones have equal values
-        return ScoreCalibration(
-            scores, np.interp(scores, self.scores[by_score], self.p_error[by_score]), highest,
-            np.interp(highest, self.highest[by_confidence], self.none_if_wrong[by_confidence]),
-        )  # fmt: skip
+        order = np.argsort(self.highest)
+        none_if_wrong = np.interp(highest, self.highest[order], self.none_if_wrong[order])
+        return ScoreCalibration(scores, self.read(scores), highest, none_if_wrong, self.suggestions)
 
 
 def estimate_p_error(

@@ -228,7 +228,7 @@ def _count_labels(gallery: Gallery) -> Counter[str]:
     changed = gallery.decided.ids
     members = changed[np.isin(changed, given.ids)].tolist()  # others are duplicates, which do not count
     decided = [gallery.decided.by_id[number] for number in members]
-    now = Counter(one.label for one in decided if one.label is not None and not one.is_dropped)
+    now = Counter(one.label for one in decided if one.label is not None and not one.left_out)
     before = Counter(one.given for one in decided if one.given is not None)
     return _read_given(given)[0] + now - before
 

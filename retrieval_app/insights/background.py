@@ -325,7 +325,7 @@ class Insights:
                 return self._updated
             self._find_ids = None  # or it would keep alive a version that is no longer served
         duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
-        decided = {image_id: decisions[key].label_after for image_id, key in find_ids().items()}
+        decided = {image_id: decisions[key] for image_id, key in find_ids().items()}
         self._updated, self._calibration = label_issues.apply_decisions(
             self._given, decided, base=base, decisions=len(decisions), before=self._calibration, duplicates=duplicates,
             progress=progress,

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from index.arrays import UNLABELLED
+from index.arrays import UNLABELLED, Doubles
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.decisions import P_RIGHT, LabelDecision, LabelKey
 from index.labels.issues import MIN_P_ERROR, LabelIssue, LabelIssues, collect_issues, list_label_issues
 from index.labels.kinds import KINDS, PROPOSAL
 from index.labels.label_errors import find_label_errors
@@ -40,7 +40,7 @@ def find_label_issues(
     rows, without = np.flatnonzero(labels != UNLABELLED), np.flatnonzero(labels == UNLABELLED)
     groups = (duplicates or find_duplicate_groups(gallery)).groups_of(ids[rows])
     found = list_label_issues(
-        vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups,
+        vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, p_right=read_p_right(gallery)[rows],
         unlabelled=(vectors[without], ids[without]), progress=progress,
     )  # fmt: skip
     return replace(found, is_lower_bound=gallery.knows_labels)
@@ -48,7 +48,7 @@ def find_label_issues(
 
 def apply_decisions(
     gallery: Gallery,
-    decided: Mapping[int, str | None],
+    decided: Mapping[int, LabelDecision],
     *,
     base: LabelIssues,
     decisions: int,
@@ -56,10 +56,10 @@ def apply_decisions(
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
 ) -> tuple[LabelIssues, ScoreCalibration]:
-    """Label issues after people decided about some: detection runs again, with the decided labels as right.
+    """Label issues after decisions: detection runs again, with decided labels as right as their `p_right` says.
 
     Args:
-        decided: decided labels by image id; None for a dropped image, or one that stays without a label.
+        decided: decisions by image id.
         base: the label issues from before the decisions.
         decisions: their number.
         before: calibration from before the decisions; None computes it first, which takes as long again.
@@ -69,37 +69,57 @@ def apply_decisions(
         The label issues, in which those with decisions stay as they were, and the calibration.
     """
     vectors, given, ids, names = gallery.for_label_errors().labelled_vectors()
+    p_right = read_p_right(gallery)
     if before is None:
         rows = np.flatnonzero(given != UNLABELLED)
         groups = duplicates.groups_of(ids[rows])
         before = find_label_errors(
-            vectors[rows], given[rows], count=len(names), groups=groups, progress=progress
+            vectors[rows], given[rows], count=len(names), groups=groups, p_right=p_right[rows], progress=progress
         ).calibration
     numbers = {name: number for number, name in enumerate(names)}
-    now, is_decided, is_dropped = given.copy(), np.zeros(len(given), dtype=bool), np.zeros(len(given), dtype=bool)
+    now, is_left_out, doubted = given.copy(), np.zeros(len(given), dtype=bool), 0.0
     place_of = {number: place for place, number in enumerate(ids.tolist())}
-    for place, label in ((place_of[number], label) for number, label in decided.items() if number in place_of):
-        if label is None:
-            is_dropped[place] = True
+    for place, decision in ((place_of[number], one) for number, one in decided.items() if number in place_of):
+        if decision.label_after is None:
+            is_left_out[place] = True
         else:
-            now[place], is_decided[place] = numbers.setdefault(label, len(numbers)), True
-    rows = np.flatnonzero((now != UNLABELLED) & ~is_dropped)
-    without = np.flatnonzero((now == UNLABELLED) & ~is_dropped)
+            now[place] = numbers.setdefault(decision.label_after, len(numbers))
+            p_right[place] = decision.p_right
+            doubted += 1 - decision.p_right
+    rows = np.flatnonzero((now != UNLABELLED) & ~is_left_out)
+    without = np.flatnonzero((now == UNLABELLED) & ~is_left_out)
     used, labels = np.unique(now[rows], return_inverse=True)
     all_names = list(numbers)
     found = list_label_issues(
         vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
-        groups=duplicates.groups_of(ids[rows]), decided=is_decided[rows], before=before,
+        groups=duplicates.groups_of(ids[rows]), p_right=p_right[rows], before=before,
         unlabelled=(vectors[without], ids[without]), progress=progress,
     )  # fmt: skip
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]
-    items = sorted([*kept, *found.items], key=lambda issue: (issue.kind == PROPOSAL, -issue.p_error))
-    # What is left counts as no more than before: decisions never raise the estimate.
-    errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + found.noise_rate * found.checked
+    items = [*kept, *(issue for issue in found.items if issue.id not in decided)]
+    items.sort(key=lambda issue: (issue.kind == PROPOSAL, -issue.p_error))
+    # What is open counts as no more than before: decisions never raise the estimate.
+    open_errors = max(found.noise_rate * found.checked - doubted, 0.0)
+    errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + open_errors
     errors = min(errors, base.noise_rate * base.checked)
     updated = collect_issues(items, checked=base.checked, errors=errors, confused_classes=found.confused_classes)
-    return replace(updated, is_lower_bound=base.is_lower_bound, decisions=decisions), before
+    return _continue(updated, base, decisions=decisions), before
+
+
+def _continue(updated: LabelIssues, base: LabelIssues, *, decisions: int) -> LabelIssues:
+    """With what decisions do not change."""
+    return replace(
+        updated, is_lower_bound=base.is_lower_bound, decisions=decisions, classes=base.classes,
+        look_alikes=base.look_alikes,
+    )  # fmt: skip
+
+
+def read_p_right(gallery: Gallery) -> Doubles:
+    """(N,) probability that each given label is right, by the column `p_right` of its source; NaN without one."""
+    with gallery.catalog() as catalog:
+        found = catalog.read_numbers(P_RIGHT)
+    return np.array([found.get(number, np.nan) for number in gallery.ids.tolist()], dtype=np.float64).clip(0, 1)
 
 
 def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues:
@@ -115,7 +135,7 @@ def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues
         [issue for issue in issues.items if issue.id not in copies], checked=max(checked, 0), errors=max(errors, 0.0),
         confused_classes=issues.confused_classes,
     )  # fmt: skip
-    return replace(found, is_lower_bound=issues.is_lower_bound, decisions=issues.decisions)
+    return _continue(found, issues, decisions=issues.decisions)
 
 
 def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
@@ -127,7 +147,7 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
         path: the folder that `retrieval audit` wrote, or its audit.csv.
     """
     table = path / "audit.csv" if path.is_dir() else path
-    rows = read_audit_table(table, columns=("path", "sha256", "label", "p_error", "verdict"))
+    rows = read_audit_table(table, columns=("path", "sha256", "label", "p_error", "p_none", "verdict"))
     with gallery.catalog() as catalog:
         members = [row for row in catalog.rows(status="indexed") if row.label is not None]
     by_content = {(row.sha256 or "", row.label or ""): row for row in reversed(members)}  # the first of equals
@@ -203,6 +223,7 @@ def _read_issue(
         label=row["label"],
         p_error=read_number(row, "p_error", table),
         suggestions=read_suggestions(row, table),
+        p_none=read_number(row, "p_none", table),
         kind=next((kind for kind in KINDS if kind == row.get("kind")), "wrong_label"),
         verdict=row["verdict"],
         agreeing=tuple(sides["agreeing"]),

@@ -39,7 +39,7 @@ class MapLayout(Answer):
 
     def with_decisions(self, decided: DecidedRows) -> "MapLayout":
         """The same places with decided labels, without dropped images."""
-        dropped = set(decided.dropped.tolist())
+        dropped = set(decided.left_out.tolist())
         shown = [place for place, number in enumerate(self.ids) if number not in dropped]
         ids = [self.ids[place] for place in shown]
         given = [None if number < 0 else self.labels[number] for number in self.label]

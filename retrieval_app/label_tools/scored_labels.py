@@ -106,7 +106,7 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
         if decisions:
             keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
             keys |= {one.id: key for one in issues.items if (key := subjects[one.id].key) in decisions}
-            decided, count = {number: decisions[key].label_after for number, key in keys.items()}, len(decisions)
+            decided, count = {number: decisions[key] for number, key in keys.items()}, len(decisions)
             issues, _ = label_issues.apply_decisions(
                 gallery, decided, base=issues, decisions=count, before=None, duplicates=duplicates
             )

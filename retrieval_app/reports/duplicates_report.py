@@ -111,7 +111,7 @@ class DuplicateReport:
 def find_undropped(gallery: Gallery, group: DuplicateGroup) -> list[GroupedImage]:
     """The images of a group that nobody has dropped."""
     decided = gallery.decided.by_id
-    return [image for image in group.images if image.id not in decided or not decided[image.id].is_dropped]
+    return [image for image in group.images if image.id not in decided or not decided[image.id].left_out]
 
 
 def find_duplicate_groups(
@@ -189,7 +189,7 @@ def write_duplicates(
             images = [replace(image, similarity=None, hash_distance=None) for image in images]
         if len(images) > 1:
             groups.append(DuplicateGroup(images[0], tuple(images[1:])))
-    report = replace(report, images=report.images - len(gallery.decided.dropped), groups=_in_order(groups))
+    report = replace(report, images=report.images - len(gallery.decided.left_out), groups=_in_order(groups))
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / TABLE_NAME, _COLUMNS, _table_rows(report))
     duplicates = [image for group in report.groups for image in group.duplicates]

@@ -54,7 +54,7 @@ def stream_label_file(
                 path = locate_image(gallery, row, folders=folders)
                 outcome, label = _choose_label(row, decisions)
                 found = gallery.decided.by_id.get(row.id)
-                if found is not None and found.is_dropped:  # also as a near-duplicate
+                if found is not None and found.left_out:  # also as a near-duplicate
                     outcome = _DROPPED
                 elif found is not None and found.label is not None and outcome == _UNLABELLED:
                     outcome, label = _CHANGED, found.label

@@ -242,7 +242,7 @@ def _make_hit(task: SearchTask, vector: Vectors, *, rank: int, image_id: int, sc
     ids = np.array(sorted(one.id for one in group.images if one.indexed and one.id not in out), dtype=np.int64)
     if query.where is not None:
         ids = ids[gallery.fulfil(ids, query.where)]
-    ids = np.setdiff1d(ids, gallery.decided.dropped)
+    ids = np.setdiff1d(ids, gallery.decided.left_out)
     scores = measure_cosines(gallery.vectors(ids), vector)
     order = np.argsort(-scores, kind="stable")
     if query.min_score is not None:

@@ -17,7 +17,7 @@ _RANKS = (1, 2, 3)
 # column -> its type in Parquet
 _COLUMNS = (
     {"rank": "int64", "path": "string", "sha256": "string", "label": "string"}
-    | {"p_error": "float64", "confidence": "float64"}
+    | {"p_error": "float64", "p_suggested": "float64", "p_none": "float64", "confidence": "float64"}
     | {f"{name}_{n}": kind for n in _RANKS for name, kind in
        (("suggestion", "string"), ("suggestion_probability", "float64"))}
     | {"kind": "string", "verdict": "string", "new_label": "string"}
@@ -77,6 +77,8 @@ def summarise_audit(report: "AuditReport") -> dict[str, Any]:
         "run": str(report.run),
         "images": len(report.images),
         "noise_rate": report.noise_rate,
+        "at_least_right": report.at_least_right,
+        "no_promise": report.no_promise,
         "verdicts": {verdict: verdicts[verdict] for verdict in DECISIONS},
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "classes": [asdict(found) for found in report.classes],
@@ -91,7 +93,7 @@ def _image_rows(report: "AuditReport") -> Iterator[Row]:
         twin = None if image.duplicate_of is None else _path_text(report.images[image.duplicate_of].path)
         yield [
             rank, _path_text(image.path), image.sha256, image.label,
-            round(image.p_error, 6), round(image.confidence, 6),
+            round(image.p_error, 6), round(image.p_suggested, 6), round(image.p_none, 6), round(image.confidence, 6),
             *_fill([value for name, share in image.suggestions for value in (name, round(share, 6))]),
             image.kind, image.verdict, image.new_label,
             *_neighbour_cells(image.agreeing, report.images), *_neighbour_cells(image.disagreeing, report.images),
@@ -134,12 +136,19 @@ class AuditedImage:
     Attributes:
         p_error: probability that the label is wrong, 0..1; rows are ranked by it.
         confidence: leave-one-out confidence in the label, 0..1: from all images but this one and its duplicates.
+        suggested: most probable other label.
+        p_suggested: probability that the suggested label is right.
+        p_none: probability that the image shows none of the classes.
         suggestions: (label, probability) of the most probable classes, its own among them or not, best first, three at
             most.
         verdict: of `index.labels.decisions.DECISIONS`.
         new_label: what `change` would make of it; None for the other verdicts.
         agreeing, disagreeing: nearest other images with the same and with another label, nearest first.
         duplicate_of: row of a near-duplicate with another label; None without.
+        p_right: probability that the label is right, as whoever set it said: 1 where a person looked; None where
+            nobody decided.
+        before: the label before a machine changed it; None where none did.
+        is_rare: whether the label has few images, so that it stays.
         kind: of `index.labels.kinds`; None where the label is probably right and no near-duplicate has another one.
     """
 
@@ -148,6 +157,9 @@ class AuditedImage:
     label: str
     p_error: float
     confidence: float
+    suggested: str
+    p_suggested: float
+    p_none: float
     suggestions: tuple[tuple[str, float], ...]
     verdict: str
     new_label: str | None
@@ -155,6 +167,9 @@ class AuditedImage:
     disagreeing: tuple[Neighbour, ...]
     duplicate_of: int | None
     kind: Kind | None = None
+    p_right: float | None = None
+    before: str | None = None
+    is_rare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +200,8 @@ class AuditReport:
         classes: the noisiest first.
         pairs: the most images first; pairs with an estimate below half an image are left out.
         noise_rate: estimated share of all labels that are wrong, 0..1.
+        at_least_right: the share of right labels that the verdicts aim at, 0..1.
+        no_promise: why that share cannot be promised; None where it can.
         confused_classes: (label, label, images) of labels used for each other, the most images first.
     """
 
@@ -193,6 +210,8 @@ class AuditReport:
     classes: tuple[ClassNoise, ...]
     pairs: tuple[PairNoise, ...]
     noise_rate: float
+    at_least_right: float
+    no_promise: str | None
     confused_classes: tuple[tuple[str, str, float], ...] = ()
 
 

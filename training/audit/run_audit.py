@@ -13,10 +13,18 @@ import numpy as np
 from index.arrays import NO_ID, Floats, Ids, connect_rows, normalise_rows
 from index.durable import replacing
 from index.errors import InputError, RunError
-from index.labels.decisions import CHANGE, DROP, HEADER, can_be_named, encode_labels
-from index.labels.kinds import LIKELY_ERROR, IssueKinds, compare_duplicates, give_verdicts, has_rare_class
+from index.labels.decisions import CHANGE, DROP, GIVEN, HEADER, P_RIGHT, SET_ASIDE, can_be_named, encode_labels
+from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
+from index.labels.verdicts import (
+    AT_LEAST_RIGHT,
+    ExpectedRight,
+    compare_duplicates,
+    expect_right,
+    give_verdicts,
+    why_no_promise,
+)
 from index.paths import path_from
 from index.progress import Progress, StepProgress
 from index.text import printable_path
@@ -35,13 +43,16 @@ logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 3
 SUGGESTIONS = 3
-_MORE_COLUMNS = ("given", "verdict")  # of a cleaned label file
+_MORE_COLUMNS = (GIVEN, P_RIGHT, "verdict")  # of a cleaned label file
 _LEAST_IMAGES = 0.5  # pairs of classes with fewer estimated mistakes are not listed
 _MOST_VALUES = 1 << 30  # confidences in memory at most: 4 GB
 _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 
 
-def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:
+def audit_labels(
+    run: RunFolder, *, machine: Machine, at_least_right: float = AT_LEAST_RIGHT,
+    progress: StepProgress = lambda *_: None,
+) -> AuditReport:  # fmt: skip
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
     It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, those after
@@ -52,6 +63,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
     Args:
         run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
         machine: device, feature cache, decoding threads; the precision is the run's own.
+        at_least_right: share (0..1) of right labels that the verdicts aim at, among the images that stay.
         progress: told of the steps "features", "fine-tuned features" and "confidences", in images.
     """
     images = read_images(run)
@@ -60,6 +72,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         raise InputError(f"{run.path}: an audit compares labels, but all images are labelled {classes[0]!r}")
     numbers = {label: number for number, label in enumerate(classes)}
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
+    p_right = np.array([np.nan if image.p_right is None else image.p_right for image in images])
     load = partial(_load_features, run, images, machine=machine)
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
@@ -71,7 +84,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
             progress("confidences", int(len(images) * share), len(images))
 
         return find_label_errors(
-            seen, labels, count=len(classes), groups=duplicates.groups, besides=besides,
+            seen, labels, count=len(classes), groups=duplicates.groups, p_right=p_right, besides=besides,
             most_values=_MOST_VALUES, most_labels=_MOST_LABELS, progress=tell,
         )  # fmt: skip
 
@@ -81,7 +94,10 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         features = np.concatenate([normalise_rows(features), normalise_rows(tuned)], axis=1)
         errors = detect(features, begun=0.5, besides=errors.calibration)
     kinds = IssueKinds(errors, labels, duplicates.groups, count=len(classes))
-    verdicts, new_labels = give_verdicts(errors, labels, groups=duplicates.groups, rare=kinds.rare_class)
+    verdicts, new_labels = give_verdicts(
+        errors, labels, groups=duplicates.groups, rare=kinds.rare_class, decided=p_right == 1,
+        at_least_right=at_least_right,
+    )  # fmt: skip
     in_trouble = (errors.p_error >= LIKELY_ERROR) | kinds.conflicting_duplicates
     agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
     best, probabilities = errors.best[:, :SUGGESTIONS].tolist(), errors.probabilities.tolist()
@@ -92,6 +108,9 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
             label=image.used,
             p_error=float(errors.p_error[row]),
             confidence=float(errors.own[row]),
+            suggested=classes[errors.suggested[row]],
+            p_suggested=float(errors.p_suggested[row]),
+            p_none=float(errors.none[row]),
             suggestions=tuple(
                 (classes[number], probability)
                 for number, probability in zip(best[row], probabilities[row], strict=False)
@@ -103,10 +122,14 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
             agreeing=tuple(agreeing.of(row)),
             disagreeing=tuple(disagreeing.of(row)),
             duplicate_of=None if (twin := duplicates.other_label[row]) == NO_ID else int(twin),
+            p_right=image.p_right,
+            before=image.before,
+            is_rare=bool(kinds.rare_class[row]),
         )
         for row, image in enumerate(images)
     )
-    counts = np.bincount(labels, minlength=len(classes))
+    counts, calibrated = np.bincount(labels, minlength=len(classes)), errors.calibration.suggestions
+    assert calibrated is not None
     rates = errors.rates
     noise = [ClassNoise(name, int(counts[c]), float(rates[c])) for c, name in enumerate(classes)]
     return AuditReport(
@@ -115,6 +138,8 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         classes=tuple(sorted(noise, key=lambda noisy: -noisy.noise_rate)),
         pairs=_pair_noise(errors, counts=counts, classes=classes),
         noise_rate=float(counts @ errors.rates / len(images)),
+        at_least_right=at_least_right,
+        no_promise=why_no_promise(look_alikes=calibrated.look_alikes, classes=len(classes), is_lower_bound=False),
         confused_classes=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes),
     )
 
@@ -169,12 +194,17 @@ def _pair_noise(errors: LabelErrors, *, counts: Ids, classes: Sequence[str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class CleanedLabels:
-    """How many images a cleaned label file has, how many of them with a new label, and how many it leaves out."""
+    """How many images a cleaned label file has, how many of them with a new label, and how many it leaves out.
+
+    `expected` is the share of right labels among its images.
+    """
 
     file: Path
     images: int
     relabelled: int
+    set_aside: int
     left_out: int
+    expected: ExpectedRight
 
 
 def check_label_target(path: Path, *, run: RunFolder) -> None:
@@ -211,7 +241,7 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
         # what people decided about one near-duplicate may be another verdict on the others
         image.label
         if image.duplicate_of is not None and row not in decided
-        else {CHANGE: image.new_label, DROP: None}.get(image.verdict, image.label)
+        else {CHANGE: image.new_label, SET_ASIDE: None, DROP: None}.get(image.verdict, image.label)
         for row, image in enumerate(images)
     ]
     confidences = np.array([image.confidence for image in images], dtype=np.float32)
@@ -222,26 +252,37 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
 
 
 def write_cleaned_labels(report: AuditReport, path: Path, *, decided: frozenset[int]) -> CleanedLabels:
-    """Write path,label (and the label as given, and the verdict) of every image that stays.
+    """Write path, label, the label as given, its probability of being right and the verdict of every image that stays.
 
     Paths are relative to the file's folder, so that it can be moved together with the images.
     """
     folder = path.parent.resolve()
     labels = choose_labels(report.images, decided=decided)
-    kept = [(image, label) for image, label in zip(report.images, labels, strict=True) if label is not None]
-    writable = [(image, label) for image, label in kept if can_be_named(str(image.path))]
+    kept = [(row, image, label) for row, (image, label) in enumerate(zip(report.images, labels, strict=True)) if label]
+    writable = [one for one in kept if can_be_named(str(one[1].path))]
     if len(writable) < len(kept):
-        first = next(image.path for image, _ in kept if not can_be_named(str(image.path)))
+        first = next(image.path for _, image, _ in kept if not can_be_named(str(image.path)))
         logger.warning(
             "left out, because a label file is UTF-8 and their names are not: %d images, the first is %s; rename them",
             len(kept) - len(writable), printable_path(str(first)),
         )  # fmt: skip
-    rows = ([path_from(str(folder), str(image.path)), label, image.label, image.verdict] for image, label in writable)
+    p_right = [
+        1.0 if row in decided else image.p_suggested if label != image.label else 1 - image.p_error
+        for row, image, label in writable
+    ]
+    rows = (
+        [path_from(str(folder), str(image.path)), label, image.before or image.label, f"{right:.4f}", image.verdict]
+        for (_, image, label), right in zip(writable, p_right, strict=True)
+    )
     with replacing(path) as temporary, temporary.open("wb") as file:
         file.writelines(encode_labels(rows, more_columns=_MORE_COLUMNS))
-    _warn_of_small_classes(Counter(label for _, label in writable), before={i.label for i in report.images})
-    relabelled = sum(label != image.label for image, label in writable)
-    return CleanedLabels(path, len(writable), relabelled, len(report.images) - len(writable))
+    _warn_of_small_classes(Counter(label for *_, label in writable), before={i.label for i in report.images})
+    relabelled = sum(label != image.label for _, image, label in writable)
+    aside = sum(
+        image.verdict == SET_ASIDE and label is None for image, label in zip(report.images, labels, strict=True)
+    )
+    left_out = len(report.images) - len(writable) - aside
+    return CleanedLabels(path, len(writable), relabelled, aside, left_out, expect_right(len(writable), sum(p_right)))
 
 
 def _warn_of_small_classes(counts: Counter[str], *, before: set[str]) -> None:

@@ -11,8 +11,9 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
+from index.labels.label_errors import believe_decisions
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
-from index.labels.noise_model import MOST_VALUES, NoiseModel, fit_frequency_model
+from index.labels.noise_model import MOST_VALUES, LabelPrior, NoiseModel, fit_frequency_model
 from index.labels.simulated_noise import LabelScores, ScoreCalibration, estimate_p_error, score_labels
 from training.losses.interface import ClassColumns, read_columns
 
@@ -225,7 +226,7 @@ def confidences_of_module(module: ConfidenceModule, features: Tensor, labels: Te
 
 
 def estimate_posteriors(
-    features: Tensor, labels: Tensor, *, class_count: int, groups: Tensor | None,
+    features: Tensor, labels: Tensor, *, class_count: int, groups: Tensor | None, prior: LabelPrior | None = None,
     moments: SumMoments = sum_moments,
 ) -> LabelConfidences:  # fmt: skip
     """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
@@ -238,6 +239,7 @@ def estimate_posteriors(
         features: (N, F).
         labels: (N,) int64 given labels in 0..class_count-1.
         groups: (N,) int64; None: every image is alone.
+        prior: what whoever set the labels knew of them.
     """
     device, given = features.device, labels.cpu().numpy()
     left_out = LeaveOneOut(
@@ -249,11 +251,11 @@ def estimate_posteriors(
         found = np.empty((len(given), class_count), dtype=np.float32)
         for rows, confidences in left_out.blocks():
             found[rows] = confidences
-        noise, calibration = NO_NOISE, None
+        noise, calibration, fitted = NO_NOISE, None, np.flatnonzero(known)
         if known.any():
             calibration, noise = estimate_p_error(found[known], given[known])
         for rows in np.array_split(np.arange(len(given)), -(-len(given) // rows_at_once(class_count))):
-            found[rows] = _posteriors(noise, calibration, found[rows], given[rows], known[rows])
+            found[rows] = _posteriors(noise, calibration, found[rows], given, known, prior, rows)
         values: Tensor | TopConfidences = torch.from_numpy(found)
     else:
         fitted, order = np.flatnonzero(known), list[Ids]()
@@ -266,11 +268,13 @@ def estimate_posteriors(
             scores = LabelScores.by_frequency(given[fitted], count=class_count)
             scores.add(np.arange(len(fitted)), sample)
             calibration = scores.calibrate(model_rate=noise.noise_rate)
-        values = TopConfidences.of(_posterior_blocks(left_out, noise, calibration, given, known, order))
+        values = TopConfidences.of(_posterior_blocks(left_out, noise, calibration, given, known, prior, order))
         values = values.take(torch.from_numpy(np.concatenate(order).argsort()))
     fixed = FixedConfidences(values.to(device), class_count=class_count)
-    rate = 0.0 if calibration is None else float(calibration.p_error.mean())
-    return LabelConfidences.of(fixed, labels, noise=noise, noise_rate=rate)
+    p_error = np.zeros(len(fitted)) if calibration is None else calibration.p_error
+    rate = believe_decisions(p_error, None if prior is None else prior.p_right[fitted])
+    noise_rate = float(rate.mean()) if len(rate) else 0.0
+    return LabelConfidences.of(fixed, labels, noise=noise, noise_rate=noise_rate)
 
 
 def _has_others(labels: Labels, groups: Tensor | None) -> Flags:
@@ -281,27 +285,29 @@ def _has_others(labels: Labels, groups: Tensor | None) -> Flags:
 
 
 def _posteriors(
-    noise: NoiseModel, calibration: ScoreCalibration | None, confidences: Floats, labels: Labels, known: Flags
-) -> Floats:
-    """(B, C) posteriors; where nothing is known of a label, it is taken as right."""
-    found = np.zeros(confidences.shape, dtype=np.float32)
+    noise: NoiseModel, calibration: ScoreCalibration | None, confidences: Floats, labels: Labels, known: Flags,
+    prior: LabelPrior | None, rows: Ids,
+) -> Floats:  # fmt: skip
+    """(B, C) posteriors of (B,) rows; where nothing is known of a label, it is taken as right."""
+    found, labels, known = np.zeros(confidences.shape, dtype=np.float32), labels[rows], known[rows]
     found[~known, labels[~known]] = 1
     if calibration is not None:
         confidences, labels = confidences[known], labels[known]
         scores = score_labels(confidences, labels[:, None])[:, 0]
         shows_one = 1 - calibration.apply(scores, confidences.max(axis=1)).none
-        found[known] = noise.posterior(confidences, labels) * shows_one[:, None]
+        of_rows = None if prior is None else prior.at(rows[known])
+        found[known] = noise.posterior(confidences, labels, of_rows) * shows_one[:, None]
     return found
 
 
 def _posterior_blocks(
     left_out: LeaveOneOut, noise: NoiseModel, calibration: ScoreCalibration | None, labels: Labels, known: Flags,
-    order: list[Ids],
+    prior: LabelPrior | None, order: list[Ids],
 ) -> Iterator[Tensor]:  # fmt: skip
     """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
     for rows, confidences in left_out.blocks():
         order.append(rows)
-        yield torch.from_numpy(_posteriors(noise, calibration, confidences, labels[rows], known[rows]))
+        yield torch.from_numpy(_posteriors(noise, calibration, confidences, labels, known, prior, rows))
 
 
 def make_confidences(module: ConfidenceModule, features: Tensor) -> Confidences:

@@ -13,7 +13,8 @@ import numpy as np
 from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
 from index.images.image_files import IMAGE_SUFFIXES, read_image
-from index.labels.decided_labels import read_current_catalog
+from index.labels.decided_labels import read_current_catalog, read_label_trust
+from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import find_folder_around
 from index.sources.source import ImageSource
@@ -38,11 +39,19 @@ _TRAINING, _VALIDATION, _TEST = ("train", "training"), ("val", "valid", "validat
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Labelled image: its path, its given label, and its group (photos that belong together), if a table names one."""
+    """Labelled image.
+
+    Attributes:
+        group: of photos that belong together, if a table names one.
+        p_right: probability (0..1) that the label is right, as whoever set it said; None where nobody decided.
+        before: the label before a machine changed it; None where none did.
+    """
 
     path: Path
     label: str
     group: str | None = None
+    p_right: float | None = None
+    before: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,7 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
     """
     shown = printable_path(str(gallery))
     records, splits, unreadable = [], dict[str, str](), 0
+    trust = read_label_trust(gallery)
     with read_current_catalog(gallery, decided=True) as catalog:
         sources = catalog.sources()
         for row in catalog.rows(status="indexed"):
@@ -145,7 +155,8 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
             if row.archive is not None or place.store is not None:
                 unreadable += 1
                 continue
-            records.append(Record(place.file, label, as_text(row.metadata.get(COLUMN)) or None))
+            group = as_text(row.metadata.get(COLUMN)) or None
+            records.append(Record(place.file, label, group, *trust.of(row)))
             if split_column is not None and (split := as_text(row.metadata.get(split_column)).strip()):
                 splits[str(place.file)] = split
     if unreadable:
@@ -185,7 +196,13 @@ def _list_table(path: Path, columns: TableColumns) -> Dataset:
             f"leave out the column {_DECIDED!r}"
         )
     labels, groups = read_label_file(path, columns=columns), read_column(path, COLUMN, columns=columns)
-    records = (Record(image, label, groups.get(str(image))) for image, label in sorted(labels.items()))
+    p_right, given = (read_column(path, name, columns=columns) if P_RIGHT in names else {} for name in (P_RIGHT, GIVEN))
+    records = []
+    for image, label in sorted(labels.items()):
+        where = str(image)
+        right = parse_p_right(p_right.get(where), where=f"{printable_path(str(path))}: {printable_path(where)}")
+        before = None if right is None or given.get(where, label) == label else given[where]
+        records.append(Record(image, label, groups.get(where), right, before))
     return Dataset(tuple(records), ())
 
 

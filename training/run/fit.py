@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from index.arrays import Doubles, Floats, Labels
 from index.errors import InputError, RunError
 from index.labels.leave_one_out import Sums, Tell, sum_moments
+from index.labels.noise_model import LabelPrior
 from training.confidence.confidences import (
     ConfidenceModule,
     Confidences,
@@ -38,15 +39,16 @@ CHECKPOINTS = 10  # of phase 2, where it is counted in steps
 
 def estimate_confidences(
     features: Tensor, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
-    groups: Tensor | None = None,
+    groups: Tensor | None = None, prior: LabelPrior | None = None,
 ) -> LabelConfidences:  # fmt: skip
     """Phase 1 on N images with (N,) given labels: the confidence module, or leave-one-out without checkpoint.
 
-    `groups` (N,) int64 are equal for near-duplicates, which leave-one-out leaves out together.
+    `groups` (N,) int64 are equal for near-duplicates, which leave-one-out leaves out together; it reads the `prior` of
+    the labels, too.
     """
     if config.confidence.confidences == "leave-one-out":
         return estimate_posteriors(
-            features, labels, class_count=class_count, groups=groups, moments=sum_moments_together
+            features, labels, class_count=class_count, groups=groups, prior=prior, moments=sum_moments_together
         )
     module = fit_confidence(
         features, labels, class_count=class_count, config=config.confidence,

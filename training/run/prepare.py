@@ -14,6 +14,7 @@ from index.errors import InputError, RunError
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
 from index.images.preprocess import resize_image
+from index.labels.noise_model import LabelPrior
 from index.sources.table_rows import USUAL
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
@@ -130,6 +131,18 @@ class TrainingSet:
         return self.on_device.cpu().numpy()
 
     @cached_property
+    def prior(self) -> LabelPrior | None:
+        """What whoever set the labels knew of them; None with simulated label noise, or where nobody said."""
+        images = self.images
+        if all(image.p_right is None for image in images) or any(image.given != image.used for image in images):
+            return None
+        numbers = {label: number for number, label in enumerate(self.classes)}
+        labels = self.labels.cpu().numpy()
+        before = [numbers.get(image.before or "", label) for image, label in zip(images, labels.tolist(), strict=True)]
+        p_right = [np.nan if image.p_right is None else image.p_right for image in images]
+        return LabelPrior(np.array(p_right), np.array(before, dtype=np.int64))
+
+    @cached_property
     def known(self) -> KnownImages:
         """The images for searches, by given labels; opens every file."""
         groups = {record.path: record.group for record in self._records}
@@ -199,7 +212,7 @@ def _choose_images(
     hashes = [sha256 for sha256, kept in zip(extracted.hashes, keep, strict=True) if kept]
     used = label_images([record.label for record in usable], features=lambda: store.load(hashes)[:, 0], config=config)
     return [
-        LabelledImage(record.path, sha256, record.label, label)
+        LabelledImage(record.path, sha256, record.label, label, record.p_right, record.before)
         for record, sha256, label in zip(usable, hashes, used, strict=True)
     ]
 

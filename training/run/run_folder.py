@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from index.durable import write_csv, write_durably
 from index.errors import RunError
 from index.images.preprocess import PreprocessConfig
+from index.labels.decisions import P_RIGHT
 from training.backbone.backbones import Backbone, rebuild_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.copy_head import CopyHead
@@ -46,12 +47,19 @@ _FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"frozen"}  # nothing to a r
 
 @dataclass(frozen=True, slots=True)
 class LabelledImage:
-    """An image of the run with its given and its used label, which differ under label noise."""
+    """An image of the run with its given and its used label, which differ under label noise.
+
+    Attributes:
+        p_right: probability that the given label is right, as whoever set it said; None where nobody decided.
+        before: the label before a machine changed it; None where none did.
+    """
 
     path: Path
     sha256: str
     given: str
     used: str
+    p_right: float | None = None
+    before: str | None = None
 
 
 class RunFolder:
@@ -177,9 +185,12 @@ class RunFolder:
         return PreprocessConfig.from_json(self.read_json("features.json")["preprocess"])
 
     def write_labels(self, images: Iterable[LabelledImage]) -> None:
-        """labels.csv: path, sha256, given and used label of every image that takes part."""
-        rows = ([os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used] for i in images)
-        write_csv(self.path / "labels.csv", ["path", "sha256", "given", "label"], rows)
+        """labels.csv: path, sha256, labels and p_right of every image that takes part."""
+        rows = (
+            [os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used, i.p_right, i.before]
+            for i in images
+        )
+        write_csv(self.path / "labels.csv", ["path", "sha256", "given", "label", P_RIGHT, "before"], rows)
 
     def read_labels(self) -> list[LabelledImage] | None:
         """Images from labels.csv; None if it does not exist."""
@@ -187,7 +198,13 @@ class RunFolder:
         if not path.exists():
             return None
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            return [LabelledImage(Path(r["path"]), r["sha256"], r["given"], r["label"]) for r in csv.DictReader(file)]
+            return [
+                LabelledImage(
+                    Path(r["path"]), r["sha256"], r["given"], r["label"], float(r[P_RIGHT]) if r[P_RIGHT] else None,
+                    r["before"] or None,
+                )
+                for r in csv.DictReader(file)
+            ]  # fmt: skip
 
     def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
         """skipped.csv: path, reason and detail of every image that could not be used."""

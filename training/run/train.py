@@ -235,6 +235,7 @@ def _estimate_confidences(job: Job, training: TrainingSet) -> LabelConfidences |
             training.on_device, training.labels, class_count=len(training.classes), config=job.config,
             context=job.context("confidence"),
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
+            prior=training.prior,
         )  # fmt: skip
         job.run.write_confidences(_confidence_rows(training, found))
     return found

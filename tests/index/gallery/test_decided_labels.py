@@ -201,9 +201,9 @@ def test_one_more_decision_or_an_undo_reads_no_earlier_ones(
     gallery = gallery.read_decisions()
     store.mark([Mark(gallery.image(3).sha256 or "", "split", "test")])
     gallery = gallery.read_decisions()
-    assert (read, gallery.decided.dropped.tolist()) == ([1], [1, 2])
+    assert (read, gallery.decided.left_out.tolist()) == ([1], [1, 2])
     store.undo()
-    assert (gallery.read_decisions().decided.dropped.tolist(), read) == ([1], [1])
+    assert (gallery.read_decisions().decided.left_out.tolist(), read) == ([1], [1])
 
 
 @pytest.mark.parametrize("damage", ["noise", "foreign", "newer"])

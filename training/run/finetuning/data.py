@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from index.evaluation.metrics import RetrievalScores
+from index.labels.noise_model import LabelPrior
 from index.progress import Progress
 from training.confidence.confidences import (
     FixedConfidences,
@@ -42,6 +43,7 @@ class FinetuneData:
         labels: (N,) int64 used labels in 0..class_count-1.
         copies, groups: as in `LabelledFeatures`.
         posteriors: (N, C) of the true class, for the score; None: by the used labels.
+        prior: what whoever set the labels knew of them.
     """
 
     labels: Labels
@@ -50,6 +52,7 @@ class FinetuneData:
     copies: Ids | None = None
     groups: Ids | None = None
     posteriors: csr_array | None = None
+    prior: LabelPrior | None = None
 
     def labelled(self, features: Floats) -> LabelledFeatures:
         """With (N, F) features."""
@@ -66,6 +69,7 @@ class FinetuneData:
         estimated = estimate_posteriors(
             torch.from_numpy(features), torch.from_numpy(self.labels),
             class_count=self.class_count, groups=None if self.copies is None else torch.from_numpy(self.copies),
+            prior=self.prior,
         )  # fmt: skip
         rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
         rows[held_out] += len(rows)
@@ -182,6 +186,7 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
     estimated = estimate_posteriors(
         features, torch.from_numpy(numbers), class_count=len(classes), groups=groups,
+        prior=None if data.prior is None else data.prior.take(train, classes=classes, labels=numbers),
         moments=sum_moments_together,
     )  # fmt: skip
     found = LossConfidences.of(estimated, loss).confidences

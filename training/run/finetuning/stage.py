@@ -274,7 +274,7 @@ def finetune_backbone(
         )
     data = FinetuneData(
         labels, len(training.classes), split, copies=training.copies, groups=training.groups,
-        posteriors=None if confidences is None else confidences.posteriors(),
+        posteriors=None if confidences is None else confidences.posteriors(), prior=training.prior,
     )  # fmt: skip
     blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
     context, on_preparing = job.context(FINETUNING), job.watcher.on_images

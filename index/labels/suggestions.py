@@ -1,0 +1,125 @@
+"""Suggested labels: the probability that a suggestion is right, by simulated images of other and of unseen classes.
+
+An image with a wrong label shows another class, or none of the classes. Both are simulated, as for the probability of a
+label error (`simulated_noise`): an image whose label is exchanged shows another class; an image that is predicted
+without any image of its own label shows none, and is as near to the others as the classes are to each other. How
+confident the suggestions of the wrong labels are says how many of them are of either kind.
+"""
+
+import numpy as np
+
+from index.arrays import Doubles, Floats, Ids, Labels
+from index.labels.simulated_noise import ScoreCalibration, SuggestionCalibration, draw_labels, score_labels
+
+_BINS = 24  # of rising confidences of suggestions, with about as many simulated labels in each
+_NONE_SHARES = np.linspace(0, 1, 101)
+_PRIOR = 2.0  # the prior of the share of wrong labels whose image shows no class is (1 - share)^2
+_LEAST = 1e-9
+
+
+def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]:
+    """The most confident label of each image besides the one it has, and that confidence among all others, 0..1.
+
+    Args:
+        confidences: (B, C) float32, C at least 2.
+        labels: (B, k) int64 labels that the images have or that are simulated.
+
+    Returns:
+        (B, k) int64 labels and (B, k) float32.
+    """
+    rows = np.arange(len(labels))[:, None]
+    two = np.argpartition(confidences, -2, axis=1)[:, -2:]
+    swapped = confidences[rows[:, 0], two[:, 0]] > confidences[rows[:, 0], two[:, 1]]
+    two[swapped] = two[swapped][:, ::-1]
+    suggested = np.where(two[:, 1:] == labels, two[:, :1], two[:, 1:])
+    left = 1 - confidences[rows, labels]
+    return suggested, (confidences[rows, suggested] / np.maximum(left, _LEAST)).clip(max=1)
+
+
+class SuggestionScores:
+    """Suggestions of N labels, and of simulated wrong ones, from confidences given block by block.
+
+    Args:
+        labels: (N,) int64 given labels.
+        each: simulated labels for each image; 0 to simulate none.
+
+    Attributes:
+        simulates: whether labels are simulated.
+        suggested: (N,) int64 the most confident other label.
+        confidences: (N,) float32 of these.
+    """
+
+    def __init__(self, labels: Labels, *, count: int, each: int) -> None:
+        drawn = draw_labels(labels, each=each)
+        self.labels, self.simulates = labels, each > 0
+        self._wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)
+        self.suggested, self.confidences = np.empty(len(labels), dtype=np.int64), np.empty(len(labels), np.float32)
+        self._shown, self._unseen, self._scores, self._unseen_scores = np.full((4, *drawn.shape), np.nan)
+        self._is_found = np.zeros(drawn.shape, dtype=bool)
+
+    def add(self, rows: Ids, confidences: Floats, unseen: Floats, is_unseen: Ids) -> None:
+        """Suggestions of (B,) rows.
+
+        Args:
+            confidences: (B, C) float32.
+            unseen: (b, C) float32 of some of them, from rows of other labels alone; 0 for the own label.
+            is_unseen: (b,) their places in the block.
+        """
+        labels, wrong = self.labels[rows], self._wrong[rows]
+        suggested, sure = suggest_labels(confidences, labels[:, None])
+        self.suggested[rows], self.confidences[rows] = suggested[:, 0], sure[:, 0]
+        if not wrong.shape[1]:
+            return
+        suggested, self._shown[rows] = suggest_labels(confidences, wrong)
+        self._is_found[rows] = suggested == labels[:, None]
+        self._scores[rows] = score_labels(confidences, wrong)
+        if len(is_unseen):
+            places = rows[is_unseen]
+            self._unseen[places] = suggest_labels(unseen, wrong[is_unseen])[1]
+            self._unseen_scores[places] = score_labels(unseen, wrong[is_unseen])
+
+    def calibrate(self, found: ScoreCalibration, p_error: Doubles) -> SuggestionCalibration:
+        """The probabilities of suggestions, given those of label errors, calibrated on the same confidences.
+
+        With a, h the densities over the confidence t of suggestions of simulated labels of images that show another
+        class and none, and w the probability that such a label is called wrong, the wrong labels found so are
+
+            sum_i p_i^2 [t_i = t]  in proportion to  (1 - s) a(t) w_a(t) + s h(t) w_h(t)
+
+        (p_i^2, as p_i (1 - p_i) is expected of right labels). The share s is the mean of its posterior.
+        """
+        from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
+
+        right, each = 1 - p_error, self._wrong.shape[1]
+        is_unseen = ~np.isnan(self._unseen[:, 0])
+        shown, unseen = self._shown.ravel(), self._unseen[is_unseen].ravel()
+        edges = np.unique(np.quantile(np.concatenate([shown, unseen]), np.linspace(0, 1, _BINS + 1)[1:-1]))
+        bins = len(edges) + 1
+
+        def amounts(values: Floats | Doubles, weights: Doubles) -> Doubles:
+            return np.bincount(np.searchsorted(edges, values), weights=weights, minlength=bins).astype(np.float64)
+
+        of_shown, of_unseen = np.repeat(right, each), np.repeat(right[is_unseen], each)
+        of_shown, of_unseen = of_shown / of_shown.sum(), of_unseen / max(of_unseen.sum(), _LEAST)
+        called, called_unseen = found.read(self._scores.ravel()), found.read(self._unseen_scores[is_unseen].ravel())
+        seen = amounts(self.confidences, p_error**2)
+        wrong = amounts(shown, of_shown * called) + _LEAST
+        none = amounts(unseen, of_unseen * called_unseen) + _LEAST
+        mixed = (1 - _NONE_SHARES[:, None]) * wrong + _NONE_SHARES[:, None] * none
+        likely = np.log(mixed / mixed.sum(axis=1, keepdims=True)) @ seen
+        likely += _PRIOR * np.log(np.maximum(1 - _NONE_SHARES, _LEAST))
+        posterior = np.exp(likely - likely.max())
+        share = float(posterior @ _NONE_SHARES / posterior.sum())
+
+        all_shown, all_unseen = amounts(shown, of_shown), amounts(unseen, of_unseen)
+        total = np.maximum((1 - share) * all_shown + share * all_unseen, _LEAST)
+        of_right = (1 - share) * amounts(shown, of_shown * self._is_found.ravel()) / total
+        middle = (amounts(shown, shown) + amounts(unseen, unseen)) / np.maximum(
+            amounts(shown, np.ones(len(shown))) + amounts(unseen, np.ones(len(unseen))), 1
+        )
+        return SuggestionCalibration(
+            np.maximum.accumulate(middle),
+            isotonic_regression(of_right, weights=total).x,
+            isotonic_regression(share * all_unseen / total, weights=total, increasing=False).x,
+            share,
+        )

@@ -1,0 +1,156 @@
+"""Verdicts on labels: keep, change, set aside or drop, so that a promised share of the labels that stay is right."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from index.arrays import NO_ID, Doubles, Floats, Ids, Labels, rows_by_value
+from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
+from index.labels.kinds import LIKELY_ERROR
+from index.labels.label_errors import LabelErrors, Mask
+
+AT_LEAST_RIGHT = 0.95  # share of right labels among those that stay, unless another one is given
+# Measured on simulated label noise (`benchmarks.labels.promise`): between these multiples of the expected share of
+# wrong labels, and a point more, lies the true one in nearly all cells.
+_FEWER, _MORE, _POINT = 0.5, 1.6, 0.01
+# Of simulated errors between look-alike labels so many must be found for a promise: where fewer are, the labels that
+# stay had up to five points more wrong ones than estimated.
+LEAST_LOOK_ALIKES = 0.6
+
+
+def choose_threshold(p_best: Doubles, at_least_right: float) -> float:
+    """The lowest probability, from one half on, from which on labels are right at least so often on average.
+
+    Args:
+        p_best: (N,) probability of the most probable label of each image, the given or the suggested one.
+
+    Returns:
+        0.5..1; above 1 where no labels reach the share.
+    """
+    falling = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
+    enough = np.flatnonzero(np.cumsum(falling) >= at_least_right * np.arange(1, len(falling) + 1) - 1e-9)
+    return float(falling[enough[-1]]) if len(enough) else float(np.nextafter(1, 2))
+
+
+def judge_labels(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[str]:
+    """A verdict for each of N labels, by the probabilities of the label, of the suggested one and of none of them.
+
+    - `drop`: the image most probably shows none of the labels.
+    - `change`: the suggested label is the most probable, and at least as probable as the threshold.
+    - `keep`: the same of the given label.
+    - `set_aside`: neither is.
+    """
+    likeliest = np.maximum(p_label, p_suggested)
+    verdicts: list[str] = np.select(
+        [p_none > likeliest, likeliest < threshold, p_suggested > p_label], [DROP, SET_ASIDE, CHANGE], default=KEEP
+    ).tolist()
+    return verdicts
+
+
+def give_verdicts(
+    errors: LabelErrors, labels: Labels, *, groups: Ids, rare: Mask, decided: Mask | None = None,
+    at_least_right: float = AT_LEAST_RIGHT,
+) -> tuple[list[str], Ids]:  # fmt: skip
+    """A verdict for every label, so that of the labels that stay the given share is right.
+
+    Near-duplicates with different labels come first: the images without the most confident label are left out
+    (`drop`), unless theirs has too few images to lose one unseen. Rare labels stay, as somebody should look at them.
+    For all others, see `judge_labels`.
+
+    Args:
+        errors: of the N labels.
+        labels: (N,) int64.
+        groups: (N,) int64; near-duplicates have the same number.
+        rare: (N,) whether the label has few images, of `has_rare_class`.
+        decided: (N,) whether a person has decided the label, which therefore stays; None where nobody has.
+        at_least_right: 0..1.
+
+    Returns:
+        N verdicts, and (N,) int64 new labels, `NO_ID` but for `change`.
+    """
+    if decided is None:
+        decided = np.zeros(len(labels), dtype=bool)
+    stays, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
+    p_label = 1 - errors.p_error
+    threshold = choose_threshold(np.maximum(p_label, errors.p_suggested), at_least_right)
+    judged = judge_labels(p_label, errors.p_suggested, errors.none, threshold=threshold)
+    is_likely = errors.p_error < LIKELY_ERROR
+    verdicts = np.select([loses, decided | rare | (stays & is_likely)], [DROP, KEEP], default=judged)
+    return verdicts.tolist(), np.where(verdicts == CHANGE, errors.suggested, NO_ID).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRight:
+    """The expected share of right labels among those that stay.
+
+    Attributes:
+        images: that stay.
+        share, low, high: 0..1, and an interval by what simulated label noise has shown.
+    """
+
+    images: int
+    share: float
+    low: float
+    high: float
+
+
+def expect_right(images: int, right: float) -> ExpectedRight:
+    """Of the images that stay, and the expected number of right labels among them."""
+    wrong = 1 - right / images if images else 0.0
+    return ExpectedRight(images, 1 - wrong, max(0.0, 1 - _MORE * wrong - _POINT), min(1.0, 1 - _FEWER * wrong))
+
+
+def why_no_promise(*, look_alikes: float, classes: int, is_lower_bound: bool) -> str | None:
+    """Why a share of right labels cannot be promised; None where it can.
+
+    Args:
+        look_alikes: of `SuggestionCalibration`.
+        classes: number of labels.
+        is_lower_bound: whether the model was trained with these labels.
+    """
+    if is_lower_bound:
+        return "the model was trained with these labels, so that wrong ones that it has learnt look right"
+    if classes < 3:
+        return "of fewer than three labels, images that show none of them cannot be told"
+    if look_alikes < LEAST_LOOK_ALIKES:
+        return (
+            f"of errors between labels that look alike this model would find about {look_alikes:.0%}: if yours are "
+            "mostly of that kind, fewer labels are right"
+        )
+    return None
+
+
+def compare_duplicates(
+    labels: Sequence[Hashable | None], groups: Ids, *, confidences: Floats, decided: Mask, rare: Mask
+) -> tuple[Mask, Mask]:
+    """Which images stay and which are left out among near-duplicates with different labels.
+
+    The labels that people decided about stay; where nobody did, the label whose image is the most confident in it, so
+    that of every group one image stays, and rare labels.
+
+    Args:
+        labels: of the N images; None where a person dropped the image.
+        groups: (N,) int64; near-duplicates have the same number.
+        confidences: (N,) in the label.
+        decided: (N,) whether a person has decided the label.
+        rare: (N,) whether the label has few images, of `has_rare_class`.
+
+    Returns:
+        (N,) which images stay and (N,) which are left out; neither where all of a group have one label.
+    """
+    stays, loses = np.zeros((2, len(groups)), dtype=bool)
+    for rows in rows_by_value(groups):
+        if len(rows) < 2:
+            continue
+        group = rows.tolist()
+        open_rows = [row for row in group if not decided[row]]
+        if len({labels[row] for row in group}) < 2 or not open_rows:
+            continue
+        right = {labels[row] for row in group if decided[row]} - {None}
+        unseen = not right
+        right = right or {labels[max(open_rows, key=lambda row: confidences[row])]}
+        for row in open_rows:
+            stays[row] = labels[row] in right
+            loses[row] = not stays[row] and not (unseen and rare[row])
+    return stays, loses
