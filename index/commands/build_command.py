@@ -26,7 +26,7 @@ from index.commands.console import (
     skip_if_option,
     wait_option,
 )
-from index.commands.images_or_gallery import gallery_beside, is_model, refuse_gallery, refuse_training
+from index.commands.images_or_gallery import gallery_beside, is_model
 from index.config_fields import make_config
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
@@ -274,8 +274,6 @@ def build(
             raise click.UsageError(
                 f"{printable_path(source)}: a model among the SOURCEs; give one MODEL, before them", ctx=context
             )
-        refuse_training(source)
-        refuse_gallery(source)
     gallery = out or gallery_beside(sources[0])
     sources = name_columns(sources, columns)
     with indexing_bars() as (progress, begin_step):

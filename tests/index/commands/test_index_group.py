@@ -46,7 +46,16 @@ def test_the_built_in_model_has_a_name(gallery: Path, tmp_path: Path) -> None:
 def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
     result = invoke(cli.index_group, "build", tiny_model, gallery, "--out", tmp_path / "g")
     assert result.exit_code == 1
-    assert f"a gallery, not images. Add images with `retrieval index add {gallery}" in str(result.exception)
+    assert f"{gallery}: a gallery, not images" in str(result.exception)
+    assert not (tmp_path / "g").exists()
+
+
+def test_weights_before_the_images_make_no_gallery(gallery: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"weights")
+    words = (tmp_path / "w.safetensors", gallery.parent / "images", "--out", tmp_path / "g")
+    result = invoke(cli.index_group, "build", *words)
+    assert result.exit_code == 1
+    assert "w.safetensors: weights of a network" in str(result.exception)
     assert not (tmp_path / "g").exists()
 
 
