@@ -262,10 +262,9 @@ def build(
         )
     for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
-    if given[0] == "builtin" and not Path("builtin").exists():
-        from index.model.builtin import find_builtin
+    from index.model.builtin import find_named_model
 
-        given = (str(find_builtin()), *given[1:])
+    given = (str(find_named_model(given[0])), *given[1:])
     model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
     if not sources:
         raise click.UsageError("Missing argument 'SOURCE...': the images to embed.", ctx=context)

@@ -154,7 +154,7 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
 
 @click.command(name="repair")
 @click.argument("gallery", type=PATH)
-@click.option("--model", type=PATH, metavar="FILE", help="The model of the gallery, if no version has it.")
+@click.option("--model", type=PATH, metavar="FILE", help="The model of the gallery, or builtin, if no version has it.")
 @click.option(
     "--source",
     "sources",
@@ -180,8 +180,10 @@ def repair(
       retrieval index repair gallery --model model.onnx --source photos
       retrieval index repair in-milvus --uri http://elsewhere:19530
     """
+    from index.model.builtin import find_named_model
     from index.repair.repair import repair_gallery
 
+    model = None if model is None else find_named_model(model)
     with indexing_bars() as (progress, begin_step):
         report = repair_gallery(
             gallery, model_path=model, sources=sources, uri=uri, config=BuildConfig(cache=as_cache(not no_cache)),

@@ -41,6 +41,8 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
 def test_the_built_in_model_has_a_name(gallery: Path, tmp_path: Path) -> None:
     result = invoke(cli.index_group, "build", "builtin", gallery.parent / "images", "--out", tmp_path / "g")
     assert result.exit_code == 0, result.output
+    scores = invoke(evaluate, "--model", "builtin", "--data", gallery.parent / "images", "--k", "1", "--json")
+    assert json.loads(scores.stdout)["recall"]["1"] > 0.5
 
 
 def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
