@@ -53,6 +53,7 @@ class GroupEntry(Answer):
     group: str
     images: list[GroupImageEntry]
     labels_differ: bool
+    burst: bool = Field(description="whether some are other shots of the scene than the kept image, not copies of it")
     best: int = Field(
         description="the proposed image to keep: where labels differ one with the most probable label, then the "
         "largest file"
@@ -140,6 +141,7 @@ def _describe_group(
             for image in group.images
         ],
         "labels_differ": labels_differ,
+        "burst": group.is_burst(find_undropped(gallery, group)),
         "best": min(group.images, key=lambda image: (wrong(image), -image.size_bytes)).id,
         "decision": None if decision is None else {"decision": decision.decision, "keep": list(kept)},
     }

@@ -1426,6 +1426,11 @@ export interface components {
             /** Labels Differ */
             labels_differ: boolean;
             /**
+             * Burst
+             * @description whether some are other shots of the scene than the kept image, not copies of it
+             */
+            burst: boolean;
+            /**
              * Best
              * @description the proposed image to keep: where labels differ one with the most probable label, then the largest file
              */
@@ -1688,7 +1693,7 @@ export interface components {
         };
         /**
          * KeepImages
-         * @description Which image of every open group is kept; groups whose labels differ stay open.
+         * @description Which image of every open group is kept; bursts and groups whose labels differ stay open.
          */
         KeepImages: {
             /**
@@ -1708,6 +1713,12 @@ export interface components {
              * @description only these groups
              */
             groups?: string[] | null;
+            /**
+             * Bursts
+             * @description keep one image of every burst too: other shots are dropped
+             * @default false
+             */
+            bursts?: boolean;
             /**
              * Count
              * @description the number of groups that an answer without it has counted: then it decides; 409 if there are more or fewer now
@@ -1734,6 +1745,11 @@ export interface components {
              * @description groups that stay open because their labels differ
              */
             differing: number;
+            /**
+             * Bursts
+             * @description groups that stay open because they are different shots of one scene
+             */
+            bursts: number;
             /**
              * Unmatched
              * @description groups that stay open because no searchable image meets the condition

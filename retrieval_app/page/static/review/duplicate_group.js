@@ -59,6 +59,12 @@ export function drawGroup(group, {canReview, on}) {
         && make('span', {class: 'chip warn', title: 'If these are duplicates, at least one of the labels is wrong'}, [
           'labels differ',
         ]),
+      group.burst
+        && make(
+          'span.chip',
+          {title: 'Not copies of one picture, by perceptual hashes: other shots of the scene'},
+          'burst',
+        ),
       canReview
         && button('Select', {icon: 'check', class: 'small quiet push', title: 'For a label or tags (S)'}, () =>
           select(images.map(image => image.id)),
