@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.repair.repair import RepairReport
 
+_LISTED = 20  # images that --dry-run lists as text
+
 
 @click.command(name="compact")
 @click.argument("gallery", type=PATH)
@@ -372,7 +374,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
 @click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
 @where_option("Images that match this.")
 @click.option("--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it.")
-@click.option("--dry-run", is_flag=True, help="List what would be removed; change nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, with --json all of it; change nothing.")
 @wait_option
 @output_options
 def remove(
@@ -428,5 +430,7 @@ def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *,
         document.append({"id": row.id, "label": row.label, "source": source, "path": path})
         place = row.path if len(roots) == 1 else os.path.join(roots[row.source], row.path)
         table.append((str(row.id), row.label or "-", printable_path(place)))
-    text = "\n".join([*align(table, right={0}), f"{len(rows):,} would be removed"])
+    listed, more = align(table[: _LISTED + 1], right={0}), len(rows) - _LISTED
+    listed += [f"… and {more:,} more, which --json lists"] if more > 0 else []
+    text = "\n".join([*listed, f"{len(rows):,} would be removed"])
     emit({"selected": document}, as_json=as_json, text=text)
