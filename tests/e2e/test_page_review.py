@@ -79,6 +79,33 @@ def test_labels_are_decided_by_key_and_undone(visit: Visit) -> None:
 
 
 @pytest.mark.usefixtures("decisions")
+def test_a_label_that_is_probably_wrong_is_never_kept_by_accepting(visit: Visit) -> None:
+    def keep_first(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        found["items"][0] |= {"verdict": "keep", "kind": "rare_class", "p_error": 0.93}
+        route.fulfill(response=answer, json=found)
+
+    first = visit.ask("labels/issues?limit=1")["items"][0]
+    visit.page.route(re.compile(r"/v1/labels/issues\?"), keep_first)
+    panel = visit.open_view("labels")
+    row = row_of(panel, first)
+    row.focus()
+    visit.page.keyboard.press("a")
+    visit.page.keyboard.press("Enter")
+    expect(visit.page.get_by_role("region", name="Messages")).to_contain_text("no recommendation")
+    expect(row).to_be_focused()
+    row.get_by_role("checkbox").check()
+    panel.get_by_role("button", name="Accept verdicts").click()
+    expect(visit.page.get_by_role("dialog")).to_have_count(0)
+    assert decided(visit, first) is None
+    row.focus()
+    visit.page.keyboard.press("l")
+    wait_until_decided(visit, panel, 1)
+    visit.page.unroute_all()
+
+
+@pytest.mark.usefixtures("decisions")
 def test_decisions_teach_and_the_new_order_is_offered(visit: Visit) -> None:
     panel = visit.open_view("labels")
     first, second = visit.ask("labels/issues?limit=2")["items"]

@@ -58,15 +58,19 @@ export function describeAccepted({changed, dropped, expected_wrong: expected}, {
   return isDone || !(changed + dropped) ? what : what + about;
 }
 
-/** Ask before the verdicts on so many selected images are accepted. */
-export function confirmMany(decisions, run) {
+/** Ask before the verdicts on so many selected images are accepted; `open` others have no recommendation. */
+export function confirmMany(decisions, run, {open}) {
   const some = kind => decisions.filter(({decision}) => decision === kind).length;
   const kinds = Object.entries({'change the label': 'change', 'keep the label': 'keep', 'drop the image': 'drop'})
     .filter(([, kind]) => some(kind))
     .map(([words, kind]) => `${words}: ${some(kind).toLocaleString('en')}`);
   openDialog({
     title: `Accept ${count(decisions.length, 'verdict')}?`,
-    body: make('p', `${sentence(kinds.join(', '))}. One undo takes all of it back.`),
+    body: make('p', [
+      `${sentence(kinds.join(', '))}. `,
+      open > 0 && `${count(open, 'image')} without a recommendation stay as they are. `,
+      'One undo takes all of it back.',
+    ]),
     actions: [
       {text: 'Cancel', class: 'quiet'},
       {text: 'Accept', class: 'primary', run},

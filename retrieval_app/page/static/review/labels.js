@@ -4,12 +4,13 @@ import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
-import {DROP, drawConfused, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
+import {DROP, drawConfused, drawRow, KEEP, KINDS, LOOK, proposalOf, wordsFor} from './label_rows.js';
 import {makeAccept, makeSelection, PROPOSAL} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, PAGE} from './label_file.js';
+import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label: there is no other label to suggest.';
@@ -229,13 +230,14 @@ function drawList(body, described, first) {
     ]);
   }
   function acceptMany(items) {
-    const changes = items.map(item => [item, proposalOf(item)]);
+    const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
+    if (!changes.length) return toast(`${LOOK}. Keep, change or drop these yourself.`);
     const run = () => {
       list.decide(changes);
       selection.clear();
     };
     const decisions = changes.map(([, decision]) => decision);
-    confirmMany(decisions, run);
+    confirmMany(decisions, run, {open: items.length - changes.length});
   }
   /** @type {(item: LabelIssueEntry, label: string) => LabelDecision} */
   const labelled = (item, label) => (label === item.label ? KEEP : {decision: 'change', label});
@@ -269,7 +271,9 @@ function drawList(body, described, first) {
   function decide(item, name) {
     const suggestion = item.suggestions[Number(name) - 1];
     const on = decision => list.decide([[item, decision]], {onward: true});
-    if (name === 'a') on(proposalOf(item));
+    const proposal = proposalOf(item);
+    if (name === 'a' && proposal) on(proposal);
+    else if (name === 'a') toast(`${LOOK}. L keeps the label, R changes it, X drops the image.`);
     else if (name === 'l') on(KEEP);
     else if (name === 'x') on(DROP);
     else if (name === 'r') ask(item, true);
