@@ -126,6 +126,8 @@ class ReviewList(Ready):
     total: int
     open: int
     decided: int
+    decisions_used: int = Field(description="label decisions that the list takes into account")
+    is_updating: bool = Field(description="whether a list follows that takes newer decisions into account: ask again")
 
 
 class LabelIssueList(ReviewList):
@@ -145,7 +147,6 @@ class LabelIssueList(ReviewList):
     left: Left
     kinds: KindCounts
     confused_classes: list[ConfusedClasses]
-    decisions_used: int = Field(description="decisions that this order takes into account; the next update follows")
     can_undo: bool
 
 
@@ -196,6 +197,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
             {"labels": [one, two], "images": images} for one, two, images in issues.confused_classes[:MAX_PAIRS]
         ],
         "decisions_used": issues.decisions,
+        "is_updating": snapshot.insights.is_updating(decisions),
         "can_undo": review.can_undo(),
     }
 
@@ -293,10 +295,15 @@ def _digest(decisions: Sequence[LabelDecision]) -> str:
 
 def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:
     """The label issues, as far as they were updated with the decisions; without dropped near-duplicates."""
-    issues = snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
+    issues = update_issues(snapshot, decisions)
     if issues is None:
         raise ApiError("the label issues are not computed yet; try again", status=409)
     return without_dropped_copies(issues, snapshot.gallery)
+
+
+def update_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues | None:
+    """The label issues, as far as they were updated; None before they are found. New decisions start an update."""
+    return snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
 
 
 def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:

@@ -1427,9 +1427,9 @@ export interface components {
             labels_differ: boolean;
             /**
              * Best
-             * @description the proposed image to keep: where labels differ one with the most probable label, then the largest file
+             * @description the proposed image to keep: where labels differ one with the most probable label, then the largest file; null where labels differ and the label issues are not known yet
              */
-            best: number;
+            best: number | null;
             decision: components["schemas"]["GroupDecisionEntry"] | null;
         };
         /**
@@ -1476,6 +1476,16 @@ export interface components {
             open: number;
             /** Decided */
             decided: number;
+            /**
+             * Decisions Used
+             * @description label decisions that the list takes into account
+             */
+            decisions_used: number;
+            /**
+             * Is Updating
+             * @description whether a list follows that takes newer decisions into account: ask again
+             */
+            is_updating: boolean;
             /** Items */
             items: components["schemas"]["GroupEntry"][];
             /** Can Undo */
@@ -1906,6 +1916,16 @@ export interface components {
             /** Decided */
             decided: number;
             /**
+             * Decisions Used
+             * @description label decisions that the list takes into account
+             */
+            decisions_used: number;
+            /**
+             * Is Updating
+             * @description whether a list follows that takes newer decisions into account: ask again
+             */
+            is_updating: boolean;
+            /**
              * Noise Rate
              * @description estimated share of wrong labels among all
              */
@@ -1928,11 +1948,6 @@ export interface components {
             kinds: components["schemas"]["KindCounts"];
             /** Confused Classes */
             confused_classes: components["schemas"]["ConfusedClasses"][];
-            /**
-             * Decisions Used
-             * @description decisions that this order takes into account; the next update follows
-             */
-            decisions_used: number;
             /** Can Undo */
             can_undo: boolean;
         };

@@ -121,11 +121,7 @@ function drawList(body, described, first) {
   });
   const found = make('p', {role: 'status'});
   const option = (value, text, selected) => make('option', {value, selected}, text);
-  let ranked = 0; // decisions that what is shown was ranked with
-  const left = make('span', {role: 'status'});
-  const anew = button('Show it', {class: 'quiet small'}, () => list.refresh());
-  const rankedAnew = make('span', {hidden: true}, ['Your decisions have changed the order of the list. ', anew]);
-  const progress = make('p.small.soft', [left, ' ', rankedAnew]);
+  const left = make('p', {class: 'small soft', role: 'status'});
   const confused = make('p.small.soft', {hidden: true});
   const hint = make('span.small.soft.push.review-hint', drawHint());
   const place = make('div.issue-rows');
@@ -161,9 +157,8 @@ function drawList(body, described, first) {
         ...(decision ?? {decision: 'open', label: null}),
       })),
     }),
-    onChange(now, answer, fresh) {
+    onChange(now, answer) {
       if (answer) drawOptions(answer);
-      if (fresh) ranked = answer.decisions_used;
       if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
@@ -174,6 +169,7 @@ function drawList(body, described, first) {
       accept?.update();
     },
     onMove: item => view?.zoomed?.show(item),
+    isBusy: () => !selection.element.hidden,
   });
   const accept = canReview ? makeAccept(list, readChoice, described.model.builtin) : null;
   const selection = makeSelection(list, {
@@ -185,7 +181,7 @@ function drawList(body, described, first) {
   refill(body, [
     drawReadOnly(canReview),
     bar.element,
-    progress,
+    left,
     confused,
     make('div.row.review-line', found, kind, hint),
     accept && accept.element,
@@ -196,7 +192,6 @@ function drawList(body, described, first) {
 
   function drawProgress(answer) {
     left.textContent = describeLeft(answer, list.filter);
-    rankedAnew.hidden = answer.decisions_used === ranked;
   }
 
   function drawOptions({pairs, kinds, confused_classes: pairsConfused}) {
