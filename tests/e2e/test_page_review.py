@@ -106,22 +106,62 @@ def test_a_label_that_is_probably_wrong_is_never_kept_by_accepting(visit: Visit)
 
 
 @pytest.mark.usefixtures("decisions")
-def test_decisions_teach_and_the_new_order_is_offered(visit: Visit) -> None:
+def test_the_list_takes_what_decisions_teach_by_itself_but_not_under_a_dialog(visit: Visit) -> None:
+    page = visit.page
     panel = visit.open_view("labels")
     first, second = visit.ask("labels/issues?limit=2")["items"]
-    offered = panel.get_by_text("Your decisions have changed the order of the list.")
-    expect(row_of(panel, first)).to_be_visible()
-    expect(offered).to_be_hidden()
-    visit.page.keyboard.press("a")
-    wait_until_decided(visit, panel, 1)
-    visit.wait_until(lambda: visit.ask("labels/issues?limit=1")["decisions_used"] == 1, seconds=90)
-    visit.page.keyboard.press("l")
-    expect(offered).to_be_visible()
-    panel.get_by_role("button", name="Show it").click()
-    expect(offered).to_be_hidden()
-    expect(row_of(panel, second)).to_have_count(0)
-    press_show(panel, "Decided")
-    expect(panel.get_by_role("article")).to_have_count(2)
+    rows = panel.get_by_role("article")
+    row_of(panel, first).focus()
+    page.keyboard.press("a")
+    page.keyboard.press("z")
+    expect(page.get_by_role("dialog", name="Picture")).to_contain_text(second["path"])
+    before = rows.evaluate_all("rows => rows.map(row => row.ariaLabel)")
+
+    def is_learnt() -> bool:
+        found = visit.ask("labels/issues?limit=1")
+        return found["decisions_used"] == 1 and not found["is_updating"]
+
+    visit.wait_until(is_learnt, seconds=90)
+    page.wait_for_timeout(4000)
+    assert rows.evaluate_all("rows => rows.map(row => row.ariaLabel)") == before
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("The list is up to date")).to_have_count(1)
+    assert rows.evaluate_all("rows => rows.map(row => row.ariaLabel)") != before
+    expect(row_of(panel, second)).to_be_focused()
+    expect(row_of(panel, first)).to_be_visible()  # what was decided stays in sight
+    page.keyboard.press("u")
+    wait_until_decided(visit, panel, 0)
+
+
+@pytest.mark.usefixtures("decisions")
+def test_duplicates_propose_the_probable_label_as_soon_as_it_is_known(visit: Visit) -> None:
+    groups = visit.ask("duplicates")["items"]
+    visit.ask("labels/issues?limit=1")
+    best = next(group for group in visit.ask("duplicates")["items"] if group["labels_differ"])["best"]
+    is_known = False
+
+    def know_nothing(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        if not is_known:
+            found["is_updating"] = True
+            for group in found["items"]:
+                group["best"] = None if group["labels_differ"] else group["best"]
+        route.fulfill(response=answer, json=found)
+
+    visit.page.route(re.compile(r"/v1/duplicates\?"), know_nothing)
+    panel = visit.open_view("duplicates")
+    differing = next(group for group in groups if group["labels_differ"])
+    card = row_of(panel, differing)
+    places = [image["id"] for image in differing["images"]]
+    expect(card.get_by_role("button", name="choose what to keep")).to_be_disabled()
+    for box in card.get_by_role("checkbox").all():
+        expect(box).not_to_be_checked()
+    card.focus()
+    is_known = True
+    expect(card.get_by_role("checkbox").nth(places.index(best))).to_be_checked()
+    expect(card).to_be_focused()
+    visit.page.unroute_all()
 
 
 @pytest.mark.usefixtures("decisions")

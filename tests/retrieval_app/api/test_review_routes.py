@@ -19,6 +19,7 @@ from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
 from retrieval_app.api.issue_list import apply_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
+from retrieval_app.insights.background import Insights
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
@@ -383,6 +384,18 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     undone = review.post("/v1/duplicates/undo").json()
     assert (undone["undone"], undone["can_undo"]) == (sorted(image["id"] for image in group["images"]), False)
     assert review.get("/v1/duplicates", params={"state": "open"}).json()["total"] == groups["total"]
+
+
+def test_of_different_labels_none_is_proposed_before_the_label_issues_are_known(
+    review: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for(review, "/v1/labels/issues")
+    with monkeypatch.context() as patch:
+        patch.setattr(Insights, "update_issues", lambda *_, **__: None)
+        unknown = wait_for(review, "/v1/duplicates")["items"]
+    known = wait_for(review, "/v1/duplicates")["items"]
+    assert {group["best"] is None for group in unknown if group["labels_differ"]} == {True}
+    assert not any(group["best"] is None for group in known)
 
 
 def test_exports_start_no_formula_and_hold_new_pictures(review: TestClient, image_ids: dict[str, int]) -> None:
