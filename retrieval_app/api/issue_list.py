@@ -228,8 +228,8 @@ def apply_verdicts(
     found = snapshot.insights.duplicates
     duplicates = found.value
     if duplicates is None:
-        why = found.message or "they are still computed"
-        raise ApiError(f"the near-duplicates are not known: {why}; try again", status=409)
+        why = found.message or "they are still being computed"
+        raise ApiError(f"this needs the near-duplicates: {why}; try again in a moment", status=409)
     dropping = {issue.id for issue in issues.items if issue.verdict == DROP}
     subjects = find_subjects(snapshot.gallery, [issue.id for issue in wanted])
     chosen: dict[LabelKey, tuple[LabelIssue, LabelDecision]] = {}  # files of the same bytes and label are one
@@ -243,8 +243,7 @@ def apply_verdicts(
             chosen.setdefault(subject.key, (issue, subject.decide(issue.verdict, new_label=new_label)))
     digest = _digest([decision for _, decision in chosen.values()])
     if body.digest not in (None, digest):
-        message = "the digest is of other decisions than would be made now; count them again, without a digest"
-        raise ApiError(message, status=409, field="digest")
+        raise ApiError("the estimate changed meanwhile, so nothing was done; look again", status=409, field="digest")
     step = None
     if chosen and body.digest is not None:
         try:
@@ -297,7 +296,7 @@ def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecisio
     """The label issues, as far as they were updated with the decisions; without dropped near-duplicates."""
     issues = update_issues(snapshot, decisions)
     if issues is None:
-        raise ApiError("the label issues are not computed yet; try again", status=409)
+        raise ApiError("the label issues are still being computed; try again in a moment", status=409)
     return without_dropped_copies(issues, snapshot.gallery)
 
 

@@ -229,6 +229,32 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
 
 
 @pytest.mark.usefixtures("decisions")
+def test_accepting_asks_again_where_the_estimate_changed_meanwhile(visit: Visit) -> None:
+    page = visit.page
+    visit.forgive("409")
+
+    refused: list[str] = []
+
+    def outdate(route: Route) -> None:
+        body = route.request.post_data_json
+        if body.get("digest") and not refused:
+            refused.append(body["digest"])
+            body["digest"] = "0" * 64
+        route.continue_(post_data=body)
+
+    page.route(re.compile("/v1/labels/accept"), outdate)
+    panel = visit.open_view("labels")
+    panel.get_by_role("button", name="Accept…").click()
+    accept = page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True)
+    accept.click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("The estimate changed meanwhile; look again.")
+    assert visit.ask("labels/issues?limit=1")["decided"] == 0
+    accept.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    visit.wait_until(lambda: visit.ask("labels/issues?limit=1")["decided"] > 0)
+
+
+@pytest.mark.usefixtures("decisions")
 def test_all_come_with_scrolling_and_the_keys_go_on_in_the_large_picture(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")

@@ -264,7 +264,7 @@ def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, imag
     first, second = decide("red/1.png"), decide("red/3.png")
     refused = review.post("/v1/labels/undo", json={"step": first})
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
-    assert "since" in refused.json()["error"]["message"]
+    assert "meanwhile" in refused.json()["error"]["message"]
     assert len(review.get("/v1/labels/decisions").json()["decisions"]) == 2
     for step, undone in ((second, [image_ids["red/3.png"]]), (second, []), (first, [image_ids["red/1.png"]])):
         answer = review.post("/v1/labels/undo", json={"step": step}).json()

@@ -55,7 +55,7 @@ export function makeRule(list) {
       words.textContent = describe(found);
       apply.disabled = !found.groups;
     } catch (error) {
-      if (now === turn) words.textContent = error.message;
+      if (now === turn) words.textContent = sentence(error.message);
     }
   }, 300);
   return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, apply, words), update};

@@ -289,7 +289,8 @@ export class ReviewList {
   }
 
   /**
-   * One step for undo that the server decides, about items that are shown or not.
+   * One step for undo that the server decides, about items that are shown or not; false, and nothing is done, where
+   * others would be decided than those of the body's digest.
    *
    * @param {'labels/accept' | 'duplicates/apply'} path
    */
@@ -300,8 +301,10 @@ export class ReviewList {
       toast(sentence(words));
       await this.refresh();
     } catch (error) {
+      if (error.field === 'digest') return false;
       this.#fail(error);
     }
+    return true;
   }
 
   /** @param {[Item, Decision | null][]} changes */
@@ -358,7 +361,7 @@ export class ReviewList {
   // Where others decided meanwhile, or nobody knows whether the server has done it, the list is asked for anew.
   #fail(error) {
     toastError(error);
-    if (['conflict', 'timeout'].includes(error.code)) this.refresh();
+    if (['conflict', 'not_found', 'timeout'].includes(error.code)) this.refresh();
   }
 }
 
