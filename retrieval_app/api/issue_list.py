@@ -305,6 +305,16 @@ def update_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision
     return snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
 
 
+def find_open_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> list[LabelIssue] | None:
+    """The label issues without a decision; None before they are found."""
+    issues = update_issues(snapshot, decisions)
+    if issues is None:
+        return None
+    keys = _find_keys(snapshot.gallery, issues) if decisions else {}
+    errors = without_dropped_copies(issues, snapshot.gallery).errors
+    return [issue for issue in errors if keys.get(issue.id) not in decisions]
+
+
 def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:
     """The issues with a given label, a suggested label and a kind, the most probable errors first.
 

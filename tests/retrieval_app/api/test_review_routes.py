@@ -72,6 +72,36 @@ def test_label_issues_are_listed_with_kinds_and_can_be_filtered(review: TestClie
     assert review.get("/v1/labels/issues", params={"label": "no such"}).json()["total"] == 0
 
 
+def test_a_class_is_listed_with_the_least_typical_images_first_and_those_left_out(review: TestClient) -> None:
+    issues = wait_for(review, "/v1/labels/issues")["items"]
+    classes = review.get("/v1/labels/classes").json()["classes"]
+    assert [one["errors"] for one in classes] == sorted((one["errors"] for one in classes), reverse=True)
+    red = next(one for one in classes if one["label"] == "red")
+    assert red["errors"] == pytest.approx(sum(item["p_error"] for item in issues if item["label"] == "red"))
+    listed = review.get("/v1/labels/class", params={"label": "red"}).json()
+    assert (red["images"], listed["left_out"]) == (len(listed["images"]), [])
+    typicality = [image["typicality"] for image in listed["images"]]
+    assert typicality == sorted(typicality)
+    worst = listed["images"][:2]
+    assert {Path(image["path"]).stem for image in worst} == {"wrong0", "wrong1"}
+    probabilities = {item["id"]: item["p_error"] for item in issues}
+    assert [image["p_error"] for image in listed["images"]] == [
+        probabilities.get(one["id"]) for one in listed["images"]
+    ]
+
+    drop = [{"image_id": image["id"], "decision": "drop", "label_seen": "red"} for image in worst]
+    assert review.post("/v1/labels/decisions", json={"decisions": drop}).json()["decided"] == 2
+    now = review.get("/v1/labels/class", params={"label": "red", "limit": 3}).json()
+    assert (now["total"], len(now["images"]), now["can_undo"]) == (listed["total"] - 2, 3, True)
+    assert [image["id"] for image in now["left_out"]] == [image["id"] for image in reversed(worst)]
+    assert now["left_out"][0]["decision"] == {"decision": "drop", "label": None}
+    back = [{"image_id": worst[0]["id"], "decision": "open"}]
+    review.post("/v1/labels/decisions", json={"decisions": back})
+    again = review.get("/v1/labels/class", params={"label": "red"}).json()
+    assert (again["total"], len(again["left_out"])) == (listed["total"] - 1, 1)
+    assert review.get("/v1/labels/class", params={"label": "no such"}).json()["images"] == []
+
+
 def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient) -> None:
     issues = wait_for(review, "/v1/labels/issues")
     chosen, changed = issues["items"][0]["id"], {"decision": "change", "label": "blue"}
