@@ -255,6 +255,48 @@ def test_accepting_asks_again_where_the_estimate_changed_meanwhile(visit: Visit)
 
 
 @pytest.mark.usefixtures("decisions")
+def test_what_does_not_belong_to_a_class_is_set_aside_by_key_and_brought_back(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("labels")
+    panel.get_by_role("button", name="Look at classes").click()
+    classes = visit.ask("labels/classes")["classes"]
+    first, second = (one["label"] for one in classes[:2])
+    shown = visit.ask(f"labels/class?label={first}")["images"]
+    images = panel.get_by_role("list", name="Images of the class").get_by_role("button")
+    expect(images).to_have_count(len(shown))
+    ids = images.evaluate_all("images => images.map(image => Number(image.dataset.id))")
+    assert ids == [image["id"] for image in shown]
+    expect(images.nth(0)).to_be_focused()
+    for key in ("x", "ArrowRight", "ArrowRight", "Space"):
+        page.keyboard.press(key)
+    expect(panel.get_by_role("group", name="Marked images")).to_contain_text("2 images marked")
+    page.keyboard.press("n")  # not before what is marked is set aside
+    expect(page.get_by_text("S sets aside, Esc marks none")).to_be_visible()
+    page.keyboard.press("s")
+    aside = panel.get_by_role("list", name="Images set aside").get_by_role("button")
+    expect(aside).to_have_count(2)
+    expect(images.nth(1)).to_be_focused()  # the one behind those that left
+    assert [decided(visit, shown[place])["decision"] for place in (0, 2)] == ["drop", "drop"]
+    assert decided(visit, shown[1]) is None
+
+    aside.first.click()
+    page.keyboard.press("b")
+    expect(aside).to_have_count(1)
+    expect(images.nth(1)).to_have_attribute("data-id", str(shown[2]["id"]))  # in its place again
+    page.keyboard.press("n")
+    expect(panel.get_by_text(f"1 of {len(classes)} classes looked at")).to_be_visible()
+    assert visit.address["look"] == [second]
+    page.keyboard.press("u")
+    page.keyboard.press("u")
+    visit.wait_until(lambda: decided(visit, shown[0]) is None)
+    expect(panel.get_by_text(f"{first} · {len(shown)} images")).to_be_visible()
+    page.reload()
+    expect(panel.get_by_text(f"1 of {len(classes)} classes looked at")).to_be_visible()
+    panel.get_by_role("button", name="Label issues").click()
+    expect(panel.get_by_role("article").first).to_be_visible()
+
+
+@pytest.mark.usefixtures("decisions")
 def test_all_come_with_scrolling_and_the_keys_go_on_in_the_large_picture(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")

@@ -3,6 +3,8 @@
 import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
+import {isLooking, lookAt, startLook} from './class_look.js';
+import {findFirstClass} from './class_order.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
 import {DROP, drawConfused, drawRow, KEEP, KINDS, LOOK, proposalOf, wordsFor} from './label_rows.js';
 import {makeAccept, makeSelection, PROPOSAL} from './label_selection.js';
@@ -10,18 +12,19 @@ import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, PAGE} from './label_file.js';
-import {toast} from '../core/toast.js';
+import {toast, toastError} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label: there is no other label to suggest.';
 const LOWER_BOUND =
   'This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. '
   + '`retrieval audit` of the training gives the estimate, or a gallery of the built-in model. ';
+const LOOK_TITLE = 'All images of one class, the least typical first: bad ones are seen at once';
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
-  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
+  const key = (keys, does, run) => ({keys, does, run: event => (view && !isLooking() ? run(event) : false)});
   registerKeys('labels', 'Labels', [
     key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
     key(['k', 'ArrowUp'], 'Previous image', () => view.list.step(-1)),
@@ -37,7 +40,11 @@ export function start(panel) {
     key(['Escape'], 'Select none', () => view.selection.clear()),
   ]);
   const lead = 'Label issues: labels that look wrong, the most probable errors first.';
-  openView(panel, {title: 'Labels', lead, draw: open});
+  const list = make('div');
+  const look = make('div');
+  refill(panel, list, look);
+  openView(list, {title: 'Labels', lead, draw: open});
+  startLook(look, list);
 }
 
 async function open(body, about, retry) {
@@ -115,7 +122,12 @@ function drawList(body, described, first) {
   );
   const bar = drawReviewBar({
     canReview,
-    filters: [given, pair, propose],
+    filters: [
+      given,
+      pair,
+      propose,
+      button('Look at classes', {icon: 'photo', title: LOOK_TITLE}, () => findFirstClass().then(lookAt, toastError)),
+    ],
     file: FILE,
     on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
   });

@@ -366,7 +366,7 @@ export class ReviewList {
 }
 
 /** One after the other, so that an undo never overtakes a decision. */
-function makeQueue() {
+export function makeQueue() {
   /** @type {Promise<unknown>} */
   let last = Promise.resolve();
   /** @template T @param {() => Promise<T>} run @returns {Promise<T>} */
