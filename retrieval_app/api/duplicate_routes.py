@@ -113,7 +113,7 @@ class MendedLeaks(Answer):
 def _duplicates(context: RequestContext) -> DuplicateReport:
     found = context.snapshot.insights.duplicates
     if found.value is None:
-        raise ApiError("the near-duplicates are still being looked for; ask /v1/duplicates first", status=409)
+        raise ApiError("the near-duplicates are still being computed; try again in a moment", status=409)
     return found.value
 
 

@@ -34,6 +34,7 @@ MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
 MAX_QUERIES = 16
 MAX_PAGE_IMAGES = 500
 MAX_DECISIONS = 1000
+MAX_CLASS_IMAGES = 1000
 _NO_NUL = r"^[^\x00]*$"
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
@@ -326,6 +327,14 @@ class _IssueFilter(BaseModel):
 
 class LabelIssuePage(_IssueFilter, GroupPage):
     """A page of the label issues."""
+
+
+class ClassPage(Parameters):
+    """A page of the images of a class."""
+
+    label: FilterText
+    offset: int = Field(default=0, ge=0, le=MAX_ID)
+    limit: int = Field(default=MAX_CLASS_IMAGES, ge=1, le=MAX_CLASS_IMAGES)
 
 
 class ListFile(Parameters):

@@ -75,11 +75,13 @@ export function drawGroup(group, {canReview, on}) {
   );
   /** @type {Set<number>} */
   let keep = new Set();
+  let isTouched = false; // somebody chose the images to keep, which no proposal replaces
 
   function toggle(place, wanted = !keep.has(images[place]?.id)) {
     if (!images[place]) return;
     if (wanted) keep.add(images[place].id);
     else keep.delete(images[place].id);
+    isTouched = true;
     draw();
   }
   function draw() {
@@ -100,9 +102,11 @@ export function drawGroup(group, {canReview, on}) {
     const isDifferent = decision?.decision === 'different';
     const run = (pressed, name) => () => on.decide(group, pressed ? 'open' : name);
     const duplicates =
-      keep.size === images.length
-        ? 'Duplicates, keep all'
-        : `Duplicates: keep ${keep.size}, drop ${images.length - keep.size}`;
+      keep.size === 0
+        ? 'Duplicates: choose what to keep'
+        : keep.size === images.length
+          ? 'Duplicates, keep all'
+          : `Duplicates: keep ${keep.size}, drop ${images.length - keep.size}`;
     const same = {pressed: asDecided, kind: 'proposed', disabled: !keep.size, onclick: run(asDecided, 'duplicates')};
     refillKeepingFocus(decide, [
       decisionButton('A', duplicates, same),
@@ -110,11 +114,20 @@ export function drawGroup(group, {canReview, on}) {
     ]);
   }
   function redraw() {
-    keep = new Set(group.decision?.decision === 'duplicates' ? group.decision.keep : keep.size ? keep : [group.best]);
+    const {decision, best} = group;
+    if (decision?.decision === 'duplicates') keep = new Set(decision.keep);
+    else if (!isTouched) keep = new Set(best === null ? [] : [best]);
+    isTouched ||= decision !== null;
     draw();
   }
   redraw();
-  return {node, redraw, toggle, kept: () => images.map(image => image.id).filter(id => keep.has(id))};
+  return {
+    node,
+    redraw,
+    toggle,
+    isTouched: () => isTouched,
+    kept: () => images.map(image => image.id).filter(id => keep.has(id)),
+  };
 }
 
 /** @param {GroupImage} image */

@@ -57,7 +57,7 @@ export function makeRule(list) {
       words.textContent = describe(found);
       apply.disabled = !found.groups;
     } catch (error) {
-      if (now === turn) words.textContent = error.message;
+      if (now === turn) words.textContent = sentence(error.message);
     }
   }, 300);
   const also = make('label', {title: 'Different shots of one scene, not copies of one picture'}, bursts, ' bursts too');
