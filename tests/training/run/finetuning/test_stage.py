@@ -40,7 +40,7 @@ from training.run.report_text import describe_finetuning
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 from training.run.train import train
-from training.run.verdict import add_finetuning
+from training.run.verdict import HELD_OUT, VAL
 
 BACKBONE = "timm:test_resnet"
 SMALL: dict[str, Any] = {
@@ -138,6 +138,9 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
     assert describe_finetuning(better)[-2] == "exported: the fine-tuned network, which finds more of these"
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert list(network["tried"]) == ["frozen", "fine-tuned"]
+    known, new = (report["verdict"][name] for name in ("known", "new"))
+    assert (known["by"], known["metric"], known["queries"], new["by"]) == (HELD_OUT, "MAP@R", 4, VAL)
+    assert list(known["scores"].values()) == [network["tried"][name]["seen"] for name in ("fine-tuned", "frozen")]
     lines = [line for line in read_metrics(network_run) if line["phase"] == "finetuning"]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(0 <= line["seen"] <= 1 for line in lines)
@@ -344,27 +347,6 @@ def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start
     assert trainer.weights() == trainer.weights("plain")
     start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "fine-tuning (2 epochs, 61 s): MAP@R on its held-out photos from 25.0 % (frozen) to 50.0 %"),
-        ({"selected": False, "seconds": 200}, "fine-tuning (2 epochs, 3 min): MAP@R on"),
-        ({"map_at_r": {"frozen": 0.5, "fine-tuned": 0.49}}, "to 49.0 %, which may be chance"),
-        ({"map_at_r": None}, "not compared, as no photos could be held out"),
-        ({"epochs": [{}]}, "the network was not fine-tuned"),
-    ],
-)
-def test_the_verdict_says_what_fine_tuning_found_and_what_is_exported(changes, said) -> None:
-    before = {"decided_by": None, "exported": "wccn", "text": "The better one (wccn) is exported."}
-    network = {
-        "epochs": [{}, {}, {}], "seconds": 61.4, "selected": True, "map_at_r": {"frozen": 0.25, "fine-tuned": 0.5},
-    } | changes  # fmt: skip
-    verdict = add_finetuning(before, network)
-    assert said in verdict["text"]
-    is_tuned = network["selected"] and len(network["epochs"]) > 1
-    assert verdict["exported"] == ("trained" if is_tuned else "wccn")
 
 
 @pytest.mark.parametrize(("lead", "spread", "selected"), [
