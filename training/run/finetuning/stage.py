@@ -123,6 +123,12 @@ def interpolate_and_score(
     return found, fit(data.labelled(features)) or model.head.freeze(), features
 
 
+def choose_parts(parts: Mapping[str, RetrievalScores], *, purpose: str) -> Mapping[str, RetrievalScores]:
+    """The part that `--for` names; all where that one could not be held out, or for both."""
+    part = PARTS.get(purpose, "")
+    return {part: parts[part]} if part in parts else parts
+
+
 def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bool:
     """Whether the fine-tuned embedding is exported: unless the frozen one leads by a standard error in MAP@R.
 
@@ -355,9 +361,7 @@ def finetune_backbone(
         fitted, model, data, inputs=loop.inputs, fit=fit, frozen=frozen, frozen_features=features,
         alpha=limited.wise_ft_alpha, progress=partial(job.watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
-    # New classes may be too few to hold some out; then known ones decide for them too.
-    part = PARTS.get(config.selection.for_)
-    deciding = {name: {part: parts[part]} if part in parts else parts for name, parts in found.items()}
+    deciding = {name: choose_parts(parts, purpose=config.selection.for_) for name, parts in found.items()}
     if not (selected := len(fitted.epochs) > 1 and _selects_finetuned(deciding)):
         load_weights(model, fitted.start)
     model.release()

@@ -33,14 +33,14 @@ from training.run.finetuning import data as network_data
 from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
-from training.run.finetuning.stage import _selects_finetuned, fit_head
+from training.run.finetuning.stage import _selects_finetuned, choose_parts, fit_head
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.report_text import describe_finetuning
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 from training.run.train import train
-from training.run.verdict import HELD_OUT, VAL
+from training.run.verdict import FROZEN_HEAD, HELD_OUT, HOLDOUT, TRAINED, VAL, Comparison
 
 BACKBONE = "timm:test_resnet"
 SMALL: dict[str, Any] = {
@@ -339,11 +339,22 @@ def test_images_held_out_never_train_and_are_judged_by_posteriors(trainer: Train
     assert judged_by
 
 
-def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start(trainer: Trainer, monkeypatch) -> None:
-    monkeypatch.setattr("training.run.finetuning.stage._selects_finetuned", lambda _: False)
-    trainer("plain", config=frozen_config())
-    report = trainer(config=network_config())
+BEHIND = Comparison(4, 9, {TRAINED: 0.1, FROZEN_HEAD: 0.9}, FROZEN_HEAD, FROZEN_HEAD, -0.8, (-0.9, -0.7), by=HELD_OUT)
+
+
+@pytest.mark.parametrize(
+    "patched", [{"_selects_finetuned": False}, {"_selects_finetuned": True, "_compare_parts": {"known": BEHIND}}]
+)
+def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start(
+    trainer: Trainer, monkeypatch, patched
+) -> None:
+    for name, value in patched.items():
+        monkeypatch.setattr(network_stage, name, lambda *_, value=value, **__: value)
+    options = {"holdout": True, "select": "auto"}
+    trainer("plain", config=frozen_config(**options))
+    report = trainer(config=network_config(**options))
     assert (report["finetuning"]["selected"], report["method"]) == (False, "spa")
+    assert report["verdict"]["known"]["by"] == (HELD_OUT if len(patched) > 1 else HOLDOUT)
     assert trainer.weights() == trainer.weights("plain")
     start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
@@ -363,6 +374,15 @@ def test_the_frozen_embedding_is_selected_where_it_leads_by_a_standard_error(lea
     }
     assert _selects_finetuned(found) == selected
     assert _selects_finetuned({}), "nothing could be held out"
+
+
+def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_not_held_out() -> None:
+    seen, unseen = (RetrievalScores({}, np.ones(n), np.ones(n), np.arange(n), 0) for n in (2, 3))
+    both = {"seen": seen, "unseen": unseen}
+    assert choose_parts(both, purpose="known") == {"seen": seen}
+    assert choose_parts(both, purpose="new") == {"unseen": unseen}
+    assert choose_parts(both, purpose="both") == both
+    assert choose_parts({"seen": seen}, purpose="new") == {"seen": seen}
 
 
 @pytest.mark.parametrize(
