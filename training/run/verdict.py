@@ -223,7 +223,7 @@ class Verdict:
         if self.outcome == "trained":
             return f"training helps{on}: {trained} is exported"
         if self.outcome == CANNOT_TELL:
-            return f"{trained} is exported; whether training helps{on} cannot be told"
+            return f"{trained} is exported; whether it finds more than its best rival{on} cannot be told"
         name, rival = next((name, one.best_rival) for name, one in self._clear.items() if one.winner != TRAINED)
         if self.outcome == MIXED:
             other = f"; --for {name} exports {_NAMES[rival]}" if self.chooses else ""
