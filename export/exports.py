@@ -23,6 +23,7 @@ from index.model.contract import ModelContract
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 from index.sources.folder_walk import walk_folder
+from index.sources.registry import refuse_models
 from index.text import printable_path
 from index.threads import usable_cores
 from index.user_cache import user_cache
@@ -49,6 +50,7 @@ def _fit_whitening(
     extractor: Extractor, folder: Path, *, embedding_dim: int | None, cache: Path, progress: Progress
 ) -> tuple[Head, Pixels]:
     """Half-whitened PCA of the features of all usable images of a folder, and images for the parity check."""
+    refuse_models(str(folder))
     paths = [folder / found.path for found in walk_folder(folder) if found.problem is None]
     store = open_store(cache, extractor)
     extracted = extract_features(paths, store=store, extractor=extractor, workers=usable_cores(), progress=progress)

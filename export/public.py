@@ -139,11 +139,9 @@ def export(
     target = as_path(out, "out")
     with naming_extras("exporting"):
         from export.exports import export_again, export_run, export_untrained
-        from index.model.builtin import find_builtin
+        from index.model.builtin import find_named_model
     if run is None:
         return export_untrained(target, config, progress=progress)
-    folder = as_path(run, "run")
-    if str(run) == BUILTIN and not folder.exists():
-        folder = find_builtin()
+    folder = find_named_model(as_path(run, "run"))
     write = export_again if folder.suffix == ".onnx" and folder.is_file() else export_run
     return write(folder, target, config, progress=progress)

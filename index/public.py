@@ -44,7 +44,7 @@ def build(
     """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.
 
     Args:
-        model: an exported model; None: that of `out`, or the built-in model for a new gallery.
+        model: an exported model, or `builtin`; None: that of `out`, or the built-in model for a new gallery.
         sources: one or several folders, archives, globs, lists, tables or images.
         labels: CSV or Parquet of `path,label`, which replaces other labels.
         dedup: near-duplicates to leave out: `off`, `exact` or `near`.
@@ -67,10 +67,11 @@ def build(
         raise InputError(f"{unused[0]}: needs dedup='near', and would do nothing with {dedup!r}")
     index = asdict(make_config(AnnConfig, options))
     from index.filters.parser import parse_filter
+    from index.model.builtin import find_named_model
     from index.writing.build import build_gallery
 
     return build_gallery(
-        model_path=None if model is None else as_path(model, "model"),
+        model_path=None if model is None else find_named_model(as_path(model, "model")),
         sources=_as_sources(sources),
         out=as_path(out, "out"),
         labels_file=None if labels is None else as_path(labels, "labels"),
@@ -137,7 +138,7 @@ def evaluate(
 
     Args:
         gallery: a finished gallery, by its folder or opened.
-        model: an exported model, in place of a gallery.
+        model: an exported model, or `builtin`, in place of a gallery.
         data: the labelled images for the model: a folder of class folders, or a file of `path,label`.
         query: other labelled images as queries; without them every image is a query for all others.
         where: images of a gallery that are queries, such as `"split = 'test'"`; all are searched.
@@ -157,6 +158,7 @@ def evaluate(
     from index.evaluation.evaluate import embed_labelled, evaluate_images, read_members
     from index.filters.parser import parse_filter
     from index.gallery.gallery import Gallery
+    from index.model.builtin import find_named_model
     from index.model.embedder import Embedder
 
     if (gallery is None) == (model is None) or (model is None) != (data is None):
@@ -168,7 +170,7 @@ def evaluate(
         raise InputError("where selects images of a gallery as queries: it goes with a gallery, and without query")
     kept = None
     if model is not None and data is not None:
-        embedder, images = Embedder(as_path(model, "model"), threads=1), as_path(data, "data")
+        embedder, images = Embedder(find_named_model(as_path(model, "model")), threads=1), as_path(data, "data")
         members = embed_labelled(images, embedder=embedder, groups=groups, progress=progress)
     else:
         opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ class TrainCommand(OptionFileCommand):
 
     common = frozenset({
         "out", "val", "config_file", "resume", "as_json", "help_all", "weights", "backbone", "method", "embedding_dim",
-        "view", "frozen", "finetune", "epochs", "time_budget", "copy_head", "tensorboard",
+        "view", "for_", "frozen", "finetune", "epochs", "time_budget", "copy_head", "tensorboard",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -88,9 +88,10 @@ def train(
     DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, a gallery (labels as
     decided, without dropped images), or a benchmark (--protocol). A classifier estimates the confidence of each label
     from the other images. A head on the frozen backbone is trained with these weights, and compared with untrained
-    embeddings, on --val or on a part of the data that is held out. Then the backbone is fine-tuned, in ten minutes or
-    less on a CPU, and exported unless it finds fewer of held-out images. Ctrl-C ends fine-tuning early and keeps the
-    weights so far. --frozen leaves the backbone as it is.
+    embeddings: on new photos of these classes and on new classes, from --val or held out of the data. Then the
+    backbone is fine-tuned, for at most ten minutes on a CPU, which do not count the steps before, and exported unless
+    it finds fewer of held-out images. Ctrl-C ends fine-tuning early and keeps the weights so far. --frozen leaves the
+    backbone as it is.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ def train(
         resume: continue an interrupted run; a finished one returns its report.
         rank_timeout: under torchrun, seconds that a step waits for other processes.
         tensorboard: folder that TensorBoard reads; each run gets a folder in it.
-        **options: as in `retrieval train`, with `_` for `-` (and `lambda_`): the fields of `Machine` (`device`,
+        **options: as in `retrieval train`, with `_` for `-` (and `lambda_`, `for_`): the fields of `Machine` (`device`,
             `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, ...).
 
     Returns:

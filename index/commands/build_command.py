@@ -26,7 +26,7 @@ from index.commands.console import (
     skip_if_option,
     wait_option,
 )
-from index.commands.images_or_gallery import gallery_beside, is_model, refuse_gallery, refuse_training
+from index.commands.images_or_gallery import gallery_beside, is_model
 from index.config_fields import make_config
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
@@ -262,10 +262,9 @@ def build(
         )
     for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
-    if given[0] == "builtin" and not Path("builtin").exists():
-        from index.model.builtin import find_builtin
+    from index.model.builtin import find_named_model
 
-        given = (str(find_builtin()), *given[1:])
+    given = (str(find_named_model(given[0])), *given[1:])
     model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
     if not sources:
         raise click.UsageError("Missing argument 'SOURCE...': the images to embed.", ctx=context)
@@ -274,8 +273,6 @@ def build(
             raise click.UsageError(
                 f"{printable_path(source)}: a model among the SOURCEs; give one MODEL, before them", ctx=context
             )
-        refuse_training(source)
-        refuse_gallery(source)
     gallery = out or gallery_beside(sources[0])
     sources = name_columns(sources, columns)
     with indexing_bars() as (progress, begin_step):

@@ -55,7 +55,7 @@ class _KList(NumberList):
     },
 )  # fmt: skip
 @click.argument("gallery", type=PATH, required=False)
-@click.option("--model", type=PATH, help="Evaluate this model on --data, without a gallery.")
+@click.option("--model", type=PATH, help="Evaluate this model, or builtin, on --data, without a gallery.")
 @click.option(
     "--data",
     type=PATH,
@@ -119,12 +119,14 @@ def evaluate(
       retrieval evaluate gallery --query held_out --k 1,5,10
       retrieval evaluate --model model.onnx --data test_images --json
     """
+    from index.model.builtin import find_named_model
     from index.model.contract import find_contract
 
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
     if where is not None and (gallery is None or query is not None):
         raise click.UsageError("--where selects images of GALLERY as queries: leave out --model and --query")
+    model = None if model is None else find_named_model(model)
     opened = None if gallery is None else open_gallery(settle_gallery(gallery))
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(

@@ -37,9 +37,11 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
 
     `check` is called before a gallery is made, to refuse other arguments.
     """
+    from index.sources.registry import refuse_models
+
+    refuse_models(str(path))
     if not _holds_images(path):
         return path
-    refuse_training(str(path))
     images = printable_path(str(path))
     elsewhere = f"make it elsewhere, `retrieval index build {images} --out GALLERY`, and name that"
     try:
@@ -74,30 +76,6 @@ def is_model(given: str) -> bool:
     from index.model.contract import find_contract
 
     return given.lower().endswith(_MODEL_SUFFIX) or (Path(given).is_file() and find_contract(Path(given)) is not None)
-
-
-def refuse_training(source: str) -> None:
-    """Refuse the folder of a training run as a source: its drawn examples are no images to search."""
-    from index.marks import is_training_folder
-
-    if is_training_folder(Path(source)):
-        shown = printable_path(source)
-        raise InputError(
-            f"{shown}: a training run, not images: export it first, retrieval export {shown} --out model.onnx"
-        )
-
-
-def refuse_gallery(source: str) -> None:
-    """Refuse a gallery as a source."""
-    from index.versions.gallery_identity import Standing, recognise
-
-    is_listable = Path(source).is_dir() and os.access(source, os.R_OK | os.X_OK)
-    if is_listable and recognise(Path(source)) is Standing.MARKED:
-        shown = printable_path(source)
-        raise InputError(
-            f"{shown}: a gallery, not images. Add images with `retrieval index add {shown} SOURCE`, update it with "
-            f"`retrieval index update {shown}`, or make another of its images with --out (--labels FILE: other labels)"
-        )
 
 
 def _holds_images(path: Path) -> bool:

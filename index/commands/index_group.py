@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.repair.repair import RepairReport
 
+_LISTED = 20  # images that --dry-run lists as text
+
 
 @click.command(name="compact")
 @click.argument("gallery", type=PATH)
@@ -154,7 +156,7 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
 
 @click.command(name="repair")
 @click.argument("gallery", type=PATH)
-@click.option("--model", type=PATH, metavar="FILE", help="The model of the gallery, if no version has it.")
+@click.option("--model", type=PATH, metavar="FILE", help="The model of the gallery, or builtin, if no version has it.")
 @click.option(
     "--source",
     "sources",
@@ -180,8 +182,10 @@ def repair(
       retrieval index repair gallery --model model.onnx --source photos
       retrieval index repair in-milvus --uri http://elsewhere:19530
     """
+    from index.model.builtin import find_named_model
     from index.repair.repair import repair_gallery
 
+    model = None if model is None else find_named_model(model)
     with indexing_bars() as (progress, begin_step):
         report = repair_gallery(
             gallery, model_path=model, sources=sources, uri=uri, config=BuildConfig(cache=as_cache(not no_cache)),
@@ -370,7 +374,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
 @click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
 @where_option("Images that match this.")
 @click.option("--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it.")
-@click.option("--dry-run", is_flag=True, help="List what would be removed; change nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, with --json all of it; change nothing.")
 @wait_option
 @output_options
 def remove(
@@ -426,5 +430,7 @@ def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *,
         document.append({"id": row.id, "label": row.label, "source": source, "path": path})
         place = row.path if len(roots) == 1 else os.path.join(roots[row.source], row.path)
         table.append((str(row.id), row.label or "-", printable_path(place)))
-    text = "\n".join([*align(table, right={0}), f"{len(rows):,} would be removed"])
+    listed, more = align(table[: _LISTED + 1], right={0}), len(rows) - _LISTED
+    listed += [f"… and {more:,} more, which --json lists"] if more > 0 else []
+    text = "\n".join([*listed, f"{len(rows):,} would be removed"])
     emit({"selected": document}, as_json=as_json, text=text)

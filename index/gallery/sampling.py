@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from index.arrays import Ids, Vectors
+from index.arrays import Floats, Ids, Vectors
 from index.errors import InputError, UnknownImageError
 from index.gallery.gallery import Gallery, number_labels
 
@@ -74,14 +74,19 @@ def sample_images(
     return np.sort(ids[chosen])
 
 
-def _order_typical(vectors: Vectors, labels: Ids) -> Ids:
-    """(N,) positions: the most typical of each label first, then the second of each, and so on."""
-    _, groups = np.unique(labels, return_inverse=True)
-    means = np.zeros((groups.max() + 1, vectors.shape[1]), dtype=np.float32)
+def measure_typicality(vectors: Vectors, labels: Ids) -> Floats:
+    """(N,) float32 cosines of (N, D) float32 unit vectors to the mean of those with the same of (N,) labels."""
+    names, groups = np.unique(labels, return_inverse=True)
+    means = np.zeros((len(names), vectors.shape[1]), dtype=np.float32)
     np.add.at(means, groups, vectors)
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    cosines = np.einsum("nd,nd->n", vectors, means[groups])
-    best = np.argsort(-cosines, kind="stable")
+    cosines: Floats = np.einsum("nd,nd->n", vectors, means[groups])
+    return cosines
+
+
+def _order_typical(vectors: Vectors, labels: Ids) -> Ids:
+    """(N,) positions: the most typical of each label first, then the second of each, and so on."""
+    best = np.argsort(-measure_typicality(vectors, labels), kind="stable")
     return best[np.argsort(_rank_within(labels[best]), kind="stable")]
 
 

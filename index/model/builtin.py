@@ -9,6 +9,7 @@ from index.model.checksum import read_model_file
 from index.model.contract import ModelContract, find_contract
 
 logger = logging.getLogger(__name__)
+BUILTIN = "builtin"
 BUILTIN_MODEL = Path(__file__).with_name("builtin.onnx")
 
 
@@ -21,6 +22,12 @@ def find_builtin(model: Path = BUILTIN_MODEL) -> Path:
             error.path, f"{error.problem}; it comes with this package: install that again, or name another model"
         ) from error
     return model
+
+
+def find_named_model(given: str | Path) -> Path:
+    """Path of a model that a user named: `builtin` is the built-in model, unless there is a file of that name."""
+    path = Path(given)
+    return find_builtin() if str(given) == BUILTIN and not path.exists() else path
 
 
 def describe_builtin(model: Path = BUILTIN_MODEL) -> ModelContract:

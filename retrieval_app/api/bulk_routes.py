@@ -181,7 +181,7 @@ async def delete_search(context: Context, named: Annotated[SearchName, Query()])
 
     def delete() -> dict[str, Any]:
         if named.name.strip() not in context.review.saved_searches():
-            raise ApiError("there is no saved search of this name; load the list again", status=404, field="name")
+            raise ApiError("there is no saved search of this name any more", status=404, field="name")
         return _save(context, SavedSearch(named.name, None), "delete-search")
 
     return dict(await context.engine.run(delete))

@@ -9,6 +9,7 @@ from starlette.types import Lifespan
 
 from retrieval_app.api import (
     bulk_routes,
+    class_routes,
     duplicate_routes,
     gallery_routes,
     health_routes,
@@ -22,8 +23,8 @@ from retrieval_app.api.security.access import OPEN_PATHS, Require
 from retrieval_app.api.security.rights import READ
 
 ROUTES = (
-    search_routes, image_routes, gallery_routes, review_routes, bulk_routes, duplicate_routes, write_routes,
-    health_routes,
+    search_routes, image_routes, gallery_routes, review_routes, class_routes, bulk_routes, duplicate_routes,
+    write_routes, health_routes,
 )  # fmt: skip
 
 _TOKEN = {

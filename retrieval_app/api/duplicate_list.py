@@ -10,7 +10,7 @@ from index.gallery.gallery import Gallery
 from index.labels.group_decisions import DuplicateDecision, Subject, name_group
 from index.labels.issues import LabelIssues
 from index.text import valid_text
-from retrieval_app.api.issue_list import ReviewList, turn_to
+from retrieval_app.api.issue_list import ReviewList, turn_to, update_issues
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.review_store import ReviewStore
@@ -53,9 +53,10 @@ class GroupEntry(Answer):
     group: str
     images: list[GroupImageEntry]
     labels_differ: bool
-    best: int = Field(
+    burst: bool = Field(description="whether some are other shots of the scene than the kept image, not copies of it")
+    best: int | None = Field(
         description="the proposed image to keep: where labels differ one with the most probable label, then the "
-        "largest file"
+        "largest file; null where labels differ and the label issues are not known yet"
     )
     decision: GroupDecisionEntry | None
 
@@ -80,12 +81,15 @@ def page_groups(
         and (name in decisions or len(find_undropped(gallery, group)) > 1)
     ]
     shown, counts = turn_to(page, listed, decisions.__contains__)
-    issues = snapshot.insights.label_issues.value
+    of_labels = review.label_decisions()
+    issues = update_issues(snapshot, of_labels)
     return {
         "state": "ready",
         "version": snapshot.version,
         **counts,
         "items": [_describe_group(gallery, name, groups[name], decisions.get(name), issues) for name in shown],
+        "decisions_used": 0 if issues is None else issues.decisions,
+        "is_updating": snapshot.insights.is_updating(of_labels),
         "can_undo": review.can_undo("duplicates"),
     }
 
@@ -127,6 +131,7 @@ def _describe_group(
         issue = issues.find(image.id)
         return issue.p_error if issue else 0.0
 
+    best = min(group.images, key=lambda image: (wrong(image), -image.size_bytes))
     here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
     kept = () if decision is None else decision.find_kept(here)
     return {
@@ -140,7 +145,8 @@ def _describe_group(
             for image in group.images
         ],
         "labels_differ": labels_differ,
-        "best": min(group.images, key=lambda image: (wrong(image), -image.size_bytes)).id,
+        "burst": group.is_burst(find_undropped(gallery, group)),
+        "best": None if labels_differ and issues is None else best.id,
         "decision": None if decision is None else {"decision": decision.decision, "keep": list(kept)},
     }
 

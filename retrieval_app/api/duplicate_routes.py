@@ -34,11 +34,12 @@ _leaks_of: WeakKeyDictionary[Gallery, tuple[tuple[str, frozenset[str]], Leaks]] 
 
 
 class KeepImages(Body):
-    """Which image of every open group is kept; groups whose labels differ stay open."""
+    """Which image of every open group is kept; bursts and groups whose labels differ stay open."""
 
     keep: KeepRule = Field(default="largest", description="the largest file, or the first image of the group")
     keep_where: FilterText | None = Field(default=None, description="keep only images that meet this condition")
     groups: list[GroupName] | None = Field(default=None, description="only these groups")
+    bursts: bool = Field(default=False, description="keep one image of every burst too: other shots are dropped")
     count: int | None = Field(
         default=None,
         ge=1,
@@ -53,6 +54,7 @@ class KeptAnswer(Answer):
     groups: int = Field(description="that are decided")
     dropped: int = Field(description="images that leave the results")
     differing: int = Field(description="groups that stay open because their labels differ")
+    bursts: int = Field(description="groups that stay open because they are different shots of one scene")
     unmatched: int = Field(description="groups that stay open because no searchable image meets the condition")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
 
@@ -111,7 +113,7 @@ class MendedLeaks(Answer):
 def _duplicates(context: RequestContext) -> DuplicateReport:
     found = context.snapshot.insights.duplicates
     if found.value is None:
-        raise ApiError("the near-duplicates are still being looked for; ask /v1/duplicates first", status=409)
+        raise ApiError("the near-duplicates are still being computed; try again in a moment", status=409)
     return found.value
 
 
@@ -145,6 +147,7 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
         chosen = choose_kept(
             context.snapshot.gallery, _duplicates(context).groups, rule=body.keep, where=where,
             decided=context.review.duplicate_decisions(), only=None if body.groups is None else set(body.groups),
+            bursts=body.bursts,
         )  # fmt: skip
         step, groups = None, len(chosen.decisions)
         if body.count is not None:
@@ -153,8 +156,8 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
             step = context.review.decide_duplicates(chosen.decisions, by=context.visitor.name).number
             context.log("decide-duplicates", step=step, keep=body.keep, count=groups)
         return {
-            "groups": groups, "dropped": chosen.dropped, "differing": chosen.differing, "unmatched": chosen.unmatched,
-            "step": step,
+            "groups": groups, "dropped": chosen.dropped, "differing": chosen.differing, "bursts": chosen.bursts,
+            "unmatched": chosen.unmatched, "step": step,
         }  # fmt: skip
 
     return await context.read(run)

@@ -259,7 +259,7 @@ def _say_problem(problem: Mapping[str, Any]) -> str:
         return "no such field is known"
     if problem["type"] == "string_pattern_mismatch":
         return f"expected a text of the form {problem['ctx']['pattern']}"
-    return str(problem["msg"]).removeprefix("Value error, ")
+    return str(problem["msg"]).removeprefix("Value error, ").removeprefix("String ").removeprefix("Input ")
 
 
 def _make_valid(text: str, most: int) -> str:

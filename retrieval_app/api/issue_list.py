@@ -126,6 +126,8 @@ class ReviewList(Ready):
     total: int
     open: int
     decided: int
+    decisions_used: int = Field(description="label decisions that the list takes into account")
+    is_updating: bool = Field(description="whether a list follows that takes newer decisions into account: ask again")
 
 
 class LabelIssueList(ReviewList):
@@ -145,7 +147,6 @@ class LabelIssueList(ReviewList):
     left: Left
     kinds: KindCounts
     confused_classes: list[ConfusedClasses]
-    decisions_used: int = Field(description="decisions that this order takes into account; the next update follows")
     can_undo: bool
 
 
@@ -196,6 +197,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
             {"labels": [one, two], "images": images} for one, two, images in issues.confused_classes[:MAX_PAIRS]
         ],
         "decisions_used": issues.decisions,
+        "is_updating": snapshot.insights.is_updating(decisions),
         "can_undo": review.can_undo(),
     }
 
@@ -226,8 +228,8 @@ def apply_verdicts(
     found = snapshot.insights.duplicates
     duplicates = found.value
     if duplicates is None:
-        why = found.message or "they are still computed"
-        raise ApiError(f"the near-duplicates are not known: {why}; try again", status=409)
+        why = found.message or "they are still being computed"
+        raise ApiError(f"this needs the near-duplicates: {why}; try again in a moment", status=409)
     dropping = {issue.id for issue in issues.items if issue.verdict == DROP}
     subjects = find_subjects(snapshot.gallery, [issue.id for issue in wanted])
     chosen: dict[LabelKey, tuple[LabelIssue, LabelDecision]] = {}  # files of the same bytes and label are one
@@ -241,8 +243,7 @@ def apply_verdicts(
             chosen.setdefault(subject.key, (issue, subject.decide(issue.verdict, new_label=new_label)))
     digest = _digest([decision for _, decision in chosen.values()])
     if body.digest not in (None, digest):
-        message = "the digest is of other decisions than would be made now; count them again, without a digest"
-        raise ApiError(message, status=409, field="digest")
+        raise ApiError("the estimate changed meanwhile, so nothing was done; look again", status=409, field="digest")
     step = None
     if chosen and body.digest is not None:
         try:
@@ -293,10 +294,25 @@ def _digest(decisions: Sequence[LabelDecision]) -> str:
 
 def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:
     """The label issues, as far as they were updated with the decisions; without dropped near-duplicates."""
-    issues = snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
+    issues = update_issues(snapshot, decisions)
     if issues is None:
-        raise ApiError("the label issues are not computed yet; try again", status=409)
+        raise ApiError("the label issues are still being computed; try again in a moment", status=409)
     return without_dropped_copies(issues, snapshot.gallery)
+
+
+def update_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues | None:
+    """The label issues, as far as they were updated; None before they are found. New decisions start an update."""
+    return snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
+
+
+def find_open_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> list[LabelIssue] | None:
+    """The label issues without a decision; None before they are found."""
+    issues = update_issues(snapshot, decisions)
+    if issues is None:
+        return None
+    keys = _find_keys(snapshot.gallery, issues) if decisions else {}
+    errors = without_dropped_copies(issues, snapshot.gallery).errors
+    return [issue for issue in errors if keys.get(issue.id) not in decisions]
 
 
 def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:

@@ -131,7 +131,7 @@ def _decide_label(
     labels = (subject.label, subject.label if decided is None else decided.label)  # lists show one of them
     if "label_seen" in choice.model_fields_set and choice.label_seen not in labels:
         now = "no label" if subject.label is None else f"the label {printable_path(subject.label)}"
-        message = f"image {subject.image_id} has {now} now, another one than was seen; load it again"
+        message = f"nothing was decided: image {subject.image_id} has {now} now; look at it again"
         raise ApiError(message, status=409, field=f"decisions.{place}.label_seen")
     return subject.decide(choice.decision, new_label=choice.label)
 
@@ -176,10 +176,10 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
 def _keep_group_decision(context: RequestContext, body: GroupDecision) -> dict[str, Any]:
     gallery, groups, review = context.snapshot.gallery, context.snapshot.insights.duplicates.value, context.review
     if groups is None:
-        raise ApiError("the duplicates are still being looked for; ask /v1/duplicates first", status=409)
+        raise ApiError("the near-duplicates are still being computed; try again in a moment", status=409)
     group = find_group(gallery, groups, body.group)
     if group is None:
-        message = "no such group; the gallery may have changed: ask for the list again"
+        message = "the gallery does not have this group any more; look at the list again"
         raise ApiError(message, status=404, field="group")
     ids = [image.id for image in group.images]
     subjects = find_subjects(gallery, ids)

@@ -4,15 +4,26 @@ Bodies are read strictly (a text is no number); NaN, infinities, NUL characters 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 from typing_extensions import TypedDict
 
 from index.gallery.reranking import POOL
 from index.gallery.sampling import How
 from index.labels.kinds import Kind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
+from index.text import printable_path
 from retrieval_app.insights.answer import Answer
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.review.places import ROW_FIELDS, RowField
@@ -23,6 +34,7 @@ MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
 MAX_QUERIES = 16
 MAX_PAGE_IMAGES = 500
 MAX_DECISIONS = 1000
+MAX_CLASS_IMAGES = 1000
 _NO_NUL = r"^[^\x00]*$"
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
@@ -44,16 +56,24 @@ _BY = (
 )
 
 
-def _name_some(names: Sequence[str]) -> str:
-    """The pattern of some of these names, with commas between."""
+def _check_names(text: str, *, names: Sequence[str]) -> str:
+    given = text.split(",") if text else []
+    if wrong := [name for name in given if name not in names]:
+        raise ValueError(f"there is no field {printable_path(wrong[0][:100])!r}; the fields are {', '.join(names)}")
+    if len(given) > len(names):
+        raise ValueError(f"{len(given)} names are more than the {len(names)} fields that there are")
+    return text
+
+
+def _describe_names(names: Sequence[str]) -> Any:
     name = f"({'|'.join(names)})"
-    return rf"^({name}(,{name}){{0,{len(names) - 1}}})?$"
+    pattern = rf"^({name}(,{name}){{0,{len(names) - 1}}})?$"
+    included = "fields of each image besides its id, with commas between"
+    return Field(description=included, examples=["label,path"], json_schema_extra={"pattern": pattern})
 
 
-_INCLUDED = "fields of each image besides its id, with commas between"
-_SOME = Field(description=_INCLUDED, examples=["label,path"])
-IncludeText = Annotated[str, StringConstraints(pattern=_name_some(_INCLUDES)), _SOME]
-ImageIncludeText = Annotated[str, StringConstraints(pattern=_name_some(ROW_FIELDS)), _SOME]
+IncludeText = Annotated[str, AfterValidator(partial(_check_names, names=_INCLUDES)), _describe_names(_INCLUDES)]
+ImageIncludeText = Annotated[str, AfterValidator(partial(_check_names, names=ROW_FIELDS)), _describe_names(ROW_FIELDS)]
 _WHERE = "a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20"
 _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
@@ -307,6 +327,14 @@ class _IssueFilter(BaseModel):
 
 class LabelIssuePage(_IssueFilter, GroupPage):
     """A page of the label issues."""
+
+
+class ClassPage(Parameters):
+    """A page of the images of a class."""
+
+    label: FilterText
+    offset: int = Field(default=0, ge=0, le=MAX_ID)
+    limit: int = Field(default=MAX_CLASS_IMAGES, ge=1, le=MAX_CLASS_IMAGES)
 
 
 class ListFile(Parameters):

@@ -208,7 +208,7 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool)
     if not runtime and what.is_dir():
         context.invoke(gallery_info, gallery=what, as_json=as_json)
         return
-    from index.model.builtin import find_builtin
+    from index.model.builtin import find_named_model
     from index.versions.manifest import MODEL_NAME, Manifest
     from index.versions.versions import find_version
 
@@ -217,7 +217,7 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool)
         current = find_version(what)
         model, recorded = current.folder / MODEL_NAME, Manifest.read(current).runtime
     else:
-        model = find_builtin() if str(what) == "builtin" and not what.exists() else what
+        model = find_named_model(what)
     document, lines = _describe_model(model)
     if recorded is not None:
         document["gallery_runtime"] = recorded

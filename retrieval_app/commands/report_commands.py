@@ -171,11 +171,12 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     help="With --apply: keep the largest file, or the first image of the group.",
 )  # fmt: skip
 @where_option("With --apply: keep only images that match this.", name="--keep-where")
+@click.option("--bursts", is_flag=True, help="With --apply: keep one image of every burst too.")
 @output_options
 @help_all_option
 def duplicates(
     gallery: Path, out: Path | None, kind: str, applies: bool, keep: KeepRule, keep_where: Condition | None,
-    as_json: bool, **options: Any,
+    bursts: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """List the near-duplicates in a gallery, in groups around the image to keep.
 
@@ -184,8 +185,9 @@ def duplicates(
     gallery is then made beside them, once.
 
     With --apply, one image of every group is kept, and the others are dropped from the results; their tags go to the
-    kept image, and their label, if it has none. Groups with different labels stay as they are. The Duplicates view of
-    the page shows these decisions and undoes them. No file is changed.
+    kept image, and their label, if it has none. Groups with different labels stay as they are, and so do bursts:
+    different shots of one scene. The Duplicates view of the page shows these decisions and undoes them. No file is
+    changed.
 
     \b
     Examples:
@@ -199,7 +201,7 @@ def duplicates(
         limits = (field.name for field in fields(DuplicateConfig))
         refuse_unused(click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything")
     if not applies:
-        refuse_unused(click.get_current_context(), "keep", "keep_where", needs="--apply")
+        refuse_unused(click.get_current_context(), "keep", "keep_where", "bursts", needs="--apply")
         if out is None:
             raise click.UsageError("Missing option '--out': the folder to write; or decide with --apply")
     from index.gallery.gallery import Gallery
@@ -215,13 +217,13 @@ def duplicates(
             document, text = write_duplicates(opened, out, config=config, progress=begin("comparing"))
         document, texts = {**document, "kind": kind}, [text]
     if applies:
-        applied, text = _apply_rule(opened, config=config, rule=keep, where=keep_where)
+        applied, text = _apply_rule(opened, config=config, rule=keep, where=keep_where, bursts=bursts)
         document, texts = {**document, "applied": applied} if document else applied, [*texts, text]
     emit(document, as_json=as_json, text="\n".join(texts))
 
 
 def _apply_rule(
-    opened: Gallery, *, config: DuplicateConfig | None, rule: KeepRule, where: Condition | None
+    opened: Gallery, *, config: DuplicateConfig | None, rule: KeepRule, where: Condition | None, bursts: bool
 ) -> tuple[dict[str, int], str]:
     """Decide which image of every group is kept, as one step; counts of groups as JSON and text."""
     from retrieval_app.reports.duplicates_report import find_duplicate_groups
@@ -233,7 +235,9 @@ def _apply_rule(
         found = find_duplicate_groups(opened, begin("comparing", unit="images"), config=config)
     store = ReviewStore.of_gallery(opened.path)
     try:
-        chosen = choose_kept(opened, found.groups, rule=rule, where=where, decided=store.duplicate_decisions())
+        chosen = choose_kept(
+            opened, found.groups, rule=rule, where=where, decided=store.duplicate_decisions(), bursts=bursts
+        )
         if chosen.decisions:
             step = store.decide_duplicates(chosen.decisions)
             record_command(opened.path, "decide-duplicates", step=step.number, keep=rule, count=len(chosen.decisions))
@@ -241,9 +245,10 @@ def _apply_rule(
         store.close()
     document = {
         "groups": len(chosen.decisions), "dropped": chosen.dropped, "differing": chosen.differing,
-        "unmatched": chosen.unmatched,
+        "bursts": chosen.bursts, "unmatched": chosen.unmatched,
     }  # fmt: skip
     lines = [f"{len(chosen.decisions):,} groups decided: {chosen.dropped:,} near-duplicates left the results"]
     lines += [f"{chosen.differing:,} groups stay open, because their labels differ"] if chosen.differing else []
+    lines += [f"{chosen.bursts:,} bursts stay open: different shots of one scene (--bursts)"] if chosen.bursts else []
     lines += [f"{chosen.unmatched:,} groups stay open: no image matches --keep-where"] if chosen.unmatched else []
     return document, "\n".join(lines)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 SHOWN = 60
 """Queries on the page for every two candidates."""
 FEWEST, MOST = 2, 8
-BUILTIN = "builtin"
 MODEL, GALLERY, RUN = "model", "gallery", "run"
 TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
 TABLE_START = ("path", "label", "sha256")
@@ -174,13 +173,11 @@ def _split_name(text: str) -> tuple[str, str]:
 
 def _find_candidate(text: str) -> tuple[str, Path]:
     from index.marks import is_training_folder
-    from index.model.builtin import find_builtin
+    from index.model.builtin import find_named_model
     from index.model.contract import find_contract
     from index.versions.gallery_identity import Standing, recognise
 
-    if text == BUILTIN:
-        return MODEL, find_builtin()
-    path, shown = Path(text), printable_path(text)
+    path, shown = find_named_model(text), printable_path(text)
     if path.is_dir():
         if is_training_folder(path):
             return RUN, path
@@ -195,5 +192,5 @@ def _find_candidate(text: str) -> tuple[str, Path]:
     what = "no model" if path.is_file() else "no such file or folder"
     raise InputError(
         f"{shown}: {what}; a candidate is an .onnx file of `retrieval export`, a gallery, the folder of a training "
-        f"run, or {BUILTIN}, the model that comes with the package"
+        "run, or builtin, the model that comes with the package"
     )

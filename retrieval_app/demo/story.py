@@ -263,7 +263,7 @@ def list_findings(report: Mapping[str, Any]) -> list[str]:
         ),
         f"Cleaning: the audit flags {labels['issues']} labels, {labels['wrong_issues']} of them wrong. Of the "
         f"{labels['cleaned']} labels that are left, {labels['wrong_cleaned']} are wrong.",
-        f"Products that training has not seen: {report['verdict']['text']}",
+        f"Verdict of the training: {report['verdict']['text']}",
         f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {labels['given']} photos: {asked['copy']} "
         f"find their original first by copy detection, {asked['semantic']} by semantic similarity.",
     ]

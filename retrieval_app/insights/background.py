@@ -217,6 +217,16 @@ class Insights:
                 self._begin(task)
             return self._updated or base.value
 
+    def is_updating(self, decisions: Decisions) -> bool:
+        """Whether newer label issues follow: the first ones, or some that contain these decisions."""
+        base: Computed[LabelIssues] = self.get("label_issues")
+        if base.value is None:
+            return base.state == "computing"
+        with self._changed:
+            task = self._tasks["updated_issues"]
+            works = task.computed is not None and task.computed.state == "computing"
+            return self._audit is None and bool(decisions) and (works or dict(self._seen) != dict(decisions))
+
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
         with self._changed:

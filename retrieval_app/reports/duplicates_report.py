@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids
-from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.duplicate_config import MAX_HASH_DISTANCE, DuplicateConfig
 from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates, settle_limits
 from index.durable import check_own_files, write_csv
 from index.errors import InputError
@@ -71,6 +71,15 @@ class DuplicateGroup:
     def labels_differ(self) -> bool:
         """Whether two images have different labels; one of these is likely wrong."""
         return len(self.labels) > 1
+
+    def is_burst(self, images: Iterable[GroupedImage]) -> bool:
+        """Whether some of its images look like another shot of the scene, not like a copy of the kept image.
+
+        The perceptual hash of a copy differs in few bits, unless it was cropped or mirrored
+        (docs/results/labels.md#copies-and-bursts).
+        """
+        others = (image for image in images if image.sha256 != self.kept.sha256)
+        return any(image.hash_distance is None or image.hash_distance > MAX_HASH_DISTANCE for image in others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +191,10 @@ def write_duplicates(
         )
     check_duplicates_folder(out)
     report = find_duplicate_groups(gallery, progress, config=config)
-    groups = []
+    groups, bursts = [], 0
     for group in report.groups:
         images = find_undropped(gallery, group)
+        bursts += len(images) > 1 and group.is_burst(images)
         if images and images[0] is not group.kept:  # the similarities are to an image that is gone
             images = [replace(image, similarity=None, hash_distance=None) for image in images]
         if len(images) > 1:
@@ -200,6 +210,7 @@ def write_duplicates(
         "duplicates": len(duplicates),
         "duplicate_bytes": sum(image.size_bytes for image in duplicates),
         "groups_with_different_labels": report.differing,
+        "bursts": bursts,
         "config": None if report.config is None else asdict(report.config),
         "files": [str(out / TABLE_NAME)],
     }
@@ -210,6 +221,9 @@ def write_duplicates(
     if report.differing:
         have = "group has" if report.differing == 1 else "groups have"
         lines.append(f"{report.differing:,} {have} different labels: one of them is likely wrong")
+    if bursts:
+        groups_are = "group is a burst" if bursts == 1 else "groups are bursts"
+        lines.append(f"{bursts:,} {groups_are}: different shots of one scene, by perceptual hashes")
     lines.append(f"written to {printable_path(str(out / TABLE_NAME))}; the view Near-duplicates of the page shows them")
     return document, "\n".join(lines)
 

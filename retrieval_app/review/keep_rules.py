@@ -21,12 +21,14 @@ class KeptImages:
         decisions: about the groups, of each of which one image is kept.
         dropped: number of images that are dropped.
         differing: number of groups that are left open because their labels differ.
+        bursts: number of groups that are left open because they are different shots of one scene.
         unmatched: number of groups that are left open because no searchable image meets the condition.
     """
 
     decisions: tuple[DuplicateDecision, ...]
     dropped: int
     differing: int
+    bursts: int
     unmatched: int
 
 
@@ -38,8 +40,9 @@ def choose_kept(
     where: Condition | None = None,
     decided: Container[str] = (),
     only: Container[str] | None = None,
+    bursts: bool = False,
 ) -> KeptImages:
-    """Decide which image of every open group is kept; groups whose labels differ are left to a person.
+    """Decide which image of every open group is kept; bursts and groups whose labels differ are left to a person.
 
     Dropped images count as gone. Only images that are searched are kept: a build may have left the others out.
 
@@ -48,6 +51,7 @@ def choose_kept(
         where: keeps only images that meet it.
         decided: names of groups with a decision, which stays.
         only: names of the groups to decide; None for all.
+        bursts: whether one image of every burst is kept too.
     """
     matching: set[int] | None = None
     if where is not None:
@@ -56,7 +60,7 @@ def choose_kept(
     labels = gallery.decided.by_id
     chosen: list[tuple[DuplicateGroup, GroupedImage]] = []
     dropped = 0
-    differing = unmatched = 0
+    differing = left_bursts = unmatched = 0
     for group in groups:
         name = name_group(image.sha256 for image in group.images)
         if name in decided or (only is not None and name not in only):
@@ -68,6 +72,8 @@ def choose_kept(
         now = {labels[image.id].label if image.id in labels else image.label for image in here}
         if len(now - {None}) > 1:
             differing += 1
+        elif not bursts and group.is_burst(here):
+            left_bursts += 1
         elif not able:
             unmatched += 1
         else:
@@ -78,4 +84,4 @@ def choose_kept(
         DuplicateDecision(tuple(subjects[image.id] for image in group.images), DUPLICATES, (kept.id,))
         for group, kept in chosen
     )
-    return KeptImages(decisions, dropped, differing, unmatched)
+    return KeptImages(decisions, dropped, differing, left_bursts, unmatched)

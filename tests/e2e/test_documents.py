@@ -23,8 +23,12 @@ from torchvision.models import resnet
 
 from index.images.image_files import read_image
 from index.images.preprocess import preprocess_image
+from index.model.embedder import Embedder
+from index.outputs import SEMANTIC
 from retrieval_app.commands.cli import main
+from tests.conftest import draw_image
 from tests.documents import PAGES, ROOT, Step, broken_links, documents, steps_of
+from tests.models import write_two_output_model
 from tests.photos import KINDS, write_photos
 from tests.serving_server import serve
 from training.backbone.backbones import normalise_images
@@ -122,6 +126,21 @@ def test_every_command_of_the_documents_runs(
             run_step(step, servers, capfd)
             ran.add(step.text)
     assert len(ran) >= 50
+
+
+def test_the_code_for_onnx_runtime_alone_gives_the_vector_of_this_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = write_two_output_model(Path("model.onnx"), threshold=0.9)
+    draw_image((200, 30, 60), seed=1).save("query.jpg")
+    (code,) = (step.text for step in steps_of(ROOT / "docs" / "formats.md") if step.language == "python")
+    Path("block.py").write_text(code)
+    vectors = runpy.run_path("block.py")["vectors"]
+    embedder = Embedder(model)
+    config = embedder.contract.preprocess
+    pixels = preprocess_image(read_image(Path("query.jpg"), target_side=config.resize), config)
+    np.testing.assert_allclose(vectors, embedder.giving(SEMANTIC).embed_batch(pixels[None]), atol=1e-6)
 
 
 def run_step(step: Step, servers: "Servers", capfd: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,13 @@ def show_labels(visit: Visit, gallery: PageGallery) -> None:
     expect(panel.get_by_role("group", name="Selected images")).to_be_visible()
 
 
+def show_class(visit: Visit, gallery: PageGallery) -> None:
+    visit.open("?view=labels&look=hat")
+    images = visit.page.get_by_role("list", name="Images of the class").get_by_role("button")
+    images.first.click()
+    expect(visit.page.get_by_role("group", name="Marked images")).to_be_visible()
+
+
 def show_picture(visit: Visit, gallery: PageGallery) -> None:
     visit.open_view("labels").get_by_role("button", name=re.compile("^Enlarge photos")).first.click()
     expect(visit.page.get_by_role("dialog", name="Picture")).to_be_visible()
@@ -98,7 +105,7 @@ def show_duplicates(visit: Visit, gallery: PageGallery) -> None:
 
 STATES: list[Callable[[Visit, PageGallery], None]] = [
     show_start, show_results, show_details, show_nothing, show_help,
-    show_map, show_quality, show_problems, show_labels, show_picture, show_duplicates,
+    show_map, show_quality, show_problems, show_labels, show_class, show_picture, show_duplicates,
 ]  # fmt: skip
 
 

@@ -79,22 +79,89 @@ def test_labels_are_decided_by_key_and_undone(visit: Visit) -> None:
 
 
 @pytest.mark.usefixtures("decisions")
-def test_decisions_teach_and_the_new_order_is_offered(visit: Visit) -> None:
+def test_a_label_that_is_probably_wrong_is_never_kept_by_accepting(visit: Visit) -> None:
+    def keep_first(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        found["items"][0] |= {"verdict": "keep", "kind": "rare_class", "p_error": 0.93}
+        route.fulfill(response=answer, json=found)
+
+    first = visit.ask("labels/issues?limit=1")["items"][0]
+    visit.page.route(re.compile(r"/v1/labels/issues\?"), keep_first)
+    panel = visit.open_view("labels")
+    row = row_of(panel, first)
+    row.focus()
+    visit.page.keyboard.press("a")
+    visit.page.keyboard.press("Enter")
+    expect(visit.page.get_by_role("region", name="Messages")).to_contain_text("no recommendation")
+    expect(row).to_be_focused()
+    row.get_by_role("checkbox").check()
+    panel.get_by_role("button", name="Accept verdicts").click()
+    expect(visit.page.get_by_role("dialog")).to_have_count(0)
+    assert decided(visit, first) is None
+    row.focus()
+    visit.page.keyboard.press("l")
+    wait_until_decided(visit, panel, 1)
+    visit.page.unroute_all()
+
+
+@pytest.mark.usefixtures("decisions")
+def test_the_list_takes_what_decisions_teach_by_itself_but_not_under_a_dialog(visit: Visit) -> None:
+    page = visit.page
     panel = visit.open_view("labels")
     first, second = visit.ask("labels/issues?limit=2")["items"]
-    offered = panel.get_by_text("Your decisions have changed the order of the list.")
-    expect(row_of(panel, first)).to_be_visible()
-    expect(offered).to_be_hidden()
-    visit.page.keyboard.press("a")
-    wait_until_decided(visit, panel, 1)
-    visit.wait_until(lambda: visit.ask("labels/issues?limit=1")["decisions_used"] == 1, seconds=90)
-    visit.page.keyboard.press("l")
-    expect(offered).to_be_visible()
-    panel.get_by_role("button", name="Show it").click()
-    expect(offered).to_be_hidden()
-    expect(row_of(panel, second)).to_have_count(0)
-    press_show(panel, "Decided")
-    expect(panel.get_by_role("article")).to_have_count(2)
+    rows = panel.get_by_role("article")
+    row_of(panel, first).focus()
+    page.keyboard.press("a")
+    page.keyboard.press("z")
+    expect(page.get_by_role("dialog", name="Picture")).to_contain_text(second["path"])
+    before = rows.evaluate_all("rows => rows.map(row => row.ariaLabel)")
+
+    def is_learnt() -> bool:
+        found = visit.ask("labels/issues?limit=1")
+        return found["decisions_used"] == 1 and not found["is_updating"]
+
+    visit.wait_until(is_learnt, seconds=90)
+    page.wait_for_timeout(4000)
+    assert rows.evaluate_all("rows => rows.map(row => row.ariaLabel)") == before
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("The list is up to date")).to_have_count(1)
+    assert rows.evaluate_all("rows => rows.map(row => row.ariaLabel)") != before
+    expect(row_of(panel, second)).to_be_focused()
+    expect(row_of(panel, first)).to_be_visible()  # what was decided stays in sight
+    page.keyboard.press("u")
+    wait_until_decided(visit, panel, 0)
+
+
+@pytest.mark.usefixtures("decisions")
+def test_duplicates_propose_the_probable_label_as_soon_as_it_is_known(visit: Visit) -> None:
+    groups = visit.ask("duplicates")["items"]
+    visit.ask("labels/issues?limit=1")
+    best = next(group for group in visit.ask("duplicates")["items"] if group["labels_differ"])["best"]
+    is_known = False
+
+    def know_nothing(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        if not is_known:
+            found["is_updating"] = True
+            for group in found["items"]:
+                group["best"] = None if group["labels_differ"] else group["best"]
+        route.fulfill(response=answer, json=found)
+
+    visit.page.route(re.compile(r"/v1/duplicates\?"), know_nothing)
+    panel = visit.open_view("duplicates")
+    differing = next(group for group in groups if group["labels_differ"])
+    card = row_of(panel, differing)
+    places = [image["id"] for image in differing["images"]]
+    expect(card.get_by_role("button", name="choose what to keep")).to_be_disabled()
+    for box in card.get_by_role("checkbox").all():
+        expect(box).not_to_be_checked()
+    card.focus()
+    is_known = True
+    expect(card.get_by_role("checkbox").nth(places.index(best))).to_be_checked()
+    expect(card).to_be_focused()
+    visit.page.unroute_all()
 
 
 @pytest.mark.usefixtures("decisions")
@@ -159,6 +226,74 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     bar.get_by_role("button", name="Keep labels").click()
     wait_until_decided(visit, panel, 2)
     expect(bar).to_be_hidden()
+
+
+@pytest.mark.usefixtures("decisions")
+def test_accepting_asks_again_where_the_estimate_changed_meanwhile(visit: Visit) -> None:
+    page = visit.page
+    visit.forgive("409")
+
+    refused: list[str] = []
+
+    def outdate(route: Route) -> None:
+        body = route.request.post_data_json
+        if body.get("digest") and not refused:
+            refused.append(body["digest"])
+            body["digest"] = "0" * 64
+        route.continue_(post_data=body)
+
+    page.route(re.compile("/v1/labels/accept"), outdate)
+    panel = visit.open_view("labels")
+    panel.get_by_role("button", name="Accept…").click()
+    accept = page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True)
+    accept.click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("The estimate changed meanwhile; look again.")
+    assert visit.ask("labels/issues?limit=1")["decided"] == 0
+    accept.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    visit.wait_until(lambda: visit.ask("labels/issues?limit=1")["decided"] > 0)
+
+
+@pytest.mark.usefixtures("decisions")
+def test_what_does_not_belong_to_a_class_is_set_aside_by_key_and_brought_back(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("labels")
+    panel.get_by_role("button", name="Look at classes").click()
+    classes = visit.ask("labels/classes")["classes"]
+    first, second = (one["label"] for one in classes[:2])
+    shown = visit.ask(f"labels/class?label={first}")["images"]
+    images = panel.get_by_role("list", name="Images of the class").get_by_role("button")
+    expect(images).to_have_count(len(shown))
+    ids = images.evaluate_all("images => images.map(image => Number(image.dataset.id))")
+    assert ids == [image["id"] for image in shown]
+    expect(images.nth(0)).to_be_focused()
+    for key in ("x", "ArrowRight", "ArrowRight", "Space"):
+        page.keyboard.press(key)
+    expect(panel.get_by_role("group", name="Marked images")).to_contain_text("2 images marked")
+    page.keyboard.press("n")  # not before what is marked is set aside
+    expect(page.get_by_text("S sets aside, Esc marks none")).to_be_visible()
+    page.keyboard.press("s")
+    aside = panel.get_by_role("list", name="Images set aside").get_by_role("button")
+    expect(aside).to_have_count(2)
+    expect(images.nth(1)).to_be_focused()  # the one behind those that left
+    assert [decided(visit, shown[place])["decision"] for place in (0, 2)] == ["drop", "drop"]
+    assert decided(visit, shown[1]) is None
+
+    aside.first.click()
+    page.keyboard.press("b")
+    expect(aside).to_have_count(1)
+    expect(images.nth(1)).to_have_attribute("data-id", str(shown[2]["id"]))  # in its place again
+    page.keyboard.press("n")
+    expect(panel.get_by_text(f"1 of {len(classes)} classes looked at")).to_be_visible()
+    assert visit.address["look"] == [second]
+    page.keyboard.press("u")
+    page.keyboard.press("u")
+    visit.wait_until(lambda: decided(visit, shown[0]) is None)
+    expect(panel.get_by_text(f"{first} · {len(shown)} images")).to_be_visible()
+    page.reload()
+    expect(panel.get_by_text(f"1 of {len(classes)} classes looked at")).to_be_visible()
+    panel.get_by_role("button", name="Label issues").click()
+    expect(panel.get_by_role("article").first).to_be_visible()
 
 
 @pytest.mark.usefixtures("decisions")

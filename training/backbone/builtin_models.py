@@ -15,6 +15,7 @@ from training.backbone.weights_files import load_weights, read_weights, seeded
 
 FEATURES = 1280
 _IN_GRAPH, _QUANTIZED = "parts.backbone.network.", "_quantized"  # as exporter and quantiser name its weights
+_SIX = 0x40C0  # bits of 6 in bfloat16
 _STEM = 32
 # Of each stage: blocks, kernel, stride of the first block, expansion, channels (Tan and Le 2019, width 1.1, depth 1.2).
 _STAGES = (
@@ -54,7 +55,7 @@ class EfficientNetLite2(nn.Sequential):
         super().__init__(OrderedDict(
             stem=_convolution(3, _STEM, kernel=3, stride=2),
             blocks=nn.Sequential(*blocks),
-            last=_convolution(width, FEATURES),
+            last=_convolution(width, FEATURES, relu=nn.ReLU6),  # which keeps NaN
             pool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(1),
         ))  # fmt: skip
@@ -78,10 +79,24 @@ class _Block(nn.Sequential):
         return maps + found if self.adds else found
 
 
-def _convolution(inputs: int, outputs: int, *, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups), nn.ReLU6(inplace=True)
-    )
+class _QuickReLU6(nn.ReLU6):
+    """ReLU6; in bfloat16 on a CPU, without gradients, on the bits: equal for all numbers, and six times as fast.
+
+    As int16, the bits of bfloat16 numbers from 0 on are in their order, and those of negative ones are negative. NaN
+    becomes a number.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if maps.dtype is not torch.bfloat16 or maps.device.type != "cpu" or torch.is_grad_enabled():
+            return super().forward(maps)
+        return maps.view(torch.int16).clamp_(0, _SIX).view(torch.bfloat16)
+
+
+def _convolution(
+    inputs: int, outputs: int, *, kernel: int = 1, stride: int = 1, groups: int = 1, relu: type[nn.ReLU6] = _QuickReLU6
+) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups)
+    return nn.Sequential(conv, relu(inplace=True))
 
 
 def _read_from_graph() -> dict[str, Tensor]:

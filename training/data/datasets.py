@@ -17,6 +17,7 @@ from index.labels.decided_labels import read_current_catalog, read_label_trust
 from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import find_folder_around
+from index.sources.registry import refuse_models
 from index.sources.source import ImageSource
 from index.sources.table_rows import (
     USUAL,
@@ -80,6 +81,7 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
             `image,label` needs no header.
         columns: names of the path and label columns of a table.
     """
+    refuse_models(str(data))
     table, columns = find_table(data, columns)
     if not table.exists():
         raise InputError(f"{printable_path(str(data))}: no such folder, CSV or Parquet file, or gallery")
@@ -100,6 +102,7 @@ def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tupl
 
     `train` trains; `val` (or `valid`, `validation`, `dev`) validates, else `test`. Others are left out with a warning.
     """
+    refuse_models(str(data))
     table, columns = find_table(data, columns)
     shown = printable_path(str(data))
     if _is_gallery(data):

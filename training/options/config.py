@@ -18,6 +18,7 @@ from training.options.losses import LossConfig
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic", "small-cluster", "open-set")
 VIEWS = ("crop", "whole", "both")
 POOLINGS = ("own", "gem", "layers")
+PURPOSES = ("known", "new", "both")
 L2_SP_WEIGHTS = (0.02, 0.06, 0.2, 0.6)  # that the holdout evaluation compares
 USUAL_L2_SP = 0.06  # without a holdout evaluation
 FIRM_L2_SP = 0.2  # that it selects unless another finds clearly more
@@ -238,9 +239,17 @@ class SelectConfig:
     holdout: bool = option(True, "Train on a part of the data first, and evaluate on classes and images held out.")
     select: str = option(
         "trained",
-        "Select the embedding to export: the trained one, or auto: an untrained one where --val, or else the holdout "
-        "evaluation, finds it clearly better.",
+        "Select the embedding to export: the trained one, or auto: an untrained one where it is clearly better for the "
+        "purpose (--for).",
         choices=("trained", "auto"),
+    )  # fmt: skip
+    for_: str = option(
+        "both",
+        "Purpose, by which --select auto and fine-tuning choose: new photos of known classes (those that train), "
+        "photos of new classes, or both: an untrained or frozen embedding is exported only where it is clearly better "
+        "on one of the two and training is not clearly better on the other. --val answers for the classes that it "
+        "shows; photos that were held out answer for the others.",
+        choices=PURPOSES,
     )  # fmt: skip
 
     def __post_init__(self) -> None:

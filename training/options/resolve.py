@@ -38,7 +38,7 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
 FILES = ("weights", "hierarchy", "guidance")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "confidence_val_share", "confidence_patience")
 _OF_TRAINING = (  # without effect for a method without training
-    "min_confidence", "head_eval_every", "confidences", *_OF_MODULE,
+    "for_", "min_confidence", "head_eval_every", "confidences", *_OF_MODULE,
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
 )  # fmt: skip
 _OF_FINETUNING = tuple(name for name in option_names(FinetuneConfig) if name != "frozen")

@@ -150,24 +150,10 @@ class HoldoutResult:
         """Parts that could be searched, unseen classes first."""
         return {name: part for name in QUESTIONS if (part := getattr(self, name)) is not None}
 
-    @property
-    def deciding(self) -> str | None:
-        """The part that decides: the first with a clear winner, else the first; None without any."""
-        clear = (name for name, part in self.parts.items() if part.winner is not None)
-        return next(clear, next(iter(self.parts), None))
-
-    @property
-    def contradicted_on(self) -> str | None:
-        """The other part, if training clearly helps on one and clearly does not on the other."""
-        if len({part.winner == TRAINED for part in self.parts.values() if part.winner is not None}) < 2:
-            return None
-        return next(name for name in self.parts if name != self.deciding)
-
     def to_json(self) -> dict[str, Any]:
         """JSON values for the report."""
         l2_sp_recall = {f"{l2_sp:g}": recall for l2_sp, recall in self.l2_sp_recall.items()}
-        decided = {"deciding": self.deciding, "contradicted_on": self.contradicted_on}
-        return {**asdict(self), "l2_sp_recall": l2_sp_recall, **decided}
+        return {**asdict(self), "l2_sp_recall": l2_sp_recall}
 
 
 def plan_fold_searches(
@@ -330,4 +316,4 @@ class _Hits:
         joined = {name: found for name, found in joined.items() if not name.startswith(f"{TRAINED}, ")}
         labels, sizes = np.concatenate(self._labels), np.concatenate(self._sizes)
         bands = band_by_size(sizes, labels, joined) if sizes.all() else ()
-        return compare(joined, labels, seed=seed, parts=parts, by_size=bands)
+        return compare(joined, labels, seed=seed, parts=parts, by_class_size=bands)

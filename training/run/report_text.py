@@ -8,7 +8,7 @@ import numpy as np
 from index.evaluation.groups import WORTHLESS
 from training.options.config import TrainConfig
 from training.run.copy_stage import describe_copy_head
-from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, VAL, name_sizes
+from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, name_sizes
 
 _FEW_PHOTOS = 100
 """Fewer images than these, held out, let chance decide: with 100 a share of one half has an error of 5 points."""
@@ -52,7 +52,7 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
 
 def _name_exported(network: Mapping[str, Any]) -> str:
     if not network["selected"]:
-        why = "by --val" if network.get("left_by") == VAL else "which is at least as good above"
+        why = "by the verdict" if "left_by" in network else "which is at least as good above"
         return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
     if network["map_at_r"]["fine-tuned"] > network["map_at_r"]["frozen"]:
         return "the fine-tuned network, which finds more of these"
@@ -200,7 +200,7 @@ def summarize_holdout(holdout: Mapping[str, Any]) -> str:
     found: list[str] = []
     for name, words in QUESTIONS.items():
         if (part := holdout[name]) is not None:
-            trained, rival = (100 * part["recall_at_1"][method] for method in ("trained", part["best_rival"]))
+            trained, rival = (100 * part["scores"][method] for method in ("trained", part["best_rival"]))
             found.append(f"{words} {trained:.1f} ({'' if found else 'untrained '}{rival:.1f})")
     return f"holdout, Recall@1 %: {', '.join(found)}" if found else ""
 
@@ -208,10 +208,10 @@ def summarize_holdout(holdout: Mapping[str, Any]) -> str:
 def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, l2_sp: float | None) -> list[str]:
     heads = [f"{QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
     lines = [f"{'Holdout evaluation: Recall@1, % (queries)':<48}" + "".join(f"{head:>20}" for head in heads)]
-    first = next(iter(parts.values()))["recall_at_1"]
-    for name in sorted(first, key=lambda name: -sum(part["recall_at_1"][name] for part in parts.values())):
+    first = next(iter(parts.values()))["scores"]
+    for name in sorted(first, key=lambda name: -sum(part["scores"][name] for part in parts.values())):
         shown = name if name != "trained" or l2_sp is None else f"trained, L2-SP {l2_sp:g}"
-        values = "".join(f"{100 * part['recall_at_1'][name]:>20.2f}" for part in parts.values())
+        values = "".join(f"{100 * part['scores'][name]:>20.2f}" for part in parts.values())
         lines.append(f"  {shown:<46}{values}")
     return lines
 

@@ -33,7 +33,7 @@ def holdout_figures(holdout: Mapping[str, Any]) -> dict[str, float]:
         f"holdout/{words.replace(' ', '_')}/{method}": recall
         for part, words in QUESTIONS.items()
         if holdout[part] is not None
-        for method, recall in holdout[part]["recall_at_1"].items()
+        for method, recall in holdout[part]["scores"].items()
     }
 
 

@@ -1,8 +1,8 @@
 """Training run, from labelled images to a run folder; `train` lists its steps in order."""
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from index.errors import InputError
+from index.evaluation.metrics import RetrievalScores
 from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
 from training.confidence.confidences import LabelConfidences
@@ -51,19 +52,7 @@ from training.run.prepare import (
 )
 from training.run.run_folder import RunFolder
 from training.run.searches import KnownImages, Searches, SearchScores, embed_features, plan_searches
-from training.run.verdict import (
-    FROZEN_HEAD,
-    HOLDOUT,
-    QUESTIONS,
-    TRAINED,
-    VAL,
-    add_finetuning,
-    ask_validation,
-    choose_verdict,
-    compare,
-    describe_figures,
-    reach_verdict,
-)
+from training.run.verdict import FROZEN_HEAD, PARTS, SEARCHED, TRAINED, VAL, Comparison, Verdict, compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +129,13 @@ def train(
     holdout = _evaluate_holdout(job, features, confidences)
     plan = _resolve_plan(job.config, features, holdout=holdout, confidences=confidences)
     job = replace(job, config=plan)
-    verdict = _ask_holdout(plan, holdout, feature_dim=features.training.features.shape[1])
+    verdict = _judge_head(plan, holdout, feature_dim=features.training.features.shape[1])
     fitted = _fit(job, features, confidences, verdict=verdict)
     stage: StageResult | None = None
     if features.decoding is not None:
-        if verdict is not None and verdict["decided_by"] is not None:
-            watcher.on_note(f"before fine-tuning: {'; '.join(describe_figures(verdict))}")
+        if verdict is not None and verdict.answers:
+            leads = (f"{SEARCHED[name]}: {one.describe_lead()}" for name, one in verdict.answers.items())
+            watcher.on_note(f"before fine-tuning: {'; '.join(leads)}")
         with job.measure(FINETUNING):
             stage = finetune_backbone(
                 job, features.training, confidences=confidences, method=fitted.method, guidance=features.guidance,
@@ -274,13 +264,11 @@ def _resolve_plan(
     return replace(config, embedding=embedding, finetuning=network)
 
 
-def _fit(
-    job: Job, features: _Features, confidences: LabelConfidences | None, *, verdict: Mapping[str, Any] | None
-) -> _Fitted:
+def _fit(job: Job, features: _Features, confidences: LabelConfidences | None, *, verdict: Verdict | None) -> _Fitted:
     """Head on the frozen backbone: trained, or in closed form where the holdout evaluation selects that."""
     training, validation, method = features.training, features.validation, job.config.loss.method
-    if verdict is not None and verdict["exported"] != TRAINED and not _chooses_by_val(job, features):
-        method = verdict["exported"]
+    if verdict is not None and verdict.exported != TRAINED and not _chooses_by_val(job, features):
+        method = verdict.exported
     if method in RIVALS:
         with job.measure("projection"):
             weights = known_weights(confidences, config=job.config)
@@ -308,29 +296,61 @@ def _chooses_by_val(job: Job, features: _Features) -> bool:
     return features.validation is not None and job.config.data.protocol == "folder"
 
 
-def _ask_holdout(plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature_dim: int) -> dict[str, Any] | None:
-    """Verdict of the holdout evaluation; None for a method without training."""
+def _judge_head(plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature_dim: int) -> Verdict | None:
+    """Verdict of the holdout evaluation on the head; None for a method without training."""
     if not plan.loss.trains:
         return None
-    part = None if holdout is None else holdout["deciding"]
-    return reach_verdict(
-        None if holdout is None or part is None else holdout[part], by=HOLDOUT, question=QUESTIONS.get(part or "", ""),
+    unmeasured = "the data has too few classes or photos to hold some out"
+    if holdout is None:
+        unmeasured = f"nothing was held out ({'--guidance' if plan.selection.holdout else '--no-holdout'})"
+    return Verdict(
+        plan.selection.for_,
+        {question: Comparison(**holdout[part]) for question, part in PARTS.items() if holdout and holdout[part]},
+        unmeasured,
         chooses=plan.selection.select == "auto",
-        widths={TRAINED: plan.embedding.width, **dict.fromkeys(RIVALS, plan.embedding.width), "raw": feature_dim},
-        contradicted_on=None if holdout is None else QUESTIONS.get(holdout["contradicted_on"]),
-    )  # fmt: skip
+        widths={**dict.fromkeys((TRAINED, FROZEN_HEAD, *RIVALS), plan.embedding.width), "raw": feature_dim},
+    )
+
+
+def judge_by_val(
+    verdict: Verdict, found: Mapping[str, RetrievalScores], validation: KnownImages, *, classes: Sequence[str],
+    seed: int,
+) -> Verdict:  # fmt: skip
+    """The verdict with answers by --val, whose labels say which of both: training `classes` are known, others new.
+
+    Of too few classes for an interval, an answer that is there already stays.
+
+    Args:
+        found: scores of the validation images by method.
+    """
+    labels = found[TRAINED].labels
+    is_known = np.isin(labels, validation.numbers[np.isin(validation.labels, classes)])
+    rows = {name: of_name for name, of_name in (("known", is_known), ("new", ~is_known)) if of_name.any()}
+    answers, parts = dict(verdict.answers), len(rows.keys() | verdict.answers.keys())
+    for name, of_name in rows.items():
+        hits = {method: one.hits[1][of_name] for method, one in found.items()}
+        answer = compare(hits, labels[of_name], seed=seed, parts=parts, by=VAL)
+        if answer.difference_interval is not None or name not in answers:
+            answers[name] = answer
+    return replace(verdict, answers=answers)
 
 
 def _evaluate(
     job: Job, features: _Features, confidences: LabelConfidences | None, *, fitted: _Fitted, stage: StageResult | None,
-    verdict: dict[str, Any] | None,
-) -> tuple[dict[str, Head], dict[str, SearchScores], Searches | None, dict[str, Any] | None]:  # fmt: skip
+    verdict: Verdict | None,
+) -> tuple[dict[str, Head], dict[str, SearchScores], Searches | None, Verdict | None]:  # fmt: skip
     """Heads by name, their scores on --val, the searches, and the verdict."""
     training, validation, plan = features.training, features.validation, job.config
     trained = fitted.head if stage is None or stage.head is None else stage.head
     is_network = trained is not fitted.head
     if stage is not None and verdict is not None:
-        verdict = add_finetuning(verdict, stage.report)
+        verdict = replace(verdict, finetuning=stage.report)
+        if is_network:
+            verdict = replace(
+                verdict, answers=stage.answers, heads=verdict.answers,
+                widths={**verdict.widths, TRAINED: trained.embedding_dim},
+                unmeasured="fine-tuning held none of these out, for want of photos or classes",
+            )  # fmt: skip
     if validation is None:
         return {TRAINED: trained}, {}, None, verdict
     searches = plan_searches(validation, training.known)
@@ -349,33 +369,26 @@ def _evaluate(
     if is_network or fitted.method not in RIVALS:
         scores[TRAINED] = searches.score(trained)
     found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
-    if TRAINED in found and _chooses_by_val(job, features):  # its images find more than those of their own group
-        hits = {name: one.hits[1] for name, one in found.items()}
-        by_images = reach_verdict(
-            asdict(compare(hits, found[TRAINED].labels, seed=plan.seed)), by=VAL,
-            question=ask_validation(validation.labels, trained=training.classes),
-            chooses=plan.selection.select == "auto",
-            widths={name: head.embedding_dim for name, head in heads.items()},
-        )  # fmt: skip
-        verdict = choose_verdict(by_images, None if is_network else verdict)  # which did not compare a network
+    if verdict is not None and TRAINED in found and _chooses_by_val(job, features):
+        verdict = judge_by_val(verdict, found, validation, classes=training.classes, seed=plan.seed)
     return heads, scores, searches, verdict
 
 
 def _save(
     job: Job, features: _Features, *, fitted: _Fitted, stage: StageResult | None, heads: Mapping[str, Head],
-    scores: Mapping[str, SearchScores], searches: Searches | None, verdict: Mapping[str, Any] | None,
+    scores: Mapping[str, SearchScores], searches: Searches | None, verdict: Verdict | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Save the exported embedding; returns most of the report."""
     run, plan, training, extractor = job.run, job.config, features.training, features.extractor
     network = None if stage is None else stage.report
-    exported = TRAINED if verdict is None else verdict["exported"]
+    exported = TRAINED if verdict is None else verdict.exported
     head, method = fitted.head, fitted.method
     found = scores[exported if exported in scores else method] if scores else None
     if stage is not None and stage.head is not None:
         if exported == TRAINED:
             head, method = stage.head, plan.loss.method
         else:
-            network = {**stage.report, "selected": False, "left_by": VAL}
+            network = {**stage.report, "selected": False, "left_by": "verdict"}
             frozen = load_backbone(plan.backbone, plan.weights, seed=plan.seed, side=plan.input.crop)
             sizes = plan.input
             extractor = open_extractor(frozen, sizes, machine=job.machine)
@@ -404,7 +417,7 @@ def _save(
         "val": None if found is None else found.to_json(),
         "val_groups": None if searches is None or searches.groups is None else searches.groups.to_json(),
         "baselines": None if searches is None else baselines,
-        "verdict": verdict,
+        "verdict": None if verdict is None else verdict.to_json(),
         "images": len(training.images),
         "trained_on": fitted.trained_on,
         "classes": len(training.classes),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import NormalDist
 from typing import Any
 
@@ -81,176 +81,175 @@ def widen_interval(difference: PairedDifference, *, classes: int, comparisons: i
 
 TRAINED = "trained"
 FROZEN_HEAD = "frozen head"  # the trained head on the frozen backbone, beside a network that trained
-HOLDOUT, VAL = "holdout", "--val"
-CANNOT_TELL = "cannot tell"
-NEW_CLASSES, NEW_PHOTOS, MIXED = "new classes", "new photos", "the images of --val"
-QUESTIONS = {"unseen": NEW_CLASSES, "seen": NEW_PHOTOS}  # of the parts of the holdout
+HOLDOUT, VAL, HELD_OUT = "holdout", "--val", "held out of fine-tuning"  # photos of a comparison
+MIXED, CANNOT_TELL = "mixed", "cannot tell"
+QUESTIONS = {"unseen": "new classes", "seen": "new photos"}  # of the parts of a holdout
+PARTS = {"known": "seen", "new": "unseen"}  # by what `--for` names
+SEARCHED = {"known": "new photos of known classes", "new": "new classes"}
 _NAMES = {
     "raw": "raw features", "pca": "PCA", "pca-half-whitened": "half-whitened PCA", "pca-whitened": "whitened PCA",
     "wccn": "within-class whitening", FROZEN_HEAD: "the trained head on the frozen backbone",
 }  # fmt: skip
-_SEARCHED = {
-    NEW_CLASSES: "{queries:,} photos of {classes} new classes",
-    NEW_PHOTOS: "{queries:,} new photos of {classes} classes that train",
-    MIXED: "{queries:,} photos of {classes} classes, some of which train",
-}
-_LINE = "\n  "  # between the lines of a verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Recall@1 (fractions) of the trained embedding and its rivals on the same queries, for the report.
+    """Scores (fractions) of the trained embedding and its rivals on the same queries.
 
     Attributes:
+        scores: mean score by method.
         best_rival: the best method besides the trained one.
         winner: `trained` or `best_rival`, where the difference is clear.
         difference: trained minus `best_rival`.
         difference_interval: widened 95 % interval over classes; None on too few classes.
         by_class_size: Recall@1 by the number of training images of a class, where known.
+        by: origin of the queries: `holdout`, `--val` or `held out of fine-tuning`.
     """
 
     queries: int
     classes: int
-    recall_at_1: Mapping[str, float]
+    scores: Mapping[str, float]
     best_rival: str
     winner: str | None
     difference: float
     difference_interval: tuple[float, float] | None
     by_class_size: Sequence[dict[str, Any]] = ()
+    by: str = HOLDOUT
+    metric: str = "Recall@1"
+
+    def describe_lead(self) -> str:
+        """Difference with its interval, and whether it may be chance."""
+        lead = f"{100 * self.difference:+z.1f} points of {self.metric}"
+        if self.difference_interval is None:
+            return f"{lead} against {_NAMES[self.best_rival]}, on too few classes to tell"
+        low, high = (100 * bound for bound in self.difference_interval)
+        chance = ", which may be chance" if self.winner is None else ""
+        return f"{lead} [{low:+.1f}, {high:+.1f}] against {_NAMES[self.best_rival]}{chance}"
 
 
-def measure_lead(
-    hits: Scores, others: Scores, labels: Labels, *, seed: int, comparisons: int
-) -> tuple[float, tuple[float, float] | None]:
-    """Difference of (Q,) hits to (Q,) others on queries of the classes (Q,), and its widened interval."""
-    difference = paired_bootstrap(hits, others, seed=seed, clusters=labels)
-    classes = len(np.unique(labels))
-    return difference.mean, widen_interval(difference, classes=classes, comparisons=comparisons)
-
-
-def compare(
-    hits: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, by_size: Sequence[dict[str, Any]] = ()
-) -> Comparison:
-    """Compare the (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,)."""
-    recall = {name: float(found.mean()) for name, found in hits.items()}
-    rivals = [name for name in recall if name != TRAINED]
-    best = max(rivals, key=lambda name: recall[name])
-    lead, interval = measure_lead(hits[TRAINED], hits[best], labels, seed=seed, comparisons=parts * len(rivals))
-    winner = None
-    if interval is not None and not interval[0] <= 0 <= interval[1]:
-        winner = TRAINED if lead > 0 else best
-    return Comparison(len(labels), len(np.unique(labels)), recall, best, winner, lead, interval, by_size)
-
-
-_NOT_COMPARED = (
-    "the trained embedding is exported; it was not compared, as nothing was held out",
-    "--val with labelled images that do not train would tell whether training helps",
-)
-
-
-def ask_validation(labels: Sequence[str], *, trained: Sequence[str]) -> str:
-    """Question that images of these labels answer, by the training labels."""
-    shared = set(labels) & set(trained)
-    if not shared:
-        return NEW_CLASSES
-    return NEW_PHOTOS if shared == set(labels) else MIXED
-
-
-def reach_verdict(
-    comparison: Mapping[str, Any] | None, *, by: str, question: str, chooses: bool, widths: Mapping[str, int],
-    contradicted_on: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Verdict for the report: figures, winner, exported embedding, and `text`, whose first line is the conclusion.
+def compare(found: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, **others: Any) -> Comparison:
+    """Compare the (Q,) scores of `trained` with those of all other methods, on queries of the classes `labels` (Q,).
 
     Args:
-        comparison: a `Comparison` as JSON; None where nothing could be compared.
-        by: `holdout` or `--val`.
-        chooses: whether the winner is exported; else the trained embedding.
-        widths: of the embeddings by method.
-        contradicted_on: question on which the opposite is clear; then nothing can be told.
+        parts: number of comparisons that one verdict rests on.
+        others: further fields of the comparison.
     """
-    if comparison is None:
-        return {"outcome": CANNOT_TELL, "exported": TRAINED, "decided_by": None, "text": _LINE.join(_NOT_COMPARED)}
-    winner, best = None if contradicted_on else comparison["winner"], comparison["best_rival"]
-    verdict = {
-        "outcome": CANNOT_TELL if winner is None else "trained" if winner == TRAINED else "untrained",
-        "exported": best if chooses and winner == best else TRAINED,
-        "decided_by": by,
-        "question": question,
-        "queries": comparison["queries"],
-        "classes": comparison["classes"],
-        "rival": best,
-        "recall_at_1": {name: comparison["recall_at_1"][name] for name in (TRAINED, best, "raw")},
-        "embedding_dim": {name: widths[name] for name in (TRAINED, best)},
-        "difference": comparison["difference"],
-        "difference_interval": comparison["difference_interval"],
-    }
-    conclusion, remark = _conclude(best, by=by, winner=winner, chooses=chooses, but=contradicted_on)
-    *figures, lead = describe_figures(verdict)
-    return {**verdict, "text": _LINE.join([conclusion, *figures, f"{lead}{remark}"])}
+    scores = {name: float(one.mean()) for name, one in found.items()}
+    rivals = [name for name in scores if name != TRAINED]
+    best, classes = max(rivals, key=lambda name: scores[name]), len(np.unique(labels))
+    lead = paired_bootstrap(found[TRAINED], found[best], seed=seed, clusters=labels)
+    interval = widen_interval(lead, classes=classes, comparisons=parts * len(rivals))
+    winner = None
+    if interval is not None and not interval[0] <= 0 <= interval[1]:
+        winner = TRAINED if lead.mean > 0 else best
+    return Comparison(len(labels), classes, scores, best, winner, lead.mean, interval, **others)
 
 
-def choose_verdict(val: Mapping[str, Any], holdout: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Verdict by --val, or a clear one by the holdout evaluation where --val cannot tell."""
-    if holdout is None or val["outcome"] != CANNOT_TELL or holdout["outcome"] == CANNOT_TELL:
-        return dict(val)
-    conclusion, *lines = holdout["text"].split(_LINE)
-    *figures, lead = describe_figures(val)
-    unclear = [*figures, f"{lead}, which may be chance, so the holdout decides"]
-    return {**holdout, "text": _LINE.join([conclusion, *unclear, *lines])}
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Verdict of a training: a comparison for either question, and the exported embedding.
+
+    Attributes:
+        purpose: `known`, `new` or `both`, as `--for` names it.
+        answers: comparisons on new photos of `known` classes and on `new` classes, where measured.
+        unmeasured: reason why one is missing.
+        chooses: whether a rival may be exported; else the trained embedding is.
+        widths: of the embeddings by method.
+        finetuning: as in the report; None before it and without.
+        heads: where the network is fine-tuned, the comparisons of the head before it.
+    """
+
+    purpose: str
+    answers: Mapping[str, Comparison]
+    unmeasured: str
+    chooses: bool
+    widths: Mapping[str, int]
+    finetuning: Mapping[str, Any] | None = None
+    heads: Mapping[str, Comparison] = field(default_factory=dict)
+
+    @property
+    def _is_network(self) -> bool:
+        """Whether the answers are of the fine-tuned network."""
+        return self.finetuning is not None and bool(self.finetuning["selected"])
+
+    @property
+    def _clear(self) -> dict[str, Comparison]:
+        """Clear comparisons of the purpose, new classes first."""
+        asked = ("new", "known") if self.purpose == "both" else (self.purpose,)
+        return {name: one for name in asked if (one := self.answers.get(name)) is not None and one.winner is not None}
+
+    @property
+    def outcome(self) -> str:
+        """`trained` or `untrained`, whichever is clearly better; `mixed` on one question each; else `cannot tell`."""
+        outcomes = {"trained" if one.winner == TRAINED else "untrained" for one in self._clear.values()}
+        return MIXED if len(outcomes) > 1 else next(iter(outcomes), CANNOT_TELL)
+
+    @property
+    def exported(self) -> str:
+        """Method of the exported embedding: a rival only where one is clearly better, and training nowhere."""
+        if self.outcome != "untrained" or not self.chooses:
+            return TRAINED
+        return next(iter(self._clear.values())).best_rival
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values for the report, with the verdict as `text`."""
+        answers = {name: None if (one := self.answers.get(name)) is None else asdict(one) for name in PARTS}
+        return {
+            "for": self.purpose, "outcome": self.outcome, "exported": self.exported, **answers,
+            "embedding_dim": dict(self.widths), "text": "\n  ".join(self.render()),
+        }  # fmt: skip
+
+    def render(self) -> list[str]:
+        """Lines of the verdict, the conclusion first."""
+        lines = [self._conclude()]
+        if self.finetuning is not None:
+            lines.append(_describe_epochs(self.finetuning))
+        for name, words in SEARCHED.items():
+            if (one := self.answers.get(name)) is None:
+                photos = "photos of other classes" if name == "new" else "new photos of these classes"
+                lines.append(f"{words}: not measured, as {self.unmeasured}; --val with {photos} would tell")
+            else:
+                lines += [f"{words}: {one.describe_lead()}", f"  {self._describe_scores(one)}"]
+                chose = one.by == VAL and self.chooses and name in self._clear
+                remark = "; --val chose what is exported, so its figure is a little too good" if chose else ""
+                lines.append(f"  on {one.queries:,} photos of {one.classes} classes ({one.by}){remark}")
+            if name in self.heads and (one is None or one.by == HELD_OUT):
+                lines.append(f"  the head before it: {self.heads[name].describe_lead()} (holdout)")
+        return lines
+
+    def _conclude(self) -> str:
+        trained = "the fine-tuned network" if self._is_network else "the trained embedding"
+        on = "" if self.purpose == "both" else f" on {SEARCHED[self.purpose]} (--for {self.purpose})"
+        if self.outcome == "trained":
+            return f"training helps{on}: {trained} is exported"
+        if self.outcome == CANNOT_TELL:
+            return f"{trained} is exported; whether it finds more than its best rival{on} cannot be told"
+        name, rival = next((name, one.best_rival) for name, one in self._clear.items() if one.winner != TRAINED)
+        if self.outcome == MIXED:
+            other = f"; --for {name} exports {_NAMES[rival]}" if self.chooses else ""
+            return f"training helps, but not on {SEARCHED[name]}: {trained} is exported{other}"
+        if self.chooses:
+            return f"training did not help{on}: {_NAMES[rival]}, the better one, is exported"
+        way = "--frozen" if rival == FROZEN_HEAD else f"--method {rival}"
+        return (
+            f"training did not help{on}, but the options ask for the trained embedding, which is exported; {way} in a "
+            "new --out exports the better one"
+        )
+
+    def _describe_scores(self, one: Comparison) -> str:
+        named = {**_NAMES, TRAINED: "fine-tuned" if self._is_network else "trained"}
+        shown = dict.fromkeys([TRAINED, one.best_rival, *(["raw"] if "raw" in one.scores else [])])
+        return ", ".join(f"{named[name]} {100 * one.scores[name]:.1f} % ({self.widths[name]}-d)" for name in shown)
 
 
-def describe_figures(verdict: Mapping[str, Any]) -> list[str]:
-    """Lines about what was searched, Recall@1 of the trained embedding and its best rival, and their difference."""
-    rival, widths = verdict["rival"], verdict["embedding_dim"]
-    trained, other, raw = (100 * verdict["recall_at_1"][name] for name in (TRAINED, rival, "raw"))
-    searched = _SEARCHED[verdict["question"]].format(queries=verdict["queries"], classes=verdict["classes"])
-    interval = ""
-    if verdict["difference_interval"] is not None:
-        interval = " [{:+.1f}, {:+.1f}]".format(*(100 * bound for bound in verdict["difference_interval"]))
-    return [
-        f"compared on {searched} ({verdict['decided_by']}), by Recall@1",
-        f"trained {trained:.1f} % ({widths[TRAINED]}-d), {_NAMES[rival]} {other:.1f} % ({widths[rival]}-d)"
-        f"{'' if rival == 'raw' else f', raw features {raw:.1f} %'}",
-        f"lead of training: {100 * verdict['difference']:+z.1f} points{interval}",
-    ]
-
-
-def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str | None) -> tuple[str, str]:
-    """The conclusion, and a remark on the lead."""
-    if winner is None:
-        more = "more classes in --val" if by == VAL else "more classes, or --val with other labelled images,"
-        why = "which may be chance" if but is None else f"but on {but} the opposite is clear"
-        return "the trained embedding is exported; whether training helps cannot be told", f", {why}: {more} would tell"
-    remark = "; --val chose what is exported, so its figure is a little too good" if by == VAL and chooses else ""
-    if winner == TRAINED:
-        return "training helps: the trained embedding is exported", remark
-    if chooses:
-        return f"training did not help: {_NAMES[best]}, the better one, is exported", remark
-    way = "--frozen" if best == FROZEN_HEAD else f"--method {best}"
-    return (
-        "training did not help, but the options ask for the trained embedding, which is exported",
-        f"; {way} in a new --out exports the better one",
-    )
-
-
-def add_finetuning(verdict: Mapping[str, Any], network: Mapping[str, Any]) -> dict[str, Any]:
-    """Verdict of the holdout evaluation with the result of fine-tuning; `network` as in the report."""
-    epochs, scores = len(network["epochs"]) - 1, network["map_at_r"]
+def _describe_epochs(network: Mapping[str, Any]) -> str:
+    """Epochs and time of fine-tuning, and why it is left out if it is; `network` as in the report."""
+    epochs, seconds = len(network["epochs"]) - 1, network["seconds"]
     if epochs == 0:
-        return {**verdict, "text": f"{verdict['text']}{_LINE}the network was not fine-tuned"}
-    seconds = network["seconds"]
+        return "the network was not fine-tuned"
     took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-    found = "not compared, as no photos could be held out"
-    if scores is not None:
-        frozen, tuned = 100 * scores["frozen"], 100 * scores["fine-tuned"]
-        found = f"MAP@R on its held-out photos from {frozen:.1f} % (frozen) to {tuned:.1f} %"
-        found += ", which may be chance" if network["selected"] and tuned <= frozen else ""
-    line = f"fine-tuning ({epochs} epoch{'' if epochs == 1 else 's'}, {took}): {found}"
-    if not network["selected"]:
-        return {**verdict, "text": f"{verdict['text']}{_LINE}{line}, so it is left out"}
-    lines = ["the fine-tuned network is exported", line]
-    if verdict["decided_by"] is not None:
-        compared, *figures = describe_figures(verdict)
-        lines += [f"the head before it was {compared}", *figures]
-    return {**verdict, "exported": TRAINED, "text": _LINE.join(lines)}
+    line = f"fine-tuning: {epochs} epoch{'' if epochs == 1 else 's'}, {took}"
+    if network["selected"]:
+        return line
+    frozen, tuned = (100 * network["map_at_r"][name] for name in ("frozen", "fine-tuned"))
+    return f"{line}; left out, as MAP@R on its held-out photos went from {frozen:.1f} % (frozen) to {tuned:.1f} %"

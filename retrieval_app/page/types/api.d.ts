@@ -606,6 +606,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/labels/classes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List classes
+         * @description Every label with its images, those with the most wrong labels first.
+         */
+        get: operations["list_classes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/labels/class": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the images of a class
+         * @description The least typical first, which are those that most probably do not belong to it.
+         */
+        get: operations["list_class_images"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/labels/set": {
         parameters: {
             query?: never;
@@ -1030,6 +1070,44 @@ export interface components {
             ];
         };
         /**
+         * ClassImage
+         * @description An image of a class.
+         */
+        ClassImage: {
+            /** Id */
+            id: number;
+            /** Path */
+            path: string;
+            /**
+             * Typicality
+             * @description cosine of its vector to the mean of the class's images
+             */
+            typicality: number;
+            /**
+             * P Error
+             * @description probability that the label is wrong; null where that is no open issue
+             */
+            p_error: number | null;
+        };
+        /**
+         * ClassImages
+         * @description A class: a page of its `total` images, the least typical first, and those that were left out, the last first.
+         */
+        ClassImages: {
+            /** Version */
+            version: string;
+            /** Label */
+            label: string;
+            /** Total */
+            total: number;
+            /** Images */
+            images: components["schemas"]["ClassImage"][];
+            /** Left Out */
+            left_out: components["schemas"]["LeftOutImage"][];
+            /** Can Undo */
+            can_undo: boolean;
+        };
+        /**
          * Computing
          * @description A result that is being computed: ask again; a `total` of 0 is not known yet.
          */
@@ -1426,10 +1504,15 @@ export interface components {
             /** Labels Differ */
             labels_differ: boolean;
             /**
-             * Best
-             * @description the proposed image to keep: where labels differ one with the most probable label, then the largest file
+             * Burst
+             * @description whether some are other shots of the scene than the kept image, not copies of it
              */
-            best: number;
+            burst: boolean;
+            /**
+             * Best
+             * @description the proposed image to keep: where labels differ one with the most probable label, then the largest file; null where labels differ and the label issues are not known yet
+             */
+            best: number | null;
             decision: components["schemas"]["GroupDecisionEntry"] | null;
         };
         /**
@@ -1476,6 +1559,16 @@ export interface components {
             open: number;
             /** Decided */
             decided: number;
+            /**
+             * Decisions Used
+             * @description label decisions that the list takes into account
+             */
+            decisions_used: number;
+            /**
+             * Is Updating
+             * @description whether a list follows that takes newer decisions into account: ask again
+             */
+            is_updating: boolean;
             /** Items */
             items: components["schemas"]["GroupEntry"][];
             /** Can Undo */
@@ -1688,7 +1781,7 @@ export interface components {
         };
         /**
          * KeepImages
-         * @description Which image of every open group is kept; groups whose labels differ stay open.
+         * @description Which image of every open group is kept; bursts and groups whose labels differ stay open.
          */
         KeepImages: {
             /**
@@ -1708,6 +1801,12 @@ export interface components {
              * @description only these groups
              */
             groups?: string[] | null;
+            /**
+             * Bursts
+             * @description keep one image of every burst too: other shots are dropped
+             * @default false
+             */
+            bursts?: boolean;
             /**
              * Count
              * @description the number of groups that an answer without it has counted: then it decides; 409 if there are more or fewer now
@@ -1734,6 +1833,11 @@ export interface components {
              * @description groups that stay open because their labels differ
              */
             differing: number;
+            /**
+             * Bursts
+             * @description groups that stay open because they are different shots of one scene
+             */
+            bursts: number;
             /**
              * Unmatched
              * @description groups that stay open because no searchable image meets the condition
@@ -1835,6 +1939,21 @@ export interface components {
             decisions: (components["schemas"]["LabelChange"] | components["schemas"]["LabelChoice"])[];
         };
         /**
+         * LabelEntry
+         * @description A class: its label and the number of its images, without those that decisions leave out.
+         */
+        LabelEntry: {
+            /** Label */
+            label: string;
+            /** Images */
+            images: number;
+            /**
+             * Errors
+             * @description estimated wrong labels; null until the label issues are known
+             */
+            errors: number | null;
+        };
+        /**
          * LabelFacts
          * @description The names of at most 2,000 labels, the most frequent first; the number of labels; images that have one.
          */
@@ -1906,6 +2025,16 @@ export interface components {
             /** Decided */
             decided: number;
             /**
+             * Decisions Used
+             * @description label decisions that the list takes into account
+             */
+            decisions_used: number;
+            /**
+             * Is Updating
+             * @description whether a list follows that takes newer decisions into account: ask again
+             */
+            is_updating: boolean;
+            /**
              * Noise Rate
              * @description estimated share of wrong labels among all
              */
@@ -1928,13 +2057,18 @@ export interface components {
             kinds: components["schemas"]["KindCounts"];
             /** Confused Classes */
             confused_classes: components["schemas"]["ConfusedClasses"][];
-            /**
-             * Decisions Used
-             * @description decisions that this order takes into account; the next update follows
-             */
-            decisions_used: number;
             /** Can Undo */
             can_undo: boolean;
+        };
+        /**
+         * LabelList
+         * @description The classes, those with the most wrong labels first, then the largest.
+         */
+        LabelList: {
+            /** Version */
+            version: string;
+            /** Classes */
+            classes: components["schemas"]["LabelEntry"][];
         };
         /**
          * LabelPair
@@ -2086,6 +2220,17 @@ export interface components {
              * @description number of these next open issues
              */
             next: number;
+        };
+        /**
+         * LeftOutImage
+         * @description An image with this given label that a decision leaves out.
+         */
+        LeftOutImage: {
+            /** Id */
+            id: number;
+            /** Path */
+            path: string;
+            decision: components["schemas"]["LabelDecisionEntry"];
         };
         /**
          * Limits
@@ -2785,6 +2930,8 @@ export type BatchResponse = components['schemas']['BatchResponse'];
 export type CalibrationFacts = components['schemas']['CalibrationFacts'];
 export type Changed = components['schemas']['Changed'];
 export type ClassEntry = components['schemas']['ClassEntry'];
+export type ClassImage = components['schemas']['ClassImage'];
+export type ClassImages = components['schemas']['ClassImages'];
 export type Computing = components['schemas']['Computing'];
 export type ConfusedClasses = components['schemas']['ConfusedClasses'];
 export type Confusion = components['schemas']['Confusion'];
@@ -2827,9 +2974,11 @@ export type LabelChange = components['schemas']['LabelChange'];
 export type LabelChoice = components['schemas']['LabelChoice'];
 export type LabelDecisionEntry = components['schemas']['LabelDecisionEntry'];
 export type LabelDecisions = components['schemas']['LabelDecisions'];
+export type LabelEntry = components['schemas']['LabelEntry'];
 export type LabelFacts = components['schemas']['LabelFacts'];
 export type LabelIssueEntry = components['schemas']['LabelIssueEntry'];
 export type LabelIssueList = components['schemas']['LabelIssueList'];
+export type LabelList = components['schemas']['LabelList'];
 export type LabelPair = components['schemas']['LabelPair'];
 export type LabelSetting = components['schemas']['LabelSetting'];
 export type LabelShare = components['schemas']['LabelShare'];
@@ -2838,6 +2987,7 @@ export type LeakEntry = components['schemas']['LeakEntry'];
 export type LeakImage = components['schemas']['LeakImage'];
 export type LeakList = components['schemas']['LeakList'];
 export type Left = components['schemas']['Left'];
+export type LeftOutImage = components['schemas']['LeftOutImage'];
 export type Limits = components['schemas']['Limits'];
 export type MeanPrecision = components['schemas']['MeanPrecision'];
 export type MeasureValues = components['schemas']['MeasureValues'];
@@ -3746,6 +3896,50 @@ export interface operations {
                 content: {
                     "application/zip": string;
                     "text/csv": string;
+                };
+            };
+        };
+    };
+    list_classes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabelList"];
+                };
+            };
+        };
+    };
+    list_class_images: {
+        parameters: {
+            query: {
+                label: string;
+                offset?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClassImages"];
                 };
             };
         };

@@ -41,12 +41,23 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
 def test_the_built_in_model_has_a_name(gallery: Path, tmp_path: Path) -> None:
     result = invoke(cli.index_group, "build", "builtin", gallery.parent / "images", "--out", tmp_path / "g")
     assert result.exit_code == 0, result.output
+    scores = invoke(evaluate, "--model", "builtin", "--data", gallery.parent / "images", "--k", "1", "--json")
+    assert json.loads(scores.stdout)["recall"]["1"] > 0.5
 
 
 def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
     result = invoke(cli.index_group, "build", tiny_model, gallery, "--out", tmp_path / "g")
     assert result.exit_code == 1
-    assert f"a gallery, not images. Add images with `retrieval index add {gallery}" in str(result.exception)
+    assert f"{gallery}: a gallery, not images" in str(result.exception)
+    assert not (tmp_path / "g").exists()
+
+
+def test_weights_before_the_images_make_no_gallery(gallery: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"weights")
+    words = (tmp_path / "w.safetensors", gallery.parent / "images", "--out", tmp_path / "g")
+    result = invoke(cli.index_group, "build", *words)
+    assert result.exit_code == 1
+    assert "w.safetensors: weights of a network" in str(result.exception)
     assert not (tmp_path / "g").exists()
 
 
@@ -96,6 +107,20 @@ def test_commands_keep_a_gallery_up_to_date(tmp_path: Path, tiny_model: Path, im
     assert invoke(cli.index_group, "tune", gallery, "--index-type", "tree").exit_code == 2
     text = invoke(cli.index_group, "compact", gallery).stdout
     assert text.startswith(f"{gallery}: built version 00000")
+
+
+def test_a_long_dry_run_lists_the_first_images_and_all_of_them_as_json(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = draw_folder(tmp_path / "images")
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "g")
+    monkeypatch.setattr(cli, "_LISTED", 4)
+    words = ("remove", tmp_path / "g", "blue/*", "--dry-run")
+    lines = invoke(cli.index_group, *words).stdout.splitlines()
+    assert len(lines) == 1 + 4 + 2
+    assert "1 more" in lines[-2]
+    assert lines[-1] == "5 would be removed"
+    assert len(json.loads(invoke(cli.index_group, *words, "--json").stdout)["selected"]) == 5
 
 
 def test_a_filter_removes_what_it_listed(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:

@@ -7,7 +7,7 @@ from PIL import Image
 
 from index.durable import hash_file
 from index.errors import ImageError, ModelFileError
-from index.model.builtin import BUILTIN_MODEL, builtin_sha256, find_builtin
+from index.model.builtin import BUILTIN_MODEL, builtin_sha256, find_builtin, find_named_model
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC
 from tests.conftest import draw_image
@@ -96,3 +96,13 @@ def test_where_the_built_in_model_is_damaged_the_package_is_to_be_installed_agai
         builtin_sha256.cache_clear()
         assert builtin_sha256(copy) is None  # a gallery of another model is none of it, and is served
         copy.write_bytes(data)
+
+
+def test_builtin_names_the_built_in_model_unless_there_is_such_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_named_model("builtin") == BUILTIN_MODEL
+    assert find_named_model("model.onnx") == Path("model.onnx")
+    Path("builtin").write_bytes(b"a model of another name")
+    assert find_named_model("builtin") == Path("builtin")

@@ -17,6 +17,7 @@ from index.images.image_files import decode_image
 from index.sources.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import SOURCES, find_source, make_source
+from index.versions.gallery_parts import make_mark
 from tests.index.sources.test_archive_scan import PNG, write_zip
 from tests.index.sources.test_archive_scan import write_tar as pack_tar
 
@@ -235,6 +236,33 @@ def test_a_list_names_files_folders_and_archives(tmp_path: Path) -> None:
         (" sp ace .jpg", None),
     ]
     check_readable(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "command"),
+    [
+        ("w.safetensors", "weights of a network", "retrieval export"),
+        ("run/head.safetensors", "weights of a training run", "retrieval export"),
+        ("W.PTH", "weights of a network", "retrieval export"),
+        ("m.onnx", "an ONNX model", "retrieval index build"),
+        ("run", "a training run", "retrieval export"),
+        ("gallery", "a gallery", "retrieval index add"),
+    ],
+)
+def test_models_runs_and_galleries_are_no_sources(tmp_path: Path, name: str, what: str, command: str) -> None:
+    fill(tmp_path, "w.safetensors", "W.PTH", "m.onnx", "run/head.safetensors", "run/parity/1.png", "gallery/1.png")
+    (tmp_path / "run/config.json").write_text('{"run_id": "12"}')
+    make_mark(tmp_path / "gallery")
+    given = str(tmp_path / name)
+    with pytest.raises(InputError) as refused:
+        find_source(given)
+    assert str(refused.value).startswith(f"{given}: {what}, not images")
+    assert command in str(refused.value)
+
+
+def test_weights_among_the_photos_of_a_folder_are_items(tmp_path: Path) -> None:
+    fill(tmp_path, "d/1.jpg", "w.safetensors", "m.onnx")
+    assert paths(tmp_path) == ["d/1.jpg", "m.onnx", "w.safetensors"]
 
 
 def test_a_list_may_have_a_mark_carriage_returns_and_odd_bytes(tmp_path: Path) -> None:

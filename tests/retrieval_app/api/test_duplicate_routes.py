@@ -165,6 +165,17 @@ def test_the_commands_do_the_same(gallery: Path, capsys: pytest.CaptureFixture[s
     assert main(["duplicates", str(gallery)]) == 2
 
 
+def test_bursts_stay_open_unless_they_are_included(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["duplicates", str(gallery), "--apply", "--max-hash-distance", "64", "--min-similarity", "0.95", "--json"]
+    assert main(words) == 0
+    copies = json.loads(capsys.readouterr().out)
+    assert copies["bursts"] > 0
+    assert main([*words, "--bursts"]) == 0
+    others = json.loads(capsys.readouterr().out)
+    assert (others["groups"], others["bursts"]) == (copies["bursts"], 0)
+    assert others["dropped"] > 0
+
+
 @pytest.fixture
 def grouped(tmp_path: Path, tiny_model: Path) -> Path:
     """Near-duplicates of two splits, and two other images of one group, of which one has a label."""

@@ -19,6 +19,7 @@ from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
 from retrieval_app.api.issue_list import apply_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
+from retrieval_app.insights.background import Insights
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
@@ -69,6 +70,36 @@ def test_label_issues_are_listed_with_kinds_and_can_be_filtered(review: TestClie
     narrowed = review.get("/v1/labels/issues", params={"label": "red", "suggested": "blue", "limit": 1}).json()
     assert len(narrowed["items"]) == 1
     assert review.get("/v1/labels/issues", params={"label": "no such"}).json()["total"] == 0
+
+
+def test_a_class_is_listed_with_the_least_typical_images_first_and_those_left_out(review: TestClient) -> None:
+    issues = wait_for(review, "/v1/labels/issues")["items"]
+    classes = review.get("/v1/labels/classes").json()["classes"]
+    assert [one["errors"] for one in classes] == sorted((one["errors"] for one in classes), reverse=True)
+    red = next(one for one in classes if one["label"] == "red")
+    assert red["errors"] == pytest.approx(sum(item["p_error"] for item in issues if item["label"] == "red"))
+    listed = review.get("/v1/labels/class", params={"label": "red"}).json()
+    assert (red["images"], listed["left_out"]) == (len(listed["images"]), [])
+    typicality = [image["typicality"] for image in listed["images"]]
+    assert typicality == sorted(typicality)
+    worst = listed["images"][:2]
+    assert {Path(image["path"]).stem for image in worst} == {"wrong0", "wrong1"}
+    probabilities = {item["id"]: item["p_error"] for item in issues}
+    assert [image["p_error"] for image in listed["images"]] == [
+        probabilities.get(one["id"]) for one in listed["images"]
+    ]
+
+    drop = [{"image_id": image["id"], "decision": "drop", "label_seen": "red"} for image in worst]
+    assert review.post("/v1/labels/decisions", json={"decisions": drop}).json()["decided"] == 2
+    now = review.get("/v1/labels/class", params={"label": "red", "limit": 3}).json()
+    assert (now["total"], len(now["images"]), now["can_undo"]) == (listed["total"] - 2, 3, True)
+    assert [image["id"] for image in now["left_out"]] == [image["id"] for image in reversed(worst)]
+    assert now["left_out"][0]["decision"] == {"decision": "drop", "label": None}
+    back = [{"image_id": worst[0]["id"], "decision": "open"}]
+    review.post("/v1/labels/decisions", json={"decisions": back})
+    again = review.get("/v1/labels/class", params={"label": "red"}).json()
+    assert (again["total"], len(again["left_out"])) == (listed["total"] - 1, 1)
+    assert review.get("/v1/labels/class", params={"label": "no such"}).json()["images"] == []
 
 
 def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient) -> None:
@@ -263,7 +294,7 @@ def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, imag
     first, second = decide("red/1.png"), decide("red/3.png")
     refused = review.post("/v1/labels/undo", json={"step": first})
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
-    assert "since" in refused.json()["error"]["message"]
+    assert "meanwhile" in refused.json()["error"]["message"]
     assert len(review.get("/v1/labels/decisions").json()["decisions"]) == 2
     for step, undone in ((second, [image_ids["red/3.png"]]), (second, []), (first, [image_ids["red/1.png"]])):
         answer = review.post("/v1/labels/undo", json={"step": step}).json()
@@ -383,6 +414,18 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     undone = review.post("/v1/duplicates/undo").json()
     assert (undone["undone"], undone["can_undo"]) == (sorted(image["id"] for image in group["images"]), False)
     assert review.get("/v1/duplicates", params={"state": "open"}).json()["total"] == groups["total"]
+
+
+def test_of_different_labels_none_is_proposed_before_the_label_issues_are_known(
+    review: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for(review, "/v1/labels/issues")
+    with monkeypatch.context() as patch:
+        patch.setattr(Insights, "update_issues", lambda *_, **__: None)
+        unknown = wait_for(review, "/v1/duplicates")["items"]
+    known = wait_for(review, "/v1/duplicates")["items"]
+    assert {group["best"] is None for group in unknown if group["labels_differ"]} == {True}
+    assert not any(group["best"] is None for group in known)
 
 
 def test_exports_start_no_formula_and_hold_new_pictures(review: TestClient, image_ids: dict[str, int]) -> None:

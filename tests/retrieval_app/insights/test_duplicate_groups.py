@@ -7,7 +7,7 @@ import pytest
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from retrieval_app.api.image_routes import share_labels
-from retrieval_app.reports.duplicates_report import find_duplicate_groups
+from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage, find_duplicate_groups
 from tests.retrieval_app.insights.conftest import SAME_FILE, SAVED_AGAIN, draw_labelled
 
 
@@ -37,6 +37,21 @@ def test_set_aside_images_and_differing_labels_first(tmp_path: Path, tiny_model:
     assert {SAME_FILE, SAVED_AGAIN} <= aside.keys()
     assert aside[SAVED_AGAIN].similarity is None
     assert aside[SAVED_AGAIN].id not in gallery.ids
+
+
+@pytest.mark.parametrize(
+    ("sha256", "hash_distance", "is_burst"),
+    [("kept", None, False), ("other", 0, False), ("other", 6, False), ("other", 8, True), ("other", None, True)],
+)
+def test_a_group_is_a_burst_where_an_image_has_another_perceptual_hash(
+    sha256: str, hash_distance: int | None, is_burst: bool
+) -> None:
+    kept = GroupedImage(1, "1.jpg", "photos", None, "kept", 100)
+    copy = GroupedImage(2, "2.jpg", "photos", None, "copy", 90, similarity=0.99, hash_distance=2)
+    other = GroupedImage(3, "3.jpg", "photos", None, sha256, 80, similarity=0.95, hash_distance=hash_distance)
+    group = DuplicateGroup(kept, (copy, other))
+    assert group.is_burst(group.images) is is_burst
+    assert not group.is_burst((kept, copy))
 
 
 def test_neighbours_labels_are_counted_without_itself(labelled: Gallery, ids: dict[str, int]) -> None:

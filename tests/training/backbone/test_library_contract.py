@@ -283,3 +283,21 @@ def test_missing_weights_and_those_of_another_network_are_refused(monkeypatch: p
         monkeypatch.setattr(builtin_models, "_read_from_graph", lambda found=found: found)
         with pytest.raises(ModelFileError, match=said):
             load_backbone("builtin", "pretrained")
+
+
+def test_the_builtin_network_has_the_same_bfloat16_features_with_and_without_gradients() -> None:
+    module, _ = builtin_models.build_module("", "pretrained", seed=0)
+    images = torch.rand(2, 3, 65, 65, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        trained = module.eval()(images)
+        with torch.no_grad():
+            seen = module(images)
+    assert trained.requires_grad
+    assert torch.equal(seen, trained)
+
+
+def test_relu6_by_the_bits_is_relu6_of_every_bfloat16_number() -> None:
+    numbers = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    numbers = numbers[~numbers.isnan()]
+    with torch.no_grad():
+        assert torch.equal(builtin_models._QuickReLU6(inplace=True)(numbers.clone()), numbers.clamp(0, 6))

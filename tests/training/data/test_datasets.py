@@ -58,6 +58,15 @@ def test_files_without_a_class_folder_and_those_that_cannot_be_opened_are_left_o
     assert [(skipped.path.name, skipped.reason) for skipped in dataset.skipped] == [("gone.png", "dangling-link")]
 
 
+@pytest.mark.parametrize(("name", "what"), [("run", "a training run"), ("m.onnx", "an ONNX model")])
+def test_runs_and_models_are_no_images_to_train_on(tmp_path: Path, name: str, what: str) -> None:
+    draw_folder(tmp_path / "run")
+    (tmp_path / "run/config.json").write_text('{"run_id": "12"}')
+    (tmp_path / "m.onnx").write_bytes(b"model")
+    with pytest.raises(InputError, match=f"{name}: {what}, not images"):
+        list_dataset(tmp_path / name)
+
+
 def test_a_csv_gives_paths_beside_it_with_their_labels(tmp_path: Path) -> None:
     for name in ("x/1.png", "x/2.png", "y.png", "z.png"):
         _save(tmp_path / name)

@@ -80,7 +80,7 @@ def test_the_default_recipe_leaves_the_holdout_and_the_confidences_of_the_others
     assert report["holdout"] == json.loads((out / "holdout.json").read_text())
     assert report["holdout"]["folds"] == 2
     assert report["holdout"]["unseen"]["queries"] == 48
-    assert not (48 * report["holdout"]["unseen"]["recall_at_1"]["raw"]).is_integer(), "by probable true labels"
+    assert not (48 * report["holdout"]["unseen"]["scores"]["raw"]).is_integer(), "by probable true labels"
     assert set(report["phases"]) == {"features", "holdout", "confidence", "embedding"}
     rows = read_csv(out / "confidences.csv")
     assert len(rows) == 48
@@ -151,7 +151,8 @@ def test_data_too_small_for_a_holdout_trains_and_says_so(pictures, cache, tmp_pa
     assert "no holdout evaluation: too few images" in capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["method"] == "spa"
-    assert (report["holdout"]["unseen"], report["holdout"]["seen"], report["holdout"]["deciding"]) == (None, None, None)
+    assert (report["holdout"]["unseen"], report["holdout"]["seen"]) == (None, None)
+    assert (report["verdict"]["known"], report["verdict"]["new"]) == (None, None)
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +190,11 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
     report, text = json.loads((out / "report.json").read_text()), capsys.readouterr().out
     verdict, method = report["verdict"], report["method"]
     assert method in RIVALS
-    assert (verdict["outcome"], verdict["exported"], verdict["rival"]) == ("untrained", method, method)
-    assert verdict["decided_by"] == by
-    assert verdict["difference_interval"][1] < 0
+    assert (verdict["outcome"], verdict["exported"]) == ("untrained", method)
+    known, new = verdict["known"], verdict["new"]
+    assert (known["by"], new["by"]) == (by, "holdout"), "the classes of --val are those that train"
+    assert method in (known["winner"], new["winner"])
+    assert min(known["difference_interval"][1], new["difference_interval"][1]) < 0
     assert text.endswith(f"verdict: {verdict['text']}\n")
     run = RunFolder.open(out)
     _, head, state = run.load_trained()
@@ -199,7 +202,7 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
     assert head.embedding_dim == report["embedding_dim"] == verdict["embedding_dim"][method]
     if val_classes:
         assert report["val"]["recall"] == report["baselines"][method]["recall"]
-        assert report["baselines"]["trained"]["recall"]["1"] == verdict["recall_at_1"]["trained"]
+        assert report["baselines"]["trained"]["recall"]["1"] == known["scores"]["trained"]
     else:
         assert set(report["phases"]) == {"features", "holdout", "confidence", "projection"}
         assert len(audit_labels(run, machine=make_machine(cache)).images) == 100

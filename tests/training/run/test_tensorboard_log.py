@@ -83,7 +83,7 @@ def test_a_run_has_every_epoch_its_options_and_main_figures_at_once_and_afterwar
     expected = report_figures(report)
     assert {"val/recall_at_1", "val/untrained/raw/recall_at_1", "confidences/mean", "seconds/total"} <= {*expected}
     assert {name: stored.outcome[name] for name in expected} == pytest.approx(expected)
-    held_out = report["holdout"]["unseen"]["recall_at_1"]
+    held_out = report["holdout"]["unseen"]["scores"]
     assert {method: stored.outcome[f"holdout/new_classes/{method}"] for method in held_out} == pytest.approx(held_out)
     assert stored.options["loss.method"] == "spa"
     assert stored.options["data.label_noise"] == "uniform:0.25"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,11 @@ from training.run.finetuning.inputs import (
     plan_blocks,
 )
 from training.run.fit import choose_rows, mean_embeddings
-from training.run.holdout import TRAINED, fit_heads, split_for_finetuning
+from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.phases import FINETUNING, Job, PhaseContext, Watcher, phase_generator
 from training.run.prepare import TrainingSet
 from training.run.searches import embed_features
+from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, Comparison, compare
 
 ONE_ERROR = 0.683  # share of draws within a standard error to either side
 
@@ -122,6 +123,12 @@ def interpolate_and_score(
     return found, fit(data.labelled(features)) or model.head.freeze(), features
 
 
+def choose_parts(parts: Mapping[str, RetrievalScores], *, purpose: str) -> Mapping[str, RetrievalScores]:
+    """The part that `--for` names; all where that one could not be held out, or for both."""
+    part = PARTS.get(purpose, "")
+    return {part: parts[part]} if part in parts else parts
+
+
 def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bool:
     """Whether the fine-tuned embedding is exported: unless the frozen one leads by a standard error in MAP@R.
 
@@ -149,11 +156,13 @@ class StageResult:
         head: None where the run's frozen embedding is selected.
         features: (N, F) float32 of the training images, by the selected weights.
         report: for the run's report.
+        answers: where the network is selected, its comparisons with the frozen embedding, as in a `Verdict`.
     """
 
     head: Head | None
     features: Floats
     report: dict[str, Any]
+    answers: Mapping[str, Comparison] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +361,8 @@ def finetune_backbone(
         fitted, model, data, inputs=loop.inputs, fit=fit, frozen=frozen, frozen_features=features,
         alpha=limited.wise_ft_alpha, progress=partial(job.watcher.on_images, "fine-tuned features"),
     )  # fmt: skip
-    if not (selected := len(fitted.epochs) > 1 and _selects_finetuned(found)):
+    deciding = {name: choose_parts(parts, purpose=config.selection.for_) for name, parts in found.items()}
+    if not (selected := len(fitted.epochs) > 1 and _selects_finetuned(deciding)):
         load_weights(model, fitted.start)
     model.release()
     scores = {name: mean_precisions(parts) for name, parts in found.items()}
@@ -365,14 +375,31 @@ def finetune_backbone(
         ],
         "tried": scores,
         "selected": selected,
-        "map_at_r": {name: mean_score(parts) for name, parts in scores.items()} or None,
+        "map_at_r": {name: mean_score(mean_precisions(parts)) for name, parts in deciding.items()} or None,
         "ended_by": loop.ended_by,
         "kept_bytes": loop.inputs.kept_bytes,
         "waited_s": loop.inputs.waited_s,
         "seconds": time.perf_counter() - started,
         "prepared_s": loop.prepared_s,
     }
-    return StageResult(head, chosen_features, report) if selected else StageResult(None, features, report)
+    if not selected:
+        return StageResult(None, features, report)
+    return StageResult(head, chosen_features, report, _compare_parts(found, frozen=method, seed=config.seed))
+
+
+def _compare_parts(
+    found: Mapping[str, Mapping[str, RetrievalScores]], *, frozen: str, seed: int
+) -> dict[str, Comparison]:
+    """Fine-tuned against frozen embedding, by question; `frozen` is the latter's method."""
+    rival = frozen if frozen in RIVALS else FROZEN_HEAD
+    return {
+        question: compare(
+            {TRAINED: tuned.average_precision, rival: found["frozen"][part].average_precision}, tuned.labels, seed=seed,
+            parts=len(found["fine-tuned"]), by=HELD_OUT, metric="MAP@R",
+        )
+        for question, part in PARTS.items()
+        if (tuned := found.get("fine-tuned", {}).get(part)) is not None
+    }  # fmt: skip
 
 
 def _end_unprepared(

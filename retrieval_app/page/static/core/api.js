@@ -182,13 +182,21 @@ function waitSeconds(answer, turn) {
 async function readError(answer) {
   const body = await answer.json().catch(() => null);
   const error = body?.error;
-  const message = (answer.status === 401 ? null : error?.message) ?? fallbackMessage(answer.status);
+  const message = (answer.status === 401 ? null : shortenField(error)) ?? fallbackMessage(answer.status);
   return new ApiError(message, {
     code: error?.code,
     status: answer.status,
     field: error?.field ?? null,
     requestId: body?.request_id ?? null,
   });
+}
+
+/** The message of a failure; a field that it begins with is named as in `label`, not `decisions.0.label`. */
+function shortenField(error) {
+  const {message, field} = error ?? {};
+  if (!field || !message?.startsWith(`${field}: `)) return message;
+  const names = field.split('.').filter(name => !/^\d+$/.test(name));
+  return `${names.at(-1)}${message.slice(field.length)}`;
 }
 
 function fallbackMessage(status) {

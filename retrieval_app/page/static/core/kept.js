@@ -1,18 +1,18 @@
 // What this browser keeps of the page from one visit to the next: a few words, and nothing where it keeps nothing.
 
 /** What was kept by that name; null where nothing is. @param {string} name */
-export function readKept(name) {
+export function readKept(name, {session = false} = {}) {
   try {
-    return localStorage.getItem(name);
+    return (session ? sessionStorage : localStorage).getItem(name);
   } catch {
     return null; // browsers that are told to keep nothing do not even let it be asked for
   }
 }
 
-/** Keep it, if the browser does. @param {string} name @param {string} value */
-export function keep(name, value) {
+/** Keep it, if the browser does, or only until the tab is closed. @param {string} name @param {string} value */
+export function keep(name, value, {session = false} = {}) {
   try {
-    localStorage.setItem(name, value);
+    (session ? sessionStorage : localStorage).setItem(name, value);
   } catch {
     // it holds for as long as the page is open
   }

@@ -1,6 +1,6 @@
 // Short messages at the foot of the page, and what screen readers are told.
 
-import {button, make, refill} from './dom.js';
+import {button, make, refill, sentence} from './dom.js';
 
 const SECONDS = 6;
 const MOST = 2;
@@ -58,7 +58,7 @@ export async function copyText(text, said) {
 }
 
 /** An ApiError, or any other error, as a message. */
-export const toastError = error => toast(error.message || 'Something went wrong.', {kind: 'bad'});
+export const toastError = error => toast(sentence(error.message || 'Something went wrong.'), {kind: 'bad'});
 
 function attach(element) {
   document.body.append(element);

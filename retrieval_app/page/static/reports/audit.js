@@ -214,7 +214,10 @@ function goOn(item) {
 }
 
 function acceptVerdict(item) {
-  decide(item, item.verdict, item.new_label ?? '');
+  // `keep` is the verdict on a rare class or a near-duplicate that stays, even where the label is probably wrong.
+  const isOpen = item.verdict === 'keep' && item.p_error >= 0.5;
+  if (isOpen) tell('Look: no recommendation. L keeps the label, X drops the image.');
+  else decide(item, item.verdict, item.new_label ?? '');
 }
 
 const seen = new IntersectionObserver(

@@ -59,6 +59,12 @@ export function drawGroup(group, {canReview, on}) {
         && make('span', {class: 'chip warn', title: 'If these are duplicates, at least one of the labels is wrong'}, [
           'labels differ',
         ]),
+      group.burst
+        && make(
+          'span.chip',
+          {title: 'Not copies of one picture, by perceptual hashes: other shots of the scene'},
+          'burst',
+        ),
       canReview
         && button('Select', {icon: 'check', class: 'small quiet push', title: 'For a label or tags (S)'}, () =>
           select(images.map(image => image.id)),
@@ -69,11 +75,13 @@ export function drawGroup(group, {canReview, on}) {
   );
   /** @type {Set<number>} */
   let keep = new Set();
+  let isTouched = false; // somebody chose the images to keep, which no proposal replaces
 
   function toggle(place, wanted = !keep.has(images[place]?.id)) {
     if (!images[place]) return;
     if (wanted) keep.add(images[place].id);
     else keep.delete(images[place].id);
+    isTouched = true;
     draw();
   }
   function draw() {
@@ -94,9 +102,11 @@ export function drawGroup(group, {canReview, on}) {
     const isDifferent = decision?.decision === 'different';
     const run = (pressed, name) => () => on.decide(group, pressed ? 'open' : name);
     const duplicates =
-      keep.size === images.length
-        ? 'Duplicates, keep all'
-        : `Duplicates: keep ${keep.size}, drop ${images.length - keep.size}`;
+      keep.size === 0
+        ? 'Duplicates: choose what to keep'
+        : keep.size === images.length
+          ? 'Duplicates, keep all'
+          : `Duplicates: keep ${keep.size}, drop ${images.length - keep.size}`;
     const same = {pressed: asDecided, kind: 'proposed', disabled: !keep.size, onclick: run(asDecided, 'duplicates')};
     refillKeepingFocus(decide, [
       decisionButton('A', duplicates, same),
@@ -104,11 +114,20 @@ export function drawGroup(group, {canReview, on}) {
     ]);
   }
   function redraw() {
-    keep = new Set(group.decision?.decision === 'duplicates' ? group.decision.keep : keep.size ? keep : [group.best]);
+    const {decision, best} = group;
+    if (decision?.decision === 'duplicates') keep = new Set(decision.keep);
+    else if (!isTouched) keep = new Set(best === null ? [] : [best]);
+    isTouched ||= decision !== null;
     draw();
   }
   redraw();
-  return {node, redraw, toggle, kept: () => images.map(image => image.id).filter(id => keep.has(id))};
+  return {
+    node,
+    redraw,
+    toggle,
+    isTouched: () => isTouched,
+    kept: () => images.map(image => image.id).filter(id => keep.has(id)),
+  };
 }
 
 /** @param {GroupImage} image */

@@ -21,6 +21,7 @@ export function makeRule(list) {
     placeholder: 'that meets, such as path LIKE \u201coriginals/%\u201d',
     oninput: () => update(),
   });
+  const bursts = make('input', {type: 'checkbox', onchange: () => update()});
   const words = make('span', {role: 'status'});
   const apply = button('Apply…', {class: 'small', disabled: true}, () => {
     const {body, found} = preview;
@@ -41,13 +42,14 @@ export function makeRule(list) {
       ],
     });
   });
-  /** @type {{body: {keep: 'largest' | 'first', keep_where: string | null}, found: any}} */
+  /** @type {{body: {keep: 'largest' | 'first', keep_where: string | null, bursts: boolean}, found: any}} */
   let preview;
   let turn = 0;
   const update = debounce(async () => {
     const now = (turn += 1);
     apply.disabled = true;
-    const body = {keep: /** @type {'largest' | 'first'} */ (rule.value), keep_where: where.value.trim() || null};
+    const keep = /** @type {'largest' | 'first'} */ (rule.value);
+    const body = {keep, keep_where: where.value.trim() || null, bursts: bursts.checked};
     try {
       const found = await post('duplicates/apply', body);
       if (now !== turn) return;
@@ -55,16 +57,18 @@ export function makeRule(list) {
       words.textContent = describe(found);
       apply.disabled = !found.groups;
     } catch (error) {
-      if (now === turn) words.textContent = error.message;
+      if (now === turn) words.textContent = sentence(error.message);
     }
   }, 300);
-  return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, apply, words), update};
+  const also = make('label', {title: 'Different shots of one scene, not copies of one picture'}, bursts, ' bursts too');
+  return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, also, apply, words), update};
 }
 
-/** "decides 12 groups, drops 15 images; 3 groups have different labels and stay open". */
-function describe({groups, dropped, differing, unmatched}, decides = 'decides', drops = 'drops') {
+/** "decides 12 groups, drops 15 images; 3 groups with different labels and 1 burst stay open". */
+function describe({groups, dropped, differing, bursts, unmatched}, decides = 'decides', drops = 'drops') {
   const left = [
     differing && `${count(differing, 'group')} with different labels`,
+    bursts && `${count(bursts, 'burst')} of different shots`,
     unmatched && `${count(unmatched, 'group')} without such an image`,
   ].filter(Boolean);
   const stay = left.length ? `; ${left.join(' and ')} stay open` : '';

@@ -29,14 +29,15 @@ export function askLabel(item, names, done) {
 /** A threshold in whole percent, rounded down, so that it is true of all that is accepted. @param {number} share */
 export const wholePercent = share => Math.floor(100 * share + 1e-6);
 
-/** Ask before all verdicts, or all proposals, from a threshold on are accepted. @param {Accepted} preview */
-export function confirmAccept(preview, run, {proposals, isBuiltin}) {
+/** Ask before all verdicts, or all proposals, from a threshold on are accepted; a note is first. @param {Accepted} preview */
+export function confirmAccept(preview, run, {proposals, isBuiltin, note}) {
   const percentage = wholePercent(preview.threshold);
   openDialog({
     title: proposals
       ? `Accept the proposed labels with a probability of at least ${percentage} %?`
       : `Accept the verdicts on labels that are wrong with a probability of at least ${percentage} %?`,
     body: make('div.column', [
+      note && make('p', {role: 'alert'}, make('b', note)),
       make('p', `${sentence(describeAccepted(preview, {proposals}))}. One undo takes all of it back.`),
       isBuiltin && make('p', BUILTIN),
     ]),
@@ -58,15 +59,19 @@ export function describeAccepted({changed, dropped, expected_wrong: expected}, {
   return isDone || !(changed + dropped) ? what : what + about;
 }
 
-/** Ask before the verdicts on so many selected images are accepted. */
-export function confirmMany(decisions, run) {
+/** Ask before the verdicts on so many selected images are accepted; `open` others have no recommendation. */
+export function confirmMany(decisions, run, {open}) {
   const some = kind => decisions.filter(({decision}) => decision === kind).length;
   const kinds = Object.entries({'change the label': 'change', 'keep the label': 'keep', 'drop the image': 'drop'})
     .filter(([, kind]) => some(kind))
     .map(([words, kind]) => `${words}: ${some(kind).toLocaleString('en')}`);
   openDialog({
     title: `Accept ${count(decisions.length, 'verdict')}?`,
-    body: make('p', `${sentence(kinds.join(', '))}. One undo takes all of it back.`),
+    body: make('p', [
+      `${sentence(kinds.join(', '))}. `,
+      open > 0 && `${count(open, 'image')} without a recommendation stay as they are. `,
+      'One undo takes all of it back.',
+    ]),
     actions: [
       {text: 'Cancel', class: 'quiet'},
       {text: 'Accept', class: 'primary', run},

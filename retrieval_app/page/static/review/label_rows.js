@@ -8,9 +8,12 @@ import {zoomer} from '../core/thumbs.js';
 /** A decision in words; null is one that was taken back. @param {LabelDecision | null} decision */
 export function wordsFor(decision) {
   if (!decision) return 'Decision taken back';
-  return {keep: 'Label kept', change: `Changed to ${shownText(decision.label)}`, drop: 'Dropped: no clear label'}[
-    decision.decision
-  ];
+  const words = {
+    keep: 'Label kept',
+    change: `Changed to ${shownText(decision.label)}`,
+    drop: 'Dropped: no clear label',
+  };
+  return words[decision.decision] ?? decision.decision;
 }
 
 /** Decisions that take no new label. */
@@ -19,9 +22,23 @@ export const KEEP = {decision: 'keep', label: null};
 /** @type {LabelDecision} */
 export const DROP = {decision: 'drop', label: null};
 
-/** The decision that accepts the verdict. @param {LabelIssueEntry} item @returns {LabelDecision} */
-export const proposalOf = ({verdict, suggested}) =>
-  verdict === 'change' ? {decision: 'change', label: suggested} : verdict === 'drop' ? DROP : KEEP;
+const LIKELY_ERROR = 0.5; // least probability of a label error from which on keeping the label is never recommended
+
+/** What is said where there is no recommendation. */
+export const LOOK = 'Look: no recommendation';
+
+/**
+ * The decision that accepts the verdict; null without a recommendation. The verdict on a rare class, or on the
+ * near-duplicate that stays, is `keep` even where the label is probably wrong: then somebody should look.
+ *
+ * @param {LabelIssueEntry} item
+ * @returns {LabelDecision | null}
+ */
+export function proposalOf({verdict, suggested, label, p_error: probability}) {
+  if (verdict === 'change' && suggested !== null) return {decision: 'change', label: suggested};
+  if (verdict === 'drop') return DROP;
+  return verdict === 'keep' && (label === null || probability < LIKELY_ERROR) ? KEEP : null;
+}
 
 /** Kinds of label issues. */
 export const KINDS = {
@@ -96,9 +113,9 @@ export function drawRow(item, {on, canReview}) {
   );
   const about = make('div.issue-about', [
     make('p.issue-head', [
-      make('b', {class: item.p_error >= 0.5 && !isProposal(item) ? 'bad' : ''}, percent(item.p_error)),
+      make('b', {class: item.p_error >= LIKELY_ERROR && !isProposal(item) ? 'bad' : ''}, percent(item.p_error)),
       isProposal(item) ? ' probability of the proposed label' : ' probability that the label is wrong',
-      !isProposal(item) && make('span.chip', item.verdict),
+      !isProposal(item) && make('span.chip', proposalOf(item)?.decision ?? 'look'),
     ]),
     !['wrong_label', 'unlabelled'].includes(item.kind)
       && make('p.small.soft', `${KINDS[item.kind].title}: ${KINDS[item.kind].means}`),
@@ -174,7 +191,8 @@ function drawNear(title, neighbours, item, on) {
 function drawDecide(place, item, on) {
   const {decision} = item;
   const proposal = proposalOf(item);
-  const isSuggested = decision !== null && decision.decision === proposal.decision && decision.label === proposal.label;
+  const isSuggested =
+    decision !== null && decision.decision === proposal?.decision && decision.label === proposal.label;
   const isOther = decision?.decision === 'change' && !isSuggested;
   const entry = (key, words, pressed, run, more) =>
     decisionButton(key, words, {pressed, onclick: pressed ? () => on.decide(item, null) : run, ...more});
@@ -182,11 +200,11 @@ function drawDecide(place, item, on) {
     entry(key, say(decided, item), pressed, () => on.decide(item, decided), more);
   const other = isOther ? `→ ${shownText(decision.label)}` : 'Other label…';
   refillKeepingFocus(place, [
-    offer('A', proposal, isSuggested, {kind: 'proposed'}),
-    proposal.decision !== 'keep' && offer('L', KEEP, decision?.decision === 'keep'),
+    proposal ? offer('A', proposal, isSuggested, {kind: 'proposed'}) : make('p.small.soft', LOOK),
+    proposal?.decision !== 'keep' && offer('L', KEEP, decision?.decision === 'keep'),
     entry('R', other, isOther, () => on.ask(item), {
       title: `${isProposal(item) ? 'Set' : 'Change to'} a label you type`,
     }),
-    proposal.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
+    proposal?.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
   ]);
 }

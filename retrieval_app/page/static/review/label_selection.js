@@ -3,12 +3,13 @@
 import {post} from '../core/api.js';
 import {button, count, debounce, make, refill} from '../core/dom.js';
 import {keep, readKept} from '../core/kept.js';
-import {toastError} from '../core/toast.js';
+import {toast, toastError} from '../core/toast.js';
 import {confirmAccept, describeAccepted, wholePercent} from './label_dialogs.js';
 
 const THRESHOLD = 'accept-threshold'; // in percent
 export const PROPOSAL = 'unlabelled'; // the kind of labels proposed for images without one
 const [LEAST, MOST] = [50, 99];
+const CHANGED = 'The estimate changed meanwhile; look again.';
 
 /**
  * Acceptance of the verdicts on all label issues above a threshold, shown or not; `update` counts them anew.
@@ -34,13 +35,7 @@ export function makeAccept(list, readChoice, isBuiltin) {
   });
   const words = make('span', {role: 'status'});
   const about = make('span', '% probability of a label error:');
-  const accept = button('Accept…', {class: 'small', disabled: true}, () => {
-    const {body, found} = preview; // as they are now: a newer one may come while the dialog is open
-    const what = {proposals: body.kind === PROPOSAL};
-    const done = describeAccepted(found, {...what, isDone: true});
-    const run = () => list.accept('labels/accept', {...body, digest: found.digest}, done);
-    confirmAccept(found, run, {...what, isBuiltin});
-  });
+  const accept = button('Accept…', {class: 'small', disabled: true}, () => confirm());
   /** @type {{body: any, found: Accepted}} */
   let preview;
   let turn = 0;
@@ -50,7 +45,19 @@ export function makeAccept(list, readChoice, isBuiltin) {
     const chosen = Object.fromEntries(Object.entries(readChoice()).filter(([, value]) => value));
     return {threshold: Number(within(field.value)) / 100 || null, ...chosen};
   }
-  const update = debounce(async () => {
+  function confirm(isChanged = false) {
+    const {body, found} = preview; // as they are now: a newer one may come while the dialog is open
+    const what = {proposals: body.kind === PROPOSAL};
+    const done = describeAccepted(found, {...what, isDone: true});
+    const run = async () => {
+      if (await list.accept('labels/accept', {...body, digest: found.digest}, done)) return;
+      await read();
+      if (accept.disabled) toast(CHANGED);
+      else confirm(true);
+    };
+    confirmAccept(found, run, {...what, isBuiltin, note: isChanged ? CHANGED : null});
+  }
+  async function read() {
     const now = (turn += 1);
     try {
       const body = ask();
@@ -64,7 +71,8 @@ export function makeAccept(list, readChoice, isBuiltin) {
     } catch (error) {
       toastError(error);
     }
-  }, 200);
+  }
+  const update = debounce(read, 200);
   return {element: make('div.row.accept-line', 'At least', field, about, words, accept), update};
 }
 

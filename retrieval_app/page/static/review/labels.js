@@ -3,24 +3,28 @@
 import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
+import {isLooking, lookAt, startLook} from './class_look.js';
+import {findFirstClass} from './class_order.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
-import {DROP, drawConfused, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
+import {DROP, drawConfused, drawRow, KEEP, KINDS, LOOK, proposalOf, wordsFor} from './label_rows.js';
 import {makeAccept, makeSelection, PROPOSAL} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, PAGE} from './label_file.js';
+import {toast, toastError} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label: there is no other label to suggest.';
 const LOWER_BOUND =
   'This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. '
   + '`retrieval audit` of the training gives the estimate, or a gallery of the built-in model. ';
+const LOOK_TITLE = 'All images of one class, the least typical first: bad ones are seen at once';
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
-  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
+  const key = (keys, does, run) => ({keys, does, run: event => (view && !isLooking() ? run(event) : false)});
   registerKeys('labels', 'Labels', [
     key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
     key(['k', 'ArrowUp'], 'Previous image', () => view.list.step(-1)),
@@ -36,7 +40,11 @@ export function start(panel) {
     key(['Escape'], 'Select none', () => view.selection.clear()),
   ]);
   const lead = 'Label issues: labels that look wrong, the most probable errors first.';
-  openView(panel, {title: 'Labels', lead, draw: open});
+  const list = make('div');
+  const look = make('div');
+  refill(panel, list, look);
+  openView(list, {title: 'Labels', lead, draw: open});
+  startLook(look, list);
 }
 
 async function open(body, about, retry) {
@@ -114,17 +122,18 @@ function drawList(body, described, first) {
   );
   const bar = drawReviewBar({
     canReview,
-    filters: [given, pair, propose],
+    filters: [
+      given,
+      pair,
+      propose,
+      button('Look at classes', {icon: 'photo', title: LOOK_TITLE}, () => findFirstClass().then(lookAt, toastError)),
+    ],
     file: FILE,
     on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
   });
   const found = make('p', {role: 'status'});
   const option = (value, text, selected) => make('option', {value, selected}, text);
-  let ranked = 0; // decisions that what is shown was ranked with
-  const left = make('span', {role: 'status'});
-  const anew = button('Show it', {class: 'quiet small'}, () => list.refresh());
-  const rankedAnew = make('span', {hidden: true}, ['Your decisions have changed the order of the list. ', anew]);
-  const progress = make('p.small.soft', [left, ' ', rankedAnew]);
+  const left = make('p', {class: 'small soft', role: 'status'});
   const confused = make('p.small.soft', {hidden: true});
   const hint = make('span.small.soft.push.review-hint', drawHint());
   const place = make('div.issue-rows');
@@ -160,9 +169,8 @@ function drawList(body, described, first) {
         ...(decision ?? {decision: 'open', label: null}),
       })),
     }),
-    onChange(now, answer, fresh) {
+    onChange(now, answer) {
       if (answer) drawOptions(answer);
-      if (fresh) ranked = answer.decisions_used;
       if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
@@ -173,6 +181,7 @@ function drawList(body, described, first) {
       accept?.update();
     },
     onMove: item => view?.zoomed?.show(item),
+    isBusy: () => !selection.element.hidden,
   });
   const accept = canReview ? makeAccept(list, readChoice, described.model.builtin) : null;
   const selection = makeSelection(list, {
@@ -184,7 +193,7 @@ function drawList(body, described, first) {
   refill(body, [
     drawReadOnly(canReview),
     bar.element,
-    progress,
+    left,
     confused,
     make('div.row.review-line', found, kind, hint),
     accept && accept.element,
@@ -195,7 +204,6 @@ function drawList(body, described, first) {
 
   function drawProgress(answer) {
     left.textContent = describeLeft(answer, list.filter);
-    rankedAnew.hidden = answer.decisions_used === ranked;
   }
 
   function drawOptions({pairs, kinds, confused_classes: pairsConfused}) {
@@ -229,13 +237,14 @@ function drawList(body, described, first) {
     ]);
   }
   function acceptMany(items) {
-    const changes = items.map(item => [item, proposalOf(item)]);
+    const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
+    if (!changes.length) return toast(`${LOOK}. Keep, change or drop these yourself.`);
     const run = () => {
       list.decide(changes);
       selection.clear();
     };
     const decisions = changes.map(([, decision]) => decision);
-    confirmMany(decisions, run);
+    confirmMany(decisions, run, {open: items.length - changes.length});
   }
   /** @type {(item: LabelIssueEntry, label: string) => LabelDecision} */
   const labelled = (item, label) => (label === item.label ? KEEP : {decision: 'change', label});
@@ -269,7 +278,9 @@ function drawList(body, described, first) {
   function decide(item, name) {
     const suggestion = item.suggestions[Number(name) - 1];
     const on = decision => list.decide([[item, decision]], {onward: true});
-    if (name === 'a') on(proposalOf(item));
+    const proposal = proposalOf(item);
+    if (name === 'a' && proposal) on(proposal);
+    else if (name === 'a') toast(`${LOOK}. L keeps the label, R changes it, X drops the image.`);
     else if (name === 'l') on(KEEP);
     else if (name === 'x') on(DROP);
     else if (name === 'r') ask(item, true);

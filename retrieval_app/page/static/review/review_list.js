@@ -1,9 +1,20 @@
 // A working list: items come page by page, one of them is current, decisions show at once and reach the server in turn.
 
 import {get, post} from '../core/api.js';
+import {isDialogOpen} from '../core/dialog.js';
 import {button, debounce, refill, sentence} from '../core/dom.js';
 import {showFailure} from '../core/loading.js';
+import {replaceItems} from './replaced_items.js';
 import {announce, toast, toastError} from '../core/toast.js';
+import {onState} from '../core/url_state.js';
+
+const MOST = 200; // items that the server sends at once
+const POLL_MS = 1500; // while it computes a newer list
+const QUIET_MS = 800; // without a key or a move of the pointer, before the list is changed in place
+let touchedAt = 0;
+for (const name of ['keydown', 'pointerdown', 'pointerup', 'pointermove', 'wheel']) {
+  addEventListener(name, () => (touchedAt = performance.now()), {capture: true, passive: true});
+}
 
 /** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string,
  *   labels_differ?: boolean}} ListFilter */
@@ -13,8 +24,10 @@ import {announce, toast, toastError} from '../core/toast.js';
  *
  * path: the list's route; area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the
  * address asks for; keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw};
- * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?, fresh?):
- * counts are others; onRecount(answer): the server counted after decisions; onMove(item).
+ * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are
+ * others; onRecount(answer): the server counted after decisions; onMove(item); isBusy(): the list must not change now.
+ *
+ * A newer list, such as one that knows what decisions teach, takes the place of the shown one by itself.
  *
  * @template {{decision: Decision | null}} Item
  * @template Decision
@@ -33,6 +46,11 @@ export class ReviewList {
   #turn = 0;
   #made = 0; // decisions
   #busy = false;
+  #posting = 0; // decisions on their way
+  #isOutdated = false; // a newer list is there, or follows
+  #isRenewing = false;
+  /** @type {number | undefined} */
+  #used; // decisions that the order shown takes into account
   #given;
 
   /**
@@ -41,13 +59,19 @@ export class ReviewList {
    *   keyOf: (item: Item) => any, idsOf: (item: Item) => number[], drawItem: (item: Item) => any,
    *   drawNothing: (list: any) => Child, pack: (changes: [Item, Decision | null][]) => any,
    *   words: (decision: Decision | null) => string, place: HTMLElement, more: HTMLElement,
-   *   onChange: (list: any, answer?: any, fresh?: boolean) => void, onRecount?: (answer: any) => void,
-   *   onMove?: (item: Item) => void,
+   *   onChange: (list: any, answer?: any) => void, onRecount?: (answer: any) => void,
+   *   onMove?: (item: Item) => void, isBusy?: () => boolean,
    * }} given
    */
   constructor(given) {
     this.#given = given;
     this.filter = given.readFilter();
+    addEventListener('labels-decided', () => {
+      if (this.#posting) return;
+      this.#isOutdated = true; // decided in another view, or by the bar of a selection
+      this.#follow();
+    });
+    onState(() => this.#isOutdated && this.#follow());
   }
 
   /** @param {Item} item */
@@ -57,25 +81,34 @@ export class ReviewList {
 
   /** Show what the server answered: alone, where it is `fresh`, or behind what is shown. */
   take(answer, fresh) {
-    const {keyOf, drawItem, drawNothing, place, onChange} = this.#given;
-    const {tally} = this;
+    const {keyOf, drawItem, place} = this.#given;
     if (fresh) {
       Object.assign(this, {items: [], cards: new Map(), current: null});
       refill(place);
+      this.#used = answer.decisions_used;
+      this.#isOutdated = answer.is_updating;
+      if (this.#isOutdated) this.#follow();
     }
-    this.total = answer.total;
-    Object.assign(tally, {open: answer.open, decided: answer.decided, canUndo: answer.can_undo ?? tally.canUndo});
     for (const item of answer.items) {
       if (this.#cardOf(item)) continue;
       this.items.push(item);
       this.cards.set(keyOf(item), drawItem(item));
       place.append(this.#cardOf(item).node);
     }
+    this.#count(answer);
+  }
+
+  /** Show how many there are, below the list too. */
+  #count(answer) {
+    const {drawNothing, place, onChange} = this.#given;
+    const {tally} = this;
+    this.total = answer.total;
+    Object.assign(tally, {open: answer.open, decided: answer.decided, canUndo: answer.can_undo ?? tally.canUndo});
     place.classList.toggle('all-decided', this.filter.state === 'decided');
     if (!this.current && this.items.length) this.setCurrent(this.items[0]);
     if (!this.items.length) refill(place, drawNothing(this));
     this.#drawMore(answer.items.length > 0);
-    onChange(this, answer, fresh);
+    onChange(this, answer);
   }
 
   #drawMore(goesOn) {
@@ -98,7 +131,7 @@ export class ReviewList {
     return this.items.filter(item => state === 'all' || (item.decision !== null) === (state === 'decided')).length;
   }
 
-  /** What the server has of the list, from one place on. */
+  /** What the server has of the list, from one place on. @returns {Promise<any>} */
   #ask(offset, limit = this.#given.size) {
     return this.#inTurn(() => get(this.#given.path, {...this.filter, offset, limit}));
   }
@@ -138,15 +171,64 @@ export class ReviewList {
     }
   }
 
-  // The same image may be decided with another one: the server counts, anew where a decision was made since.
-  #recount = debounce(async () => {
+  // The same image may be decided with another one: the server counts, anew where a decision was made since. It also
+  // knows whether a newer list is ready, or follows.
+  #follow = debounce(async () => {
+    if (!this.#isShown() || this.#isRenewing) return;
     const made = this.#made;
     const answer = await this.#ask(0, 1).catch(() => null);
     if (!answer || made !== this.#made) return;
     Object.assign(this.tally, {open: answer.open, decided: answer.decided});
     this.#given.onChange(this);
     this.#given.onRecount?.(answer);
+    const isNewer = answer.decisions_used !== this.#used || (this.#isOutdated && !answer.is_updating);
+    this.#isOutdated ||= isNewer || answer.is_updating;
+    if (isNewer) await this.#renew().catch(() => null);
+    if (this.#isOutdated) this.#followLater();
   }, 400);
+  #followLater = debounce(() => this.#follow(), POLL_MS);
+
+  #isShown() {
+    return this.#given.place.offsetParent !== null;
+  }
+
+  /** Whether a list that changes would disturb nobody. */
+  #isQuiet() {
+    const isBusy =
+      this.#posting > 0 || isDialogOpen() || this.#given.isBusy?.() || document.querySelector('select:focus');
+    return !isBusy && performance.now() - touchedAt > QUIET_MS;
+  }
+
+  /** Ask for what is shown anew, and show it in place as soon as that disturbs nobody. */
+  async #renew() {
+    this.#isRenewing = true;
+    try {
+      while (!this.#isQuiet()) await new Promise(done => setTimeout(done, QUIET_MS / 4));
+      if (this.#isShown()) await this.#renewNow();
+    } finally {
+      this.#isRenewing = false;
+    }
+  }
+
+  async #renewNow() {
+    const [made, turn] = [this.#made, this.#turn];
+    const size = Math.max(this.#given.size, this.#countShown());
+    let answer = await this.#ask(0, Math.min(MOST, size));
+    const items = answer.items;
+    while (items.length < Math.min(size, answer.total)) {
+      answer = await this.#ask(items.length, Math.min(MOST, size - items.length));
+      if (!answer.items.length) break;
+      items.push(...answer.items);
+    }
+    if (made !== this.#made || turn !== this.#turn || !this.#isQuiet()) return; // it is tried again
+    this.#used = answer.decisions_used;
+    this.#isOutdated = answer.is_updating;
+    replaceItems(this, items, this.#given);
+    for (const entry of this.#past) {
+      if (!entry.before?.every(([item]) => this.items.includes(item))) entry.before = null;
+    }
+    this.#count(answer);
+  }
 
   /** @param {Item} item */
   setCurrent(item) {
@@ -183,26 +265,32 @@ export class ReviewList {
     const {area, pack, words, onChange, onMove} = this.#given;
     const before = changes.map(([item]) => /** @type {[Item, Decision | null]} */ ([item, item.decision]));
     this.#made += 1;
+    this.#posting += 1;
     this.#putAll(changes);
-    this.#inTurn(() => post(/** @type {const} */ (`${area}/decisions`), pack(changes))).then(
-      answer => {
-        this.#past.push({step: answer.step, before});
-        this.tally.canUndo = answer.can_undo;
-        onChange(this);
-        this.#recount();
-      },
-      error => {
-        this.#putAll(before);
-        this.#fail(error);
-      },
-    );
+    this.#inTurn(() => post(/** @type {const} */ (`${area}/decisions`), pack(changes)))
+      .then(
+        answer => {
+          this.#past.push({step: answer.step, before});
+          this.tally.canUndo = answer.can_undo;
+          onChange(this);
+        },
+        error => {
+          this.#putAll(before);
+          this.#fail(error);
+        },
+      )
+      .finally(() => {
+        this.#posting -= 1;
+        this.#follow();
+      });
     announce(changes.length === 1 ? words(changes[0][1]) : `${changes.length} decisions made`);
     if (onward) this.step(1);
     else if (this.current) onMove?.(this.current);
   }
 
   /**
-   * One step for undo that the server decides, about items that are shown or not.
+   * One step for undo that the server decides, about items that are shown or not; false, and nothing is done, where
+   * others would be decided than those of the body's digest.
    *
    * @param {'labels/accept' | 'duplicates/apply'} path
    */
@@ -213,8 +301,10 @@ export class ReviewList {
       toast(sentence(words));
       await this.refresh();
     } catch (error) {
+      if (error.field === 'digest') return false;
       this.#fail(error);
     }
+    return true;
   }
 
   /** @param {[Item, Decision | null][]} changes */
@@ -231,6 +321,8 @@ export class ReviewList {
 
   async undo() {
     const {idsOf, onChange} = this.#given;
+    this.#made += 1;
+    this.#posting += 1;
     try {
       const {own, answer} = await this.#inTurn(() => this.#undoLast());
       this.tally.canUndo = answer.can_undo;
@@ -247,9 +339,11 @@ export class ReviewList {
       const item = this.items.find(isUndone);
       if (item) this.goTo(item);
       announce('Undone');
-      this.#recount();
     } catch (error) {
       this.#fail(error);
+    } finally {
+      this.#posting -= 1;
+      this.#follow();
     }
   }
 
@@ -267,12 +361,12 @@ export class ReviewList {
   // Where others decided meanwhile, or nobody knows whether the server has done it, the list is asked for anew.
   #fail(error) {
     toastError(error);
-    if (['conflict', 'timeout'].includes(error.code)) this.refresh();
+    if (['conflict', 'not_found', 'timeout'].includes(error.code)) this.refresh();
   }
 }
 
 /** One after the other, so that an undo never overtakes a decision. */
-function makeQueue() {
+export function makeQueue() {
   /** @type {Promise<unknown>} */
   let last = Promise.resolve();
   /** @template T @param {() => Promise<T>} run @returns {Promise<T>} */

@@ -9,6 +9,7 @@ import {makeAddressLine, makeDrop} from './upload.js';
 
 const SAMPLES = 12;
 const MOST_COUNTED = 20_000; // images whose duplicates and label issues are looked for before somebody opens their view
+const MOST_KINDS = 3; // of image problems that are named
 const randomSeed = () => Math.floor(Math.random() * 1e6);
 
 /** The start. `sent(tokens)` hears of photos, `search(id)` of a chosen image. Has `element` and `load()`. */
@@ -48,6 +49,13 @@ export function makeStart({sent, search}) {
   return {element, load: () => loaded || load(0)};
 }
 
+/** One picture under many labels is no photo of any of them; of the others the most frequent kind comes first. */
+const placeholdersFirst = (one, other) =>
+  Number(other.kind === 'placeholder') - Number(one.kind === 'placeholder') || other.count - one.count;
+
+const wordsFor = ({kind, count: images}) =>
+  kind === 'placeholder' ? count(images, kind) : `${images.toLocaleString('en')} ${kind.replaceAll('_', ' ')}`;
+
 /** What looks wrong in the gallery, as links to the views that mend it, in the order to go; for those who may decide. */
 function makeFindings() {
   const list = make('ul.chips');
@@ -66,13 +74,11 @@ function makeFindings() {
         few && getReady('duplicates', {state: 'open', limit: 1}).catch(() => null),
         few && labels.labelled > 0 && getReady('labels/issues', {state: 'open', limit: 1}).catch(() => null),
       ]);
-      const most = problems && [...problems.problems].sort((one, other) => other.count - one.count)[0];
+      const bad = problems ? problems.problems.filter(one => one.count > 0).sort(placeholdersFirst) : [];
       const wrong = issues && Math.round(issues.left.errors);
       const unlabelled = issues ? issues.kinds.unlabelled : 0;
       refill(list, [
-        most
-          && most.count > 0
-          && entry('problems', `Image problems: ${most.count.toLocaleString('en')} ${most.kind.replaceAll('_', ' ')}`),
+        bad.length > 0 && entry('problems', `Image problems: ${bad.slice(0, MOST_KINDS).map(wordsFor).join(', ')}`),
         (!duplicates || duplicates.open > 0)
           && entry(
             'duplicates',

@@ -33,14 +33,14 @@ from training.run.finetuning import data as network_data
 from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
-from training.run.finetuning.stage import _selects_finetuned, fit_head
+from training.run.finetuning.stage import _selects_finetuned, choose_parts, fit_head
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.report_text import describe_finetuning
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 from training.run.train import train
-from training.run.verdict import add_finetuning
+from training.run.verdict import FROZEN_HEAD, HELD_OUT, HOLDOUT, TRAINED, VAL, Comparison
 
 BACKBONE = "timm:test_resnet"
 SMALL: dict[str, Any] = {
@@ -138,6 +138,9 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
     assert describe_finetuning(better)[-2] == "exported: the fine-tuned network, which finds more of these"
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert list(network["tried"]) == ["frozen", "fine-tuned"]
+    known, new = (report["verdict"][name] for name in ("known", "new"))
+    assert (known["by"], known["metric"], known["queries"], new["by"]) == (HELD_OUT, "MAP@R", 4, VAL)
+    assert list(known["scores"].values()) == [network["tried"][name]["seen"] for name in ("fine-tuned", "frozen")]
     lines = [line for line in read_metrics(network_run) if line["phase"] == "finetuning"]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(0 <= line["seen"] <= 1 for line in lines)
@@ -336,35 +339,25 @@ def test_images_held_out_never_train_and_are_judged_by_posteriors(trainer: Train
     assert judged_by
 
 
-def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start(trainer: Trainer, monkeypatch) -> None:
-    monkeypatch.setattr("training.run.finetuning.stage._selects_finetuned", lambda _: False)
-    trainer("plain", config=frozen_config())
-    report = trainer(config=network_config())
-    assert (report["finetuning"]["selected"], report["method"]) == (False, "spa")
-    assert trainer.weights() == trainer.weights("plain")
-    start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
-    assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
+BEHIND = Comparison(4, 9, {TRAINED: 0.1, FROZEN_HEAD: 0.9}, FROZEN_HEAD, FROZEN_HEAD, -0.8, (-0.9, -0.7), by=HELD_OUT)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "fine-tuning (2 epochs, 61 s): MAP@R on its held-out photos from 25.0 % (frozen) to 50.0 %"),
-        ({"selected": False, "seconds": 200}, "fine-tuning (2 epochs, 3 min): MAP@R on"),
-        ({"map_at_r": {"frozen": 0.5, "fine-tuned": 0.49}}, "to 49.0 %, which may be chance"),
-        ({"map_at_r": None}, "not compared, as no photos could be held out"),
-        ({"epochs": [{}]}, "the network was not fine-tuned"),
-    ],
+    "patched", [{"_selects_finetuned": False}, {"_selects_finetuned": True, "_compare_parts": {"known": BEHIND}}]
 )
-def test_the_verdict_says_what_fine_tuning_found_and_what_is_exported(changes, said) -> None:
-    before = {"decided_by": None, "exported": "wccn", "text": "The better one (wccn) is exported."}
-    network = {
-        "epochs": [{}, {}, {}], "seconds": 61.4, "selected": True, "map_at_r": {"frozen": 0.25, "fine-tuned": 0.5},
-    } | changes  # fmt: skip
-    verdict = add_finetuning(before, network)
-    assert said in verdict["text"]
-    is_tuned = network["selected"] and len(network["epochs"]) > 1
-    assert verdict["exported"] == ("trained" if is_tuned else "wccn")
+def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start(
+    trainer: Trainer, monkeypatch, patched
+) -> None:
+    for name, value in patched.items():
+        monkeypatch.setattr(network_stage, name, lambda *_, value=value, **__: value)
+    options = {"holdout": True, "select": "auto"}
+    trainer("plain", config=frozen_config(**options))
+    report = trainer(config=network_config(**options))
+    assert (report["finetuning"]["selected"], report["method"]) == (False, "spa")
+    assert report["verdict"]["known"]["by"] == (HELD_OUT if len(patched) > 1 else HOLDOUT)
+    assert trainer.weights() == trainer.weights("plain")
+    start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
 
 
 @pytest.mark.parametrize(("lead", "spread", "selected"), [
@@ -381,6 +374,15 @@ def test_the_frozen_embedding_is_selected_where_it_leads_by_a_standard_error(lea
     }
     assert _selects_finetuned(found) == selected
     assert _selects_finetuned({}), "nothing could be held out"
+
+
+def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_not_held_out() -> None:
+    seen, unseen = (RetrievalScores({}, np.ones(n), np.ones(n), np.arange(n), 0) for n in (2, 3))
+    both = {"seen": seen, "unseen": unseen}
+    assert choose_parts(both, purpose="known") == {"seen": seen}
+    assert choose_parts(both, purpose="new") == {"unseen": unseen}
+    assert choose_parts(both, purpose="both") == both
+    assert choose_parts({"seen": seen}, purpose="new") == {"seen": seen}
 
 
 @pytest.mark.parametrize(
