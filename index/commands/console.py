@@ -284,6 +284,22 @@ class NumberList(click.ParamType[tuple[int, ...]]):
         return tuple(numbers if self.keeps_order else sorted(set(numbers)))
 
 
+class Share(click.ParamType[float]):
+    """`95%` or `.95` as a share of at least one half and below 1."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            self.fail(f"{value!r} is no share like 95%", param, ctx)
+        if not 0.5 <= share < 1:
+            self.fail(f"{value!r} is not from 50% to below 100%", param, ctx)
+        return share
+
+
 def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:
     """Print a command's result on stdout: the document as JSON, or the text."""
     click.echo(json.dumps(document, indent=2) if as_json else text)

@@ -101,6 +101,17 @@ def expect_right(images: int, right: float) -> ExpectedRight:
     return ExpectedRight(images, 1 - wrong, max(0.0, 1 - _MORE * wrong - _POINT), min(1.0, 1 - _FEWER * wrong))
 
 
+def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_promise: str | None) -> str:
+    """One line: the share of right labels to expect, whether that is what was asked for, and why it is no promise."""
+    text = (
+        f"right among the {expected.images:,} labels that stay: about {expected.share:.1%} "
+        f"[{expected.low:.0%}, {expected.high:.0%}]"
+    )
+    if at_least_right is not None and expected.share < at_least_right - 0.0005:
+        text += f", less than the {at_least_right:.0%} asked for: look at what is open"
+    return text if no_promise is None else f"{text}; this cannot be promised: {no_promise}"
+
+
 def why_no_promise(*, look_alikes: float, classes: int, is_lower_bound: bool) -> str | None:
     """Why a share of right labels cannot be promised; None where it can.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from index.catalog.reader import Catalog
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
+from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
 from index.network.remote_store import is_address
 from index.paths import below, folders_above
 from index.progress import Progress, no_progress
@@ -19,7 +20,7 @@ from index.sources.archive_scan import is_compressed
 from index.sources.items import FoundItem
 from index.sources.local_source import FolderSource
 from index.sources.source import ImageSource, Known, Reach
-from index.sources.table_rows import read_labels
+from index.sources.table_rows import find_table, read_column, read_column_names, read_labels
 from index.text import printable_path
 
 _REPORTED_ITEMS = 1000
@@ -31,12 +32,14 @@ class AssignedLabels:
     def __init__(self, labels_file: Path) -> None:
         self._file = labels_file
         self._labels = {_real(path): label for path, label in read_labels(labels_file).items()}
+        self._trust = _read_trust(labels_file)
         self._used = 0
 
     def label(self, item: FoundItem, location: str) -> FoundItem:
-        label = self._labels.get(_real(location))
+        path = _real(location)
+        label, trust = self._labels.get(path), self._trust.get(path)
         self._used += label is not None
-        return replace(item, label=label)
+        return replace(item, label=label, metadata={**(item.metadata or {}), **trust} if trust else item.metadata)
 
     def check_used(self) -> None:
         """Raise InputError where no item had a label."""
@@ -45,6 +48,19 @@ class AssignedLabels:
                 f"{printable_path(str(self._file))}: none of its {len(self._labels)} labelled paths is an image of "
                 "the gallery's sources; paths are relative to the label file's own folder, or absolute"
             )
+
+
+def _read_trust(labels_file: Path) -> dict[str, dict[str, str | float]]:
+    """The columns `p_right` and `given` of a label file by real path, as metadata; empty without the first."""
+    table, columns = find_table(labels_file)
+    if P_RIGHT not in read_column_names(table):
+        return {}
+    given, found = read_column(table, GIVEN, columns=columns), dict[str, dict[str, str | float]]()
+    for path, text in read_column(table, P_RIGHT, columns=columns).items():
+        p_right = parse_p_right(text, where=f"{printable_path(str(table))}: {printable_path(path)}")
+        if p_right is not None:
+            found[_real(path)] = {P_RIGHT: p_right} | ({GIVEN: given[path]} if path in given else {})
+    return found
 
 
 def _real(path: str) -> str:

@@ -1,27 +1,26 @@
 """Label issues as a working list: which are open, which decided, page by page."""
 
-import hashlib
-import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
 from index.catalog.rows import CatalogRow
-from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, check_label
+from index.labels.decisions import CHANGE, DROP, SET_ASIDE, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
-from index.labels.kinds import PROPOSAL, Kind, recommend_threshold
+from index.labels.kinds import PROPOSAL, Kind
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, GroupPage, LabelIssuePage, Ready
 from retrieval_app.insights.label_issues import without_dropped_copies
-from retrieval_app.reports.duplicates_report import DuplicateGroup
+from retrieval_app.review.acceptance import plan_acceptance
 from retrieval_app.review.database import DecidedSinceError
-from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
-from retrieval_app.review.subjects import find_decided_ids, find_subjects
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import find_decided_ids
 from retrieval_app.serving.live_gallery import Snapshot
 
 MAX_PAIRS = 200
@@ -53,8 +52,10 @@ class OtherNeighbour(Neighbour):
 class LabelDecisionEntry(Answer):
     """What somebody decided about a label; `label` is the new one of a change."""
 
-    decision: Literal["keep", "change", "drop"]
+    decision: Literal["keep", "change", "set_aside", "drop"]
     label: str | None
+    source: Literal["person", "bulk", "import"] = Field(description="who decided")
+    p_right: float = Field(description="probability that the label is right; 1 where a person looked")
 
 
 class LabelIssueEntry(Answer):
@@ -67,6 +68,8 @@ class LabelIssueEntry(Answer):
     p_error: float = Field(
         description="probability that the label is wrong; of kind `unlabelled`, that the suggested label is right"
     )
+    p_suggested: float = Field(description="probability that the suggested label is right")
+    p_none: float = Field(description="probability that the image shows none of the labels")
     suggestions: list[Suggestion]
     kind: Kind = Field(
         description="`wrong_label`, another label fits better; `ambiguous`, two labels are probable; "
@@ -75,9 +78,10 @@ class LabelIssueEntry(Answer):
         "near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds "
         "that are not alike; `unlabelled`, the image has no label and one is proposed"
     )
-    verdict: Literal["keep", "change", "drop"] = Field(
-        description="what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` "
-        "the image, an outlier or a near-duplicate of one with a more probable label; `keep` leaves it open"
+    verdict: Literal["keep", "change", "set_aside", "drop"] = Field(
+        description="what `POST /v1/labels/accept` does by default: `change` the label to `suggested`; `set_aside`, "
+        "as no label is probable enough; `drop` the image, which shows none of the labels or repeats one with a more "
+        "probable label; `keep` leaves it open"
     )
     agreeing: list[Neighbour]
     disagreeing: list[OtherNeighbour]
@@ -106,9 +110,9 @@ class KindCounts(Answer):
 
 
 class Left(Answer):
-    """Estimated label errors without a decision: of all labels, or of the issues of a filter."""
+    """Estimated label errors that are left, of all labels or of the issues of a filter."""
 
-    errors: float
+    errors: float = Field(description="without a filter also those among labels that were accepted in bulk")
     in_next: float = Field(description="estimated errors among the next open issues")
     next: int = Field(description="number of these next open issues")
 
@@ -150,15 +154,28 @@ class LabelIssueList(ReviewList):
     can_undo: bool
 
 
+class KeptLabels(Answer):
+    """The labels that stay, and the share (0..1) of right ones to expect among them, with an interval."""
+
+    images: int
+    share: float
+    low: float
+    high: float
+
+
 class Accepted(Answer):
     """Effect of accepting verdicts on the labels without a decision."""
 
-    threshold: float = Field(description="the requested one, or the lowest that can be recommended")
-    changed: int = Field(description="number of labels that become the suggested one")
-    dropped: int = Field(description="number of images that the label file leaves out")
-    expected_wrong: float = Field(
-        description="estimated number of wrong labels among these; of proposals, of those that are right"
+    threshold: float = Field(
+        description="the requested one; with `at_least_right` the least probability of a label that stays or is set"
     )
+    changed: int = Field(description="number of labels that become the suggested one")
+    changed_right: float = Field(description="estimated number of these that are right then")
+    set_aside: int = Field(description="number of images that leave training and results until somebody decides")
+    dropped: int = Field(description="number of images that show none of the labels, or repeat another one")
+    stay: int = Field(description="number of labels that stay as they are, undecided")
+    kept: KeptLabels
+    no_promise: str | None = Field(description="why that share cannot be promised; null where it can")
     digest: str = Field(description="of these decisions; a request with it makes them")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
     can_undo: bool
@@ -175,6 +192,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     left = sum(open_errors)
     if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
         left = issues.noise_rate * issues.checked - sum(d.p_error for d in chosen if keys.get(d.id) in decisions)
+        left = max(left, 0.0) + sum(1 - one.p_right for one in decisions.values() if one.label_after is not None)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
         describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)))
@@ -205,10 +223,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
 def apply_verdicts(
     snapshot: Snapshot, review: ReviewStore, body: AcceptVerdicts, *, by: str | None = None
 ) -> dict[str, Any]:
-    """Apply the verdicts on all label issues above the threshold as one step; without a digest, only count them.
-
-    A step has at most `MAX_STEP_DECISIONS`: of more, the most probable errors. Suggested labels that nobody could type
-    are left alone.
+    """Apply the verdicts on the label issues of a filter as one step; without a digest, only count them.
 
     Raises:
         ApiError: the issues are not computed yet, or the digest is of other decisions.
@@ -216,80 +231,36 @@ def apply_verdicts(
     """
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
-    keys = _find_keys(snapshot.gallery, issues) if decisions else {}
-    wanted = [
-        issue
-        for issue in filter_issues(issues, body)
-        if (issue.verdict == DROP or (issue.verdict == CHANGE and _can_be_decided(issue.suggested)))
-        and keys.get(issue.id) not in decisions
-    ]
-    threshold = body.threshold or recommend_threshold([issue.p_error for issue in wanted])
-    wanted = [issue for issue in wanted if issue.p_error >= threshold]
     found = snapshot.insights.duplicates
-    duplicates = found.value
-    if duplicates is None:
+    if found.value is None:
         why = found.message or "they are still being computed"
         raise ApiError(f"this needs the near-duplicates: {why}; try again in a moment", status=409)
-    dropping = {issue.id for issue in issues.items if issue.verdict == DROP}
-    subjects = find_subjects(snapshot.gallery, [issue.id for issue in wanted])
-    chosen: dict[LabelKey, tuple[LabelIssue, LabelDecision]] = {}  # files of the same bytes and label are one
-    for issue in wanted:
-        subject = subjects[issue.id]
-        group = duplicates.find(issue.id) if issue.verdict == DROP else None
-        if group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions):
-            continue
-        if len(chosen) < MAX_STEP_DECISIONS:
-            new_label = issue.suggested if issue.verdict == CHANGE else None
-            chosen.setdefault(subject.key, (issue, subject.decide(issue.verdict, new_label=new_label)))
-    digest = _digest([decision for _, decision in chosen.values()])
-    if body.digest not in (None, digest):
+    plan = plan_acceptance(
+        snapshot.gallery, issues, duplicates=found.value, decisions=decisions,
+        keys=_find_keys(snapshot.gallery, issues) if decisions else {},
+        chosen=partial(_is_wanted, wanted=body), at_least_right=body.at_least_right, threshold=body.threshold,
+    )  # fmt: skip
+    if body.digest not in (None, plan.digest):
         raise ApiError("the estimate changed meanwhile, so nothing was done; look again", status=409, field="digest")
     step = None
-    if chosen and body.digest is not None:
+    if plan.decisions and body.digest is not None:
         try:
-            step = review.decide([one for _, one in chosen.values()], by=by, seen=decisions).number
+            step = review.decide(plan.decisions, by=by, seen=decisions, others_right=plan.others_right).number
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
-    changed = sum(decision.decision == CHANGE for _, decision in chosen.values())
-    expected = sum(issue.p_error for issue, _ in chosen.values())
     return {
-        "threshold": threshold,
-        "changed": changed,
-        "dropped": len(chosen) - changed,
-        "expected_wrong": expected,
-        "digest": digest,
+        "threshold": plan.threshold,
+        "changed": plan.count(CHANGE),
+        "changed_right": plan.changed_right,
+        "set_aside": plan.count(SET_ASIDE),
+        "dropped": plan.count(DROP),
+        "stay": plan.stay,
+        "kept": asdict(plan.kept),
+        "no_promise": plan.no_promise,
+        "digest": plan.digest,
         "step": step,
         "can_undo": review.can_undo(),
     }
-
-
-def is_spared(
-    label: str | None, group: DuplicateGroup, *, dropping: Container[int], decisions: Mapping[LabelKey, LabelDecision]
-) -> bool:
-    """Whether an image is not dropped: none of its near-duplicates stays, or one that stays has its label.
-
-    Decisions may be newer than verdicts.
-    """
-    staying = set()
-    for image in group.images:
-        decision = decisions.get((image.sha256, image.label))
-        if image.indexed and (decision is not None or image.id not in dropping):
-            staying.add(image.label if decision is None else decision.label_after)
-    staying.discard(None)
-    return not staying or label in staying
-
-
-def _can_be_decided(label: str | None) -> bool:
-    """Whether somebody could type a suggested label; names of folders may have other characters."""
-    try:
-        return label is not None and check_label(label) == label
-    except InputError:
-        return False
-
-
-def _digest(decisions: Sequence[LabelDecision]) -> str:
-    made = sorted(json.dumps([d.sha256, d.label, d.decision, d.new_label]) for d in decisions)
-    return hashlib.sha256("\n".join(made).encode()).hexdigest()
 
 
 def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:
@@ -320,13 +291,15 @@ def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) 
 
     Without a kind, all but proposals.
     """
-    return [
-        issue
-        for issue in issues.items
-        if (wanted.label is None or issue.label == wanted.label)
+    return [issue for issue in issues.items if _is_wanted(issue, wanted)]
+
+
+def _is_wanted(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> bool:
+    return (
+        (wanted.label is None or issue.label == wanted.label)
         and (wanted.suggested is None or issue.suggested == wanted.suggested)
         and (issue.kind != PROPOSAL if wanted.kind is None else issue.kind == wanted.kind)
-    ]
+    )
 
 
 def turn_to(
@@ -347,7 +320,12 @@ def describe_issue(issue: LabelIssue, row: CatalogRow, decision: LabelDecision |
 
 def describe_decision(decision: LabelDecision | None) -> dict[str, Any] | None:
     """A decision as the schema `LabelDecisionEntry` has it."""
-    return None if decision is None else {"decision": decision.decision, "label": decision.new_label}
+    if decision is None:
+        return None
+    return {
+        "decision": decision.decision, "label": decision.new_label, "source": decision.source,
+        "p_right": decision.p_right,
+    }  # fmt: skip
 
 
 def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> dict[int, LabelKey]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
@@ -86,8 +87,10 @@ class DecidedLabel(Answer):
     image_id: int | None
     path: str
     label: str | None
-    decision: Literal["keep", "change", "drop"]
+    decision: Literal["keep", "change", "set_aside", "drop"]
     new_label: str | None
+    source: Literal["person", "bulk", "import"]
+    p_right: float = Field(description="probability that the label is right; 1 where a person looked")
     decided_at: str
 
 
@@ -166,6 +169,8 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
             "label": decision.label,
             "decision": decision.decision,
             "new_label": decision.new_label,
+            "source": decision.source,
+            "p_right": decision.p_right,
             "decided_at": decision.decided_at,
         }
         for key, decision in decisions.items()
@@ -267,19 +272,21 @@ async def decide_labels(context: BareContext, body: LabelDecisions) -> Any:
 
 @router.post("/labels/accept", **{**MAY_DECIDE, **responses(Accepted, 409, *BODY_ERRORS)})
 async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
-    """Accept the verdicts on label issues above a threshold.
+    """Accept the verdicts on label issues, so that a share of the labels that stay is right.
 
     Without a digest it only counts; with the digest of that response it decides.
 
-    One undo takes all of it back; at most 100,000 decisions, the most probable errors. Labels below the threshold, rare
-    classes and decided ones stay as they are. An image with near-duplicates is dropped only where one of them stays and
-    all that stay have other labels. 409 where other decisions would be made than were counted: then none is made.
+    Labels change where the suggested one is probable enough, images without a probable label are set aside, and those
+    that show none of the labels are dropped. One undo takes all of it back; at most 100,000 decisions, the most
+    probable errors. Rare classes and decided labels stay as they are. An image with near-duplicates is dropped only
+    where one of them stays and all that stay have other labels. 409 where other decisions would be made than were
+    counted: then none is made.
     """
 
     def accept() -> dict[str, Any]:
         done = apply_verdicts(context.snapshot, context.review, body, by=context.visitor.name)
         if body.digest is not None:
-            logged = {name: done[name] for name in ("step", "changed", "dropped")}
+            logged = {name: done[name] for name in ("step", "changed", "set_aside", "dropped")}
             context.log("accept-verdicts", threshold=done["threshold"], **logged)
         return done
 
@@ -308,18 +315,20 @@ async def undo_label_decisions(context: BareContext, body: Undo = _LAST_STEP) ->
 async def get_label_file(context: Context, parameters: Annotated[ListFile, Query()]) -> Response:
     """Download the labels with the decisions applied.
 
-    A CSV of path and label, for `retrieval train` and `retrieval index build --labels`.
+    A CSV of path, label, the label as given and `p_right`, the probability that the label is right (empty where it is
+    not known), for `retrieval train` and `retrieval index build --labels`.
 
-    Headers count the images: rows are `kept` or `changed`; left out are images `dropped` by a decision, `unlabelled`,
-    `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with `paths=relative`,
-    and for strangers, relative to the sources: such a file, saved in the folder of the images, works on other machines.
+    Headers count the images: rows are `kept` or `changed`; left out are images `set-aside` or `dropped` by a decision,
+    `unlabelled`, `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with
+    `paths=relative`, and for strangers, relative to the sources: such a file, saved in the folder of the images, works
+    on other machines.
     """
     folders, counts = _choose_folders(context, parameters), Counter[str]()
 
     def read() -> Iterator[bytes]:
-        decisions = context.review.label_decisions()
+        trust = context.review.label_trust()
         context.log(EXPORT, file="labels.csv")
-        return stream_label_file(context.snapshot.gallery, decisions, counts=counts, folders=folders)
+        return stream_label_file(context.snapshot.gallery, trust, counts=counts, folders=folders)
 
     return await _send_table(context.engine, await context.engine.run(read), name="labels.csv", counts=counts)
 

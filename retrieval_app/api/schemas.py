@@ -356,10 +356,10 @@ class LabelChange(Body):
 
 
 class LabelChoice(Body):
-    """The image's label stays, the image is dropped, or nothing is decided any more."""
+    """The image's label stays, the image is set aside or dropped, or nothing is decided any more."""
 
     image_id: ImageId
-    decision: Literal["keep", "drop", "open"]
+    decision: Literal["keep", "set_aside", "drop", "open"]
     label: None = None
     label_seen: SeenLabel = None
 
@@ -426,12 +426,15 @@ class SaveSearch(Body):
 class AcceptVerdicts(_IssueFilter, Body):
     """Acceptance of the verdicts on the open label issues of a filter."""
 
-    threshold: float | None = Field(
+    at_least_right: float | None = Field(
         default=None,
         ge=0.5,
-        le=1,
-        description="the least probability that a label is wrong; without it the lowest from 60 % on, from which on "
-        "seven in ten labels are estimated to be wrong (of proposals: right)",
+        lt=1,
+        description="the share of right labels to expect among those that stay (of proposals: among the new ones); "
+        "what is too doubtful for it is set aside. Without it and without a threshold .95",
+    )
+    threshold: float | None = Field(
+        default=None, ge=0.5, le=1, description="instead: the least probability that a label is wrong"
     )
     digest: str | None = Field(
         default=None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import emit, output_options, where_option
+from index.commands.console import Share, emit, output_options, progress_bars, where_option
 from index.text import align, count_images, printable_path
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _Target(click.ParamType):
         return format_, Path(path)
 
 
-@click.group(short_help="List and export label issues, set labels, import decisions.")
+@click.group(short_help="List, accept and export label issues, set labels, import decisions.")
 def labels() -> None:
     """List the label issues of a gallery or an audit, set labels, and exchange decisions with other programs.
 
@@ -38,6 +38,7 @@ def labels() -> None:
     \b
     Examples:
       retrieval labels issues gallery
+      retrieval labels accept gallery --at-least-right 95%
       retrieval labels set gallery --where "path LIKE 'boots/%'" --label boots
       retrieval labels export gallery label-studio:tasks.json
       retrieval labels import gallery project-1.json
@@ -137,6 +138,46 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
     document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": files}
     text = f"{len(scored.items):,} labels written: {', '.join(files)}"
     emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if scored.is_lower_bound else text)
+
+
+@labels.command(short_help="Accept the verdicts on all label issues.")
+@click.argument("gallery", type=click.Path(path_type=Path))
+@click.option(
+    "--at-least-right", type=Share(), metavar="SHARE", show_default="95%",
+    help="Change labels and set images aside so that this share of the labels that stay is expected to be right.",
+)  # fmt: skip
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0.5, 1),
+    metavar="P",
+    help="Instead, decide on the labels that are wrong with at least this probability.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be decided.")
+@output_options
+def accept(gallery: Path, at_least_right: float | None, threshold: float | None, dry_run: bool, as_json: bool) -> None:
+    """Accept the verdicts on the open label issues of GALLERY in one step.
+
+    A label changes where the suggested one is probable enough. Images without a probable label are set aside: they
+    leave training and results until somebody decides. Images that show none of the labels are dropped, and so are
+    near-duplicates of an image with a more probable label. The Labels view shows the decisions and takes them back.
+
+    \b
+    Examples:
+      retrieval labels accept gallery --dry-run
+      retrieval labels accept gallery --at-least-right 95%
+      retrieval labels accept gallery --threshold 0.8
+    """
+    from retrieval_app.label_tools.accept_verdicts import accept_verdicts, describe_acceptance
+
+    if at_least_right is not None and threshold is not None:
+        raise click.UsageError("give one of --at-least-right and --threshold")
+    with progress_bars() as begin:
+        plan, step = accept_verdicts(
+            gallery, at_least_right=at_least_right, threshold=threshold, dry_run=dry_run,
+            progress=begin("labels", unit="images"),
+        )  # fmt: skip
+    document, text = describe_acceptance(plan, step=step, at_least_right=None if threshold else at_least_right or 0.95)
+    emit(document, as_json=as_json, text=text)
 
 
 @labels.command("import", short_help="Import label decisions of other programs.")

@@ -15,6 +15,7 @@ from index.commands.console import (
     PATH,
     GroupedCommand,
     NumberList,
+    Share,
     backend_option,
     build_config,
     config_options,
@@ -63,6 +64,10 @@ def step_bars() -> Iterator[StepProgress]:
     help="Also write a label file with the verdicts applied, for `retrieval train FILE.csv`.",
 )  # fmt: skip
 @click.option(
+    "--at-least-right", type=Share(), default="95%", show_default=True, metavar="SHARE",
+    help="Change labels and set images aside so that this share of the labels that stay is expected to be right.",
+)  # fmt: skip
+@click.option(
     "--decisions", type=PATH, metavar="FILE.csv", show_default="decisions.csv in the folder, where there is one",
     help="What you decided on the page, in place of the verdicts.",
 )  # fmt: skip
@@ -76,7 +81,8 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.
 
     Works on a run of any method. Every label is checked leave-one-out, from all images but itself, and gets a
-    verdict: keep, change or drop (it shows none of the classes, or a near-duplicate has a more probable label).
+    verdict: keep, change, set aside (no label is probable enough) or drop (it shows none of the classes, or a
+    near-duplicate has a more probable label).
     RUN/audit/audit.html shows them; what you decide there and save as RUN/audit/decisions.csv counts when audit is
     called again. Images are never touched.
 
@@ -84,6 +90,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     Examples:
       retrieval audit run
       retrieval audit run --apply cleaned.csv
+      retrieval audit run --apply cleaned.csv --at-least-right 98%
       retrieval audit run --decisions ~/Downloads/decisions.csv --apply cleaned.csv
       retrieval train cleaned.csv --weights imagenet --out run-cleaned
     """

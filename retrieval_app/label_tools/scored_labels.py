@@ -16,10 +16,11 @@ from index.labels.group_decisions import Subject
 from index.labels.issues import MIN_P_ERROR, LabelIssues, collect_issues
 from index.labels.kinds import PROPOSAL
 from index.labels.label_errors import find_label_errors, two_pass_confidences
+from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.insights import label_issues
 from retrieval_app.insights.label_issues import read_audit_table, read_number, read_suggestions
-from retrieval_app.reports.duplicates_report import find_duplicate_groups
+from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, read_all_subjects
 
@@ -96,24 +97,40 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
         issues = collect_issues([], checked=len(errors), errors=sum(errors))
         scored = replace(audited, items=tuple(item for item in audited.items if item.p_error >= MIN_P_ERROR))
     else:
-        opened = Gallery.open(place)
-        gallery = opened.as_given
-        duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
-        subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
-        issues = label_issues.find_label_issues(gallery, duplicates=duplicates)
-        if not issues.checked:
-            raise InputError(f"{printable_path(gallery.name)}: no label can be checked; build it from more images")
-        if decisions:
-            keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
-            keys |= {one.id: key for one in issues.items if (key := subjects[one.id].key) in decisions}
-            decided, count = {number: decisions[key] for number, key in keys.items()}, len(decisions)
-            issues, _ = label_issues.apply_decisions(
-                gallery, decided, base=issues, decisions=count, before=None, duplicates=duplicates
-            )
-        issues = label_issues.without_dropped_copies(issues, opened)
+        now = find_current_issues(Gallery.open(place))
+        issues, subjects = now.issues, now.subjects
         items = [ScoredLabel(subjects[one.id], one.p_error, one.suggestions, one.kind) for one in issues.items]
-        scored = ScoredLabels(tuple(items), (), decisions)
+        scored = ScoredLabels(tuple(items), (), now.decisions)
     return issues, [{**row, "kind": item.kind} for row, item in zip(scored.rows(), scored.items, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentIssues:
+    """The label issues of a gallery after its decisions, as the Labels view has them."""
+
+    issues: LabelIssues
+    duplicates: DuplicateReport
+    decisions: Mapping[LabelKey, LabelDecision]
+    subjects: Mapping[int, Subject]
+
+
+def find_current_issues(opened: Gallery, progress: Progress = no_progress) -> CurrentIssues:
+    """Detect the label issues of a gallery, without a server."""
+    gallery = opened.as_given
+    duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
+    subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
+    issues = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
+    if not issues.checked:
+        raise InputError(f"{printable_path(gallery.name)}: no label can be checked; build it from more images")
+    if decisions:
+        keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
+        keys |= {one.id: key for one in issues.items if (key := subjects[one.id].key) in decisions}
+        issues, _ = label_issues.apply_decisions(
+            gallery, {number: decisions[key] for number, key in keys.items()}, base=issues, decisions=len(decisions),
+            before=None, duplicates=duplicates,
+        )  # fmt: skip
+    issues = label_issues.without_dropped_copies(issues, opened)
+    return CurrentIssues(issues, duplicates, decisions, subjects)
 
 
 def score_gallery(gallery: Gallery) -> ScoredLabels:

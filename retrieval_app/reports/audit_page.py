@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from index.labels.decisions import DECISIONS, KEEP, LabelDecision
-from index.labels.kinds import recommend_threshold
+from index.labels.kinds import LIKELY_ERROR
 from index.progress import Progress, no_progress
 from index.sources.items import Place
 from index.text import printable_path, valid_text
@@ -60,10 +60,6 @@ def write_audit_page(
     of_page.update(issues=len(items) - of_page[KEEP], all=len(items))
     drawn_only = {"name", "picture", "probabilities", "agreeing", "disagreeing"}  # of which the script needs none
     made = [(valid_text(d.path), d.sha256, d.label, d.decision, d.new_label or "") for d in decisions]
-    decided = {(path, sha256) for path, sha256, *_ in made}
-    accepted = sorted(
-        (i["p_error"] for i in items if i["verdict"] != KEEP and (i["path"], i["sha256"]) not in decided), reverse=True
-    )
     data = {
         "key": hashlib.sha256(os.fsencode(str(report.run.resolve()))).hexdigest()[:16],
         "items": [{name: value for name, value in item.items() if name not in drawn_only} for item in items],
@@ -77,7 +73,7 @@ def write_audit_page(
         noise_rate=report.noise_rate, confused_classes=report.confused_classes,
         items=items, gone=gone,
         verdicts={verdict: verdicts[verdict] for verdict in DECISIONS}, labels=sorted(labels), panels=panels,
-        counts=of_page, threshold=recommend_threshold(accepted),
+        counts=of_page, threshold=LIKELY_ERROR,
     )  # fmt: skip
     return len(items)
 
@@ -104,7 +100,8 @@ class _Cards:
         return {
             "path": valid_text(str(audited.path)), "sha256": audited.sha256, "label": audited.label,
             "picture": self._number(row, side=ISSUE_SIDE),
-            "p_error": round(audited.p_error, 4), "confidence": round(audited.confidence, 4),
+            "p_error": round(audited.p_error, 4), "p_none": round(audited.p_none, 4),
+            "p_suggested": round(audited.p_suggested, 4), "confidence": round(audited.confidence, 4),
             "verdict": audited.verdict, "kind": audited.kind, "new_label": audited.new_label,
             "suggestions": suggestions,
             "suggested": audited.new_label or next((label for label in suggestions if label != audited.label), None),

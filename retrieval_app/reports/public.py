@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, flag_of, make_config
 from index.errors import InputError, RunError, naming_extras
-from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey, read_decisions
+from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, LabelKey, read_decisions
+from index.labels.verdicts import describe_expected
 from index.progress import StepProgress
 from index.text import align, printable_path
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
 _MEANINGS = {
-    KEEP: "more probably right than wrong",
-    CHANGE: "looks like another class",
+    KEEP: "the label stays",
+    CHANGE: "shows another class, which is probable enough",
+    SET_ASIDE: "neither the label nor another one is probable enough",
     DROP: "shows none of the classes, or a near-duplicate has a more probable label",
 }
 
@@ -57,6 +59,7 @@ def audit(
     *,
     decisions: str | Path | None = None,
     apply_to: str | Path | None = None,
+    at_least_right: float = 0.95,
     limit: int = 1000,
     cache: str | Path | None = None,
     device: str = "auto",
@@ -71,6 +74,8 @@ def audit(
         decisions: file of what a person decided on the page, in place of the verdicts; None takes decisions.csv
             of the folder, where there is one.
         apply_to: label file to write with the verdicts applied, which `train` reads.
+        at_least_right: the share (0..1) of right labels to expect among those that stay, by which labels are changed or
+            set aside.
         limit: images on the page.
         cache: folder of backbone features; None is your cache folder.
         device: `auto`, `cpu` or `cuda`.
@@ -83,6 +88,8 @@ def audit(
     """
     if not isinstance(limit, int) or limit < 1:
         raise InputError(f"limit must be a whole number of at least 1, got {limit!r}")
+    if not 0.5 <= at_least_right < 1:
+        raise InputError(f"at_least_right must be from 0.5 to below 1, got {at_least_right!r}")
     started = time.perf_counter()
     with naming_extras("auditing"):
         from retrieval_app.reports.audit_page import write_audit_page
@@ -114,7 +121,7 @@ def audit(
     made: dict[LabelKey, LabelDecision] = {}
     if source is not None:
         made = read_decisions(source, known={(image.sha256, image.used) for image in read_images(opened)})
-    report = audit_labels(opened, machine=machine, progress=progress)
+    report = audit_labels(opened, machine=machine, at_least_right=at_least_right, progress=progress)
     decided_report, decided = override_verdicts(report, made)
     tables, page = write_audit_tables(decided_report, out), out / "audit.html"
     write_audit_page(report, page, limit=limit, decisions=made.values(), progress=partial(progress, "page"))
@@ -143,7 +150,7 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
         else {"file": str(outcome.decisions), "images": outcome.decided},
         "cleaned": None if cleaned is None
         else {"file": str(cleaned.file), "images": cleaned.images, "relabelled": cleaned.relabelled,
-              "left_out": cleaned.left_out},
+              "set_aside": cleaned.set_aside, "left_out": cleaned.left_out, "expected_right": asdict(cleaned.expected)},
     }  # fmt: skip
 
 
@@ -194,8 +201,9 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
     again = run.with_name(run.name + "-cleaned")
     return [
         f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
-        f"{cleaned.left_out} left out"
+        f"{cleaned.set_aside} set aside, {cleaned.left_out} left out"
         f"{'' if outcome.decisions is not None else '; by the verdicts alone, as nothing is decided yet'}",
+        describe_expected(cleaned.expected, outcome.report.at_least_right, outcome.report.no_promise),
         "train with it, by the options of the run:",
         f"  retrieval train {_quoted(cleaned.file)} {' '.join(_repeat_options(outcome.trained))} "
         f"--out {_quoted(again)}",

@@ -12,17 +12,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, can_be_named, encode_labels
+from index.labels.decided_labels import LabelTrust
+from index.labels.decisions import (
+    CHANGE,
+    GIVEN,
+    P_RIGHT,
+    SET_ASIDE,
+    LabelDecision,
+    LabelKey,
+    can_be_named,
+    encode_labels,
+)
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
 from index.text import hide_folder, printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
 from retrieval_app.review.places import hide_folders, locate_image, name_source, shorten_path, strip_folders
 from retrieval_app.review.subjects import find_by_contents, list_usable
 
-OUTCOMES = ("kept", "changed", "dropped", "unlabelled", "in-archives", "unnamable")
+OUTCOMES = ("kept", "changed", "set-aside", "dropped", "unlabelled", "in-archives", "unnamable")
 """Outcomes of images in a label file: the row has the given or the decided label; or there is no row, since the image
-was dropped, has no label, is in an archive, which training does not read, or has a path that UTF-8 cannot hold."""
-_KEPT, _CHANGED, _DROPPED, _UNLABELLED, _ARCHIVED, _UNNAMABLE = OUTCOMES
+was set aside or dropped, has no label, is in an archive, which training does not read, or has a path that UTF-8 cannot
+hold."""
+_KEPT, _CHANGED, _ASIDE, _DROPPED, _UNLABELLED, _ARCHIVED, _UNNAMABLE = OUTCOMES
 
 Decisions = Mapping[LabelKey, LabelDecision]
 """As `ReviewStore.label_decisions` gives them."""
@@ -40,22 +51,22 @@ _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def stream_label_file(
-    gallery: Gallery, decisions: Decisions, *, counts: Counter[str], folders: bool = True
+    gallery: Gallery, trust: LabelTrust, *, counts: Counter[str], folders: bool = True
 ) -> Iterator[bytes]:
     """The label file in blocks: absolute paths, which hold anywhere, or without `folders` those within the sources.
 
-    It has the usable images with a label, left-out near-duplicates included. `counts` gets the number of images of each
-    of the `OUTCOMES`.
+    It has the usable images with a label, left-out near-duplicates included, the label before decisions and the
+    probability that the label is right where it is known. `counts` gets the number of images of each of the `OUTCOMES`.
     """
 
-    def choose_rows() -> Iterator[tuple[str, str]]:
+    def choose_rows() -> Iterator[tuple[str, str, str, str]]:
         with gallery.as_given.catalog() as catalog:
             for row in list_usable(catalog):
                 path = locate_image(gallery, row, folders=folders)
-                outcome, label = _choose_label(row, decisions)
+                outcome, label = _choose_label(row, trust.decisions)
                 found = gallery.decided.by_id.get(row.id)
                 if found is not None and found.left_out:  # also as a near-duplicate
-                    outcome = _DROPPED
+                    outcome = _ASIDE if found.left_out == SET_ASIDE else _DROPPED
                 elif found is not None and found.label is not None and outcome == _UNLABELLED:
                     outcome, label = _CHANGED, found.label
                 if outcome in (_KEPT, _CHANGED):
@@ -64,16 +75,18 @@ def stream_label_file(
                     elif not can_be_named(path):
                         outcome = _UNNAMABLE
                     else:
-                        yield path, label
+                        p_right, before = trust.of(row)
+                        given = before or row.label or label
+                        yield path, label, given, "" if p_right is None else f"{p_right:.4f}"
                 counts[outcome] += 1
 
-    return encode_labels(choose_rows())
+    return encode_labels(choose_rows(), more_columns=(GIVEN, P_RIGHT))
 
 
 def _choose_label(row: CatalogRow, decisions: Decisions) -> tuple[str, str]:
     decision = decisions.get((row.sha256 or "", row.label))
-    if decision is not None and decision.decision == DROP:
-        return _DROPPED, ""
+    if decision is not None and decision.leaves_out:
+        return _ASIDE if decision.decision == SET_ASIDE else _DROPPED, ""
     if decision is not None and decision.decision == CHANGE and decision.new_label:
         return _CHANGED, decision.new_label
     label = row.label or ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from index.errors import InputError
+from index.labels.decided_labels import LabelTrust
 from index.labels.decisions import (
     HELD_DECISIONS,
     OPEN,
@@ -24,6 +25,7 @@ from index.labels.decisions import (
     check_name,
     follow_labels,
     read_labels,
+    read_others_right,
 )
 from index.labels.group_decisions import (
     DuplicateDecision,
@@ -57,7 +59,8 @@ CREATE INDEX decisions_by_step ON decisions (step);
 """
 _STEPS = """
 SELECT steps.number, kind, decided_at, decided_by, others_right, details
-FROM steps JOIN decisions ON step = steps.number WHERE steps.number >= ? AND kind IN ({}) ORDER BY steps.number, decisions.number
+FROM steps JOIN decisions ON step = steps.number WHERE steps.number >= ? AND kind IN ({})
+ORDER BY steps.number, decisions.number
 """
 _MARK_STEPS = """
 SELECT steps.number, decided_at, decided_by, sha256, field, value FROM steps JOIN marks ON step = steps.number
@@ -206,6 +209,13 @@ class ReviewStore:
         """The decisions about labels that hold, in the order they were made; not to be changed."""
         with self._lock, self._database.reading() as connection:
             return {} if connection is None else self._follow_labels(connection)
+
+    def label_trust(self) -> LabelTrust:
+        """How probably labels are right, by their decisions."""
+        with self._lock, self._database.reading() as connection:
+            if connection is None:
+                return LabelTrust({})
+            return LabelTrust(self._follow_labels(connection), read_others_right(connection))
 
     def decide_duplicates(self, decisions: Sequence[DuplicateDecision], *, by: str | None = None) -> Step:
         """Keep decisions about groups of duplicates as one step."""

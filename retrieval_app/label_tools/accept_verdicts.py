@@ -1,0 +1,64 @@
+"""Accepting the verdicts on a gallery's label issues without a server."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from index.gallery.gallery import Gallery
+from index.labels.decisions import CHANGE, DROP, SET_ASIDE
+from index.labels.verdicts import describe_expected
+from index.progress import Progress, no_progress
+from index.text import count_images
+from retrieval_app.label_tools.scored_labels import find_current_issues
+from retrieval_app.review.acceptance import Acceptance, plan_acceptance
+from retrieval_app.review.activity_log import record_command
+from retrieval_app.review.review_store import ReviewStore
+
+
+def accept_verdicts(
+    gallery: Path,
+    *,
+    at_least_right: float | None = None,
+    threshold: float | None = None,
+    dry_run: bool = False,
+    progress: Progress = no_progress,
+) -> tuple[Acceptance, int | None]:
+    """Decide on the open label issues of a gallery in one step; the plan, and the number of the step.
+
+    Arguments as those of `plan_acceptance`. Without a decision, or with `dry_run`, there is no step.
+    """
+    opened = Gallery.open(gallery)
+    now = find_current_issues(opened, progress)
+    keys = {number: subject.key for number, subject in now.subjects.items()}
+    plan = plan_acceptance(
+        opened, now.issues, duplicates=now.duplicates, decisions=now.decisions, keys=keys,
+        at_least_right=at_least_right, threshold=threshold,
+    )  # fmt: skip
+    if dry_run or not plan.decisions:
+        return plan, None
+    step = ReviewStore.of_gallery(opened.path).decide(
+        plan.decisions, seen=now.decisions, others_right=plan.others_right
+    )
+    counts = {"changed": plan.count(CHANGE), "set_aside": plan.count(SET_ASIDE), "dropped": plan.count(DROP)}
+    record_command(opened.path, "accept-verdicts", step=step.number, threshold=plan.threshold, **counts)
+    return plan, step.number
+
+
+def describe_acceptance(
+    plan: Acceptance, *, step: int | None, at_least_right: float | None
+) -> tuple[dict[str, Any], str]:
+    """The plan as one JSON document, and for people."""
+    changed, aside, dropped = (plan.count(decision) for decision in (CHANGE, SET_ASIDE, DROP))
+    document = {
+        "changed": changed, "changed_right": plan.changed_right, "set_aside": aside, "dropped": dropped,
+        "stay": plan.stay, "threshold": plan.threshold, "kept": asdict(plan.kept), "no_promise": plan.no_promise,
+        "step": step,
+    }  # fmt: skip
+    lines = [
+        f"{changed:,} labels change (about {plan.changed_right:.0f} of the new ones are right), "
+        f"{count_images(aside)} set aside, {dropped:,} dropped, {plan.stay:,} labels stay",
+        describe_expected(plan.kept, at_least_right, plan.no_promise),
+    ]
+    if step is None:
+        lines.append("nothing was decided")
+    return document, "\n".join(lines)

@@ -1,0 +1,183 @@
+"""Accepting verdicts in bulk: the decisions that leave a promised share of right labels, and what to expect of them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, LabelKey, check_label
+from index.labels.issues import LabelIssue, LabelIssues
+from index.labels.kinds import LIKELY_ERROR, PROPOSAL
+from index.labels.verdicts import (
+    AT_LEAST_RIGHT,
+    ExpectedRight,
+    choose_threshold,
+    expect_right,
+    judge_labels,
+    why_no_promise,
+)
+from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS
+from retrieval_app.review.subjects import find_subjects
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What accepting verdicts decides, and what to expect of it.
+
+    Attributes:
+        threshold: probability from which on a label stays or is changed; with a threshold of label errors that one.
+        stay: number of labels that stay as they are, undecided.
+        changed_right: expected number of right ones among the changed labels.
+        kept: of all labels that stay, changed ones among them.
+        others_right: expected share of right labels among those that stay undecided; None where there are none.
+        no_promise: why a share of right labels cannot be promised; None where it can.
+    """
+
+    decisions: tuple[LabelDecision, ...]
+    threshold: float
+    stay: int
+    changed_right: float
+    kept: ExpectedRight
+    others_right: float | None
+    no_promise: str | None
+
+    def count(self, decision: str) -> int:
+        """Number of decisions of one kind."""
+        return sum(one.decision == decision for one in self.decisions)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the decisions."""
+        made = sorted(json.dumps([d.sha256, d.label, d.decision, d.new_label]) for d in self.decisions)
+        return hashlib.sha256("\n".join(made).encode()).hexdigest()
+
+
+def plan_acceptance(
+    gallery: Gallery,
+    issues: LabelIssues,
+    *,
+    duplicates: DuplicateReport,
+    decisions: Mapping[LabelKey, LabelDecision],
+    keys: Mapping[int, LabelKey],
+    chosen: Callable[[LabelIssue], bool] = lambda issue: issue.kind != PROPOSAL,
+    at_least_right: float | None = None,
+    threshold: float | None = None,
+) -> Acceptance:
+    """The decisions about the chosen open issues, so that at least a share of all labels that stay is right.
+
+    A step has at most `MAX_STEP_DECISIONS`: of more, the most probable errors. Suggested labels that nobody could type
+    are set aside.
+
+    Args:
+        keys: of the images with issues, by id.
+        chosen: which issues may be decided; either proposals or others.
+        at_least_right: 0..1; `AT_LEAST_RIGHT` without a threshold.
+        threshold: decides instead on the issues with at least this probability of a label error.
+    """
+    open_issues = [issue for issue in issues.items if keys.get(issue.id) not in decisions]
+    errors = [issue for issue in open_issues if issue.kind != PROPOSAL]
+    wanted = [issue for issue in open_issues if chosen(issue)]
+    is_proposal = bool(wanted) and wanted[0].kind == PROPOSAL
+    held = [one for one in decisions.values() if one.label_after is not None]
+    listed = [issue for issue in issues.errors if keys.get(issue.id) in decisions]
+    rest = max(issues.checked - len(errors) - len(listed), 0)
+    rest_errors = max(issues.noise_rate * issues.checked - sum(one.p_error for one in (*errors, *listed)), 0.0)
+    rest_right = max(rest - rest_errors, 0.0)
+    if threshold is None:
+        share = AT_LEAST_RIGHT if at_least_right is None else at_least_right
+        p_best = [issue.p_suggested for issue in wanted] if is_proposal else [
+            *(max(1 - issue.p_error, issue.p_suggested) for issue in errors), *(one.p_right for one in held)
+        ]  # fmt: skip
+        p_rest = np.full(0 if is_proposal else rest, rest_right / max(rest, 1))
+        least = choose_threshold(np.concatenate([np.array(p_best), p_rest]), share)
+    else:
+        least, wanted = LIKELY_ERROR, [issue for issue in wanted if issue.p_error >= threshold]
+    verdicts = dict(zip((issue.id for issue in wanted), _judge(wanted, least=least), strict=True))
+    made = _decide(gallery, wanted, verdicts, duplicates=duplicates, decisions=decisions, issues=issues)
+    changed_right = sum(one.p_right for _, one in made if one.decision == CHANGE)
+    decided_ids = {issue.id for issue, _ in made}
+    stay = [issue for issue in errors if issue.id not in decided_ids]
+    stay_right = sum(1 - issue.p_error for issue in stay) + rest_right
+    stays = len(stay) + rest
+    changed = sum(one.decision == CHANGE for _, one in made)
+    right = stay_right + changed_right + sum(one.p_right for one in held)
+    look_alikes = 1.0 if issues.look_alikes is None else issues.look_alikes
+    return Acceptance(
+        tuple(one for _, one in made),
+        least if threshold is None else threshold,
+        stays,
+        changed_right,
+        expect_right(stays + changed + len(held), right),
+        stay_right / stays if stays and not is_proposal else None,
+        why_no_promise(look_alikes=look_alikes, classes=issues.classes, is_lower_bound=issues.is_lower_bound),
+    )
+
+
+def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[str]:
+    """A verdict for each issue; rare labels stay, and near-duplicates with a more probable label are dropped."""
+    p_error, p_suggested, p_none = (
+        np.array([getattr(issue, name) for issue in issues]) for name in ("p_error", "p_suggested", "p_none")
+    )
+    judged = judge_labels(1 - p_error, p_suggested, p_none, threshold=least) if issues else []
+    verdicts = []
+    for issue, verdict in zip(issues, judged, strict=True):
+        if issue.kind == PROPOSAL:
+            verdict = CHANGE if issue.verdict == CHANGE and issue.p_suggested >= least else KEEP
+        elif issue.kind == "rare_class":
+            verdict = KEEP
+        elif issue.kind == "conflicting_duplicates" and issue.verdict in (DROP, KEEP):
+            verdict = issue.verdict
+        if verdict == CHANGE and not _can_be_decided(issue.suggested):
+            verdict = KEEP if issue.kind == PROPOSAL else SET_ASIDE
+        verdicts.append(verdict)
+    return verdicts
+
+
+def _decide(
+    gallery: Gallery, wanted: Sequence[LabelIssue], verdicts: Mapping[int, str], *, duplicates: DuplicateReport,
+    decisions: Mapping[LabelKey, LabelDecision], issues: LabelIssues,
+) -> list[tuple[LabelIssue, LabelDecision]]:  # fmt: skip
+    """The decisions other than to keep a label; files of the same bytes and label are one."""
+    subjects = find_subjects(gallery, [issue.id for issue in wanted])
+    dropping = {issue.id for issue in issues.items if verdicts.get(issue.id, issue.verdict) in (DROP, SET_ASIDE)}
+    made: dict[LabelKey, tuple[LabelIssue, LabelDecision]] = {}
+    for issue in wanted:
+        verdict, subject = verdicts[issue.id], subjects[issue.id]
+        group = duplicates.find(issue.id) if verdict == DROP and issue.kind == "conflicting_duplicates" else None
+        if verdict == KEEP or len(made) == MAX_STEP_DECISIONS or (
+            group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions)
+        ):  # fmt: skip
+            continue
+        decision = subject.decide(verdict, new_label=issue.suggested if verdict == CHANGE else None)
+        p_right = issue.p_suggested if verdict == CHANGE else 1.0
+        made.setdefault(subject.key, (issue, replace(decision, source="bulk", p_right=p_right)))
+    return list(made.values())
+
+
+def is_spared(
+    label: str | None, group: DuplicateGroup, *, dropping: Container[int], decisions: Mapping[LabelKey, LabelDecision]
+) -> bool:
+    """Whether an image is not dropped: none of its near-duplicates stays, or one that stays has its label.
+
+    Decisions may be newer than verdicts.
+    """
+    staying = set()
+    for image in group.images:
+        decision = decisions.get((image.sha256, image.label))
+        if image.indexed and (decision is not None or image.id not in dropping):
+            staying.add(image.label if decision is None else decision.label_after)
+    staying.discard(None)
+    return not staying or label in staying
+
+
+def _can_be_decided(label: str | None) -> bool:
+    """Whether somebody could type a suggested label; names of folders may have other characters."""
+    try:
+        return label is not None and check_label(label) == label
+    except InputError:
+        return False
