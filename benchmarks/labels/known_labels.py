@@ -144,15 +144,15 @@ def mistake(known: KnownLabels, kind: str, *, seed: int) -> tuple[np.ndarray, np
     elif how == "any":
         labels[wrong] = (right[wrong] + random.integers(1, count, len(wrong))) % count
     else:
-        nearest = _nearest_classes(known)
+        nearest = find_nearest_classes(known.features, known.right)
         labels[wrong] = nearest[right[wrong], random.integers(0, nearest.shape[1], len(wrong))]
     return rows, labels
 
 
-def _nearest_classes(known: KnownLabels) -> np.ndarray:
-    """(C, 5) classes by the cosine of their mean features, which are centred."""
-    units = known.features / np.linalg.norm(known.features, axis=1, keepdims=True)
-    means = np.stack([units[known.right == label].mean(axis=0) for label in range(len(known.classes))])
+def find_nearest_classes(features: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(C, 5) classes by the cosine of the mean features of (N,) right labels, which are centred."""
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    means = np.stack([units[right == label].mean(axis=0) for label in range(int(right.max()) + 1)])
     means -= means.mean(axis=0)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     cosines = means @ means.T

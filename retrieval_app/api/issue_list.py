@@ -16,7 +16,7 @@ from index.labels.kinds import PROPOSAL, Kind
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, GroupPage, LabelIssuePage, Ready
-from retrieval_app.insights.label_issues import without_dropped_copies
+from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
 from retrieval_app.review.acceptance import plan_acceptance
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
@@ -191,8 +191,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     open_errors = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
     left = sum(open_errors)
     if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
-        left = issues.noise_rate * issues.checked - sum(d.p_error for d in chosen if keys.get(d.id) in decisions)
-        left = max(left, 0.0) + sum(1 - one.p_right for one in decisions.values() if one.label_after is not None)
+        left = count_errors_left(issues, keys, decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
         describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)))

@@ -74,14 +74,14 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
 
     if kind not in (None, *KINDS):
         raise click.UsageError(f"--kind: expected one of {', '.join(KINDS)}, got {kind!r}")
-    issues, listed = list_issues(place)
+    issues, listed, left = list_issues(place)
     proposals = sum(row["kind"] == PROPOSAL for row in listed)
     found = [row for row in listed if (row["kind"] != PROPOSAL if kind is None else row["kind"] == kind)]
     found.sort(key=lambda row: bool(row["decision"]))  # undecided ones first
     decided = sum(bool(row["decision"]) for row in found)
     document = {
         "labels": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound,
-        "total": len(found), "decided": decided, "proposals": proposals, "issues": found[:limit],
+        "errors_left": left, "total": len(found), "decided": decided, "proposals": proposals, "issues": found[:limit],
     }  # fmt: skip
     shown = [row | {"suggested": "(none of them)"} if row["kind"] == "outlier" else row for row in found[:limit]]
     cells = [
@@ -95,7 +95,7 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
     unlisted = proposals if kind != PROPOSAL else 0
     lines = [
         f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong as given; {len(found):,} label issues"
-        f"{f', {decided:,} of them decided' if decided else ''}",
+        f"{f', {decided:,} of them decided: about {left:.0f} wrong labels are left' if decided else ''}",
         *(align([titles, *cells], right={0}) if cells else ()),
         *((f"the first {limit:,} are listed; --limit lists more",) if len(found) > limit else ()),
         *((f"{unlisted:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if unlisted else ()),

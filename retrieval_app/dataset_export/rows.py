@@ -14,6 +14,8 @@ from index.evaluation.evaluate import read_members
 from index.evaluation.groups import find_groups
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
+from index.labels.decided_labels import LabelTrust, read_label_trust
+from index.labels.decisions import GIVEN, P_RIGHT
 from index.sources.table_rows import as_text
 from index.text import hide_folder, printable_path, valid_text
 
@@ -73,7 +75,7 @@ def assign_splits(
 
 
 LABEL, TAGS, ORIGINAL = "label", "tags", "original_path"
-OWN = {"image", "file_name", "path", "id", "width", "height", LABEL, TAGS, SPLIT, ORIGINAL}
+OWN = {"image", "file_name", "path", "id", "width", "height", LABEL, TAGS, SPLIT, ORIGINAL, P_RIGHT, GIVEN}
 """Columns of the data set's own; metadata of such a name gets a `_` behind it."""
 REST = "rest"  # the split of images without one, where others have one
 BOOL, INT, FLOAT, TEXTS, TEXT = "bool", "int64", "float64", "list<string>", "string"
@@ -91,6 +93,7 @@ class RowPlan:
         columns: the type of each column, in order.
         names: the column of each metadata name.
         assigned: the new split by id; None keeps those of the images.
+        trust: how probably the labels are right.
         sizes: bytes of images by split.
         counts: number of images by split.
     """
@@ -100,12 +103,16 @@ class RowPlan:
     columns: Mapping[str, str]
     names: Mapping[str, str]
     assigned: Mapping[int, str] | None
+    trust: LabelTrust
     sizes: Mapping[str | None, int] = field(default_factory=dict)
     counts: Mapping[str | None, int] = field(default_factory=dict)
 
     def describe(self, row: CatalogRow) -> dict[str, Any]:
         """The values of all columns of a row."""
         values: dict[str, Any] = {LABEL: row.label}
+        if P_RIGHT in self.columns:
+            p_right, before = self.trust.of(row)
+            values |= {P_RIGHT: p_right, GIVEN: before or row.label}
         if TAGS in self.columns:
             values[TAGS] = _list_tags(row)
         if SPLIT in self.columns:
@@ -126,7 +133,8 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     """
     shares = None if split is None else parse_shares(split)
     kinds: dict[str, set[str]] = {}
-    ids, labels, bytes_, given, tagged = [], [], [], [], False
+    ids, labels, bytes_, given, tagged, is_judged = [], [], [], [], False, False
+    trust = read_label_trust(gallery.path)
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed", where=where):
             ids.append(row.id)
@@ -134,8 +142,10 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
             bytes_.append(row.size_bytes)
             given.append(_given_split(row))
             tagged = tagged or bool(_list_tags(row))
+            is_judged = is_judged or trust.of(row)[0] is not None
+            own = (SPLIT, TAGS, P_RIGHT, GIVEN) if P_RIGHT in row.metadata else (SPLIT, TAGS)
             for name, value in row.metadata.items():
-                if value is not None and name not in (SPLIT, TAGS):
+                if value is not None and name not in own:
                     kinds.setdefault(name, set()).add(_kind(value))
     if not ids:
         raise InputError(f"{printable_path(str(gallery.path))}: no image is kept by the filter, so none is exported")
@@ -155,6 +165,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     names = _name_columns(kinds)
     columns = {
         LABEL: TEXT,
+        **({P_RIGHT: FLOAT, GIVEN: TEXT} if is_judged else {}),
         **({TAGS: TEXTS} if tagged else {}),
         **({SPLIT: TEXT} if splits[0] is not None else {}),
         ORIGINAL: TEXT,
@@ -163,7 +174,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     sizes = Counter[str | None]()
     for one, size in zip(splits, bytes_, strict=True):
         sizes[one] += size
-    return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, names, assigned, sizes, Counter(splits))
+    return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, names, assigned, trust, sizes, Counter(splits))
 
 
 def _find_groups(gallery: Gallery, ids: list[int]) -> list[int]:

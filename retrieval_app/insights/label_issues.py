@@ -122,6 +122,17 @@ def read_p_right(gallery: Gallery) -> Doubles:
     return np.array([found.get(number, np.nan) for number in gallery.ids.tolist()], dtype=np.float64).clip(0, 1)
 
 
+def count_errors_left(issues: LabelIssues, keys: Mapping[int, LabelKey], decisions: Decisions) -> float:
+    """Estimated number of wrong labels that are left: of open labels, and of those that no person looked at.
+
+    Args:
+        keys: of the images with issues, by id.
+    """
+    decided = sum(issue.p_error for issue in issues.errors if keys.get(issue.id) in decisions)
+    doubted = sum(1 - one.p_right for one in decisions.values() if one.label_after is not None)
+    return max(issues.noise_rate * issues.checked - decided, 0.0) + doubted
+
+
 def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues:
     """Label issues without the near-duplicates that people dropped, which count no more."""
     copies = gallery.dropped_copies

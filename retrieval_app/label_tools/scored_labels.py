@@ -89,19 +89,24 @@ class ScoredLabels:
             yield row
 
 
-def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]]]:
-    """Label issues as the API lists them (of an audit, their figures alone), and rows of `COLUMNS` and `kind`."""
+def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]], float]:
+    """Label issues as the API lists them (of an audit, their figures alone), their rows, and what is left of errors.
+
+    Rows have `COLUMNS` and `kind`; what is left is the estimated number of wrong labels after the decisions.
+    """
     if (place / "audit.csv").exists():
         audited = read_audited(place)
         errors = [item.p_error for item in audited.items]
-        issues = collect_issues([], checked=len(errors), errors=sum(errors))
+        issues, left = collect_issues([], checked=len(errors), errors=sum(errors)), sum(errors)
         scored = replace(audited, items=tuple(item for item in audited.items if item.p_error >= MIN_P_ERROR))
     else:
         now = find_current_issues(Gallery.open(place))
         issues, subjects = now.issues, now.subjects
         items = [ScoredLabel(subjects[one.id], one.p_error, one.suggestions, one.kind) for one in issues.items]
         scored = ScoredLabels(tuple(items), (), now.decisions)
-    return issues, [{**row, "kind": item.kind} for row, item in zip(scored.rows(), scored.items, strict=True)]
+        keys = {number: subject.key for number, subject in subjects.items()}
+        left = label_issues.count_errors_left(issues, keys, now.decisions)
+    return issues, [{**row, "kind": item.kind} for row, item in zip(scored.rows(), scored.items, strict=True)], left
 
 
 @dataclass(frozen=True, slots=True)
