@@ -80,7 +80,7 @@ class _Block(nn.Sequential):
 
 
 class _QuickReLU6(nn.ReLU6):
-    """ReLU6; in bfloat16 on a CPU, where no gradients are needed, on the bits: equal for all numbers, and six times as fast.
+    """ReLU6; in bfloat16 on a CPU, without gradients, on the bits: equal for all numbers, and six times as fast.
 
     As int16, the bits of bfloat16 numbers from 0 on are in their order, and those of negative ones are negative. NaN
     becomes a number.
