@@ -69,12 +69,19 @@ def map_ahead(
 
 
 @contextmanager
-def multiplying_workers() -> Iterator[int]:
-    """The number of threads to multiply matrices in, each product in a single thread.
+def single_threaded_blas() -> Iterator[None]:
+    """BLAS and LAPACK in a single thread.
 
     Threads that share a product wait for each other, on a busy machine longer than they work.
     """
     with _find_libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
+def multiplying_workers() -> Iterator[int]:
+    """The number of threads to multiply matrices in, each product in a single thread."""
+    with single_threaded_blas():
         yield min(usable_cores(), _MOST_MULTIPLYING)
 
 

@@ -66,6 +66,15 @@ def test_photos_that_cannot_be_used_are_refused_in_words(visit: Visit, tmp_path:
     expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
 
 
+def test_the_start_names_placeholders_and_the_most_frequent_problems(visit: Visit) -> None:
+    counts = {"blurred": 3, "dark": 0, "tiny": 7, "border": 15, "heavy_compression": 1, "placeholder": 5}
+    problems = visit.ask("problems")
+    shown = [{**problems["problems"][0], "kind": kind, "count": count} for kind, count in counts.items()]
+    visit.page.route("**/v1/problems", lambda route: route.fulfill(json={**problems, "problems": shown}))
+    link = visit.open().get_by_role("link", name=re.compile("^Image problems"))
+    expect(link).to_have_text("Image problems: 5 placeholders, 15 border, 7 tiny")
+
+
 def test_a_sample_starts_a_search_which_more_like_and_less_like_lead_on(visit: Visit) -> None:
     page = visit.open()
     page.get_by_role("button", name=re.compile("^Search with photos")).nth(2).click()

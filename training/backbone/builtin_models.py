@@ -87,7 +87,7 @@ class _QuickReLU6(nn.ReLU6):
     """
 
     def forward(self, maps: Tensor) -> Tensor:
-        if maps.dtype is not torch.bfloat16 or maps.device.type != "cpu" or torch.is_grad_enabled():
+        if maps.dtype is not torch.bfloat16 or maps.device.type != "cpu" or maps.requires_grad:
             return super().forward(maps)
         return maps.view(torch.int16).clamp_(0, _SIX).view(torch.bfloat16)
 

@@ -60,7 +60,12 @@ export function makeRule(list) {
       if (now === turn) words.textContent = sentence(error.message);
     }
   }, 300);
-  const also = make('label', {title: 'Different shots of one scene, not copies of one picture'}, bursts, ' bursts too');
+  const also = make(
+    'label.row',
+    {title: 'Different shots of one scene, not copies of one picture'},
+    bursts,
+    'bursts too',
+  );
   return {element: make('div.row.accept-line', 'Keep of every open group', rule, where, also, apply, words), update};
 }
 
