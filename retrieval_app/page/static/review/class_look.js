@@ -25,8 +25,8 @@ export const isLooking = (state = readState()) => state.view === 'labels' && Boo
 /** Show a class, or go back to the list with null. @param {string | null} label */
 export const lookAt = label => writeState({extra: {...readState().extra, look: label}});
 
-/** Fill `place`, which is shown instead of `list` while the address names a class. */
-export function startLook(place, list) {
+/** Fill `place`, which is shown instead of `list` while the address names a class; `past` has the steps to undo. */
+export function startLook(place, {list, past}) {
   /** @type {ClassLook | null} */
   let look = null;
   const update = () => {
@@ -34,7 +34,7 @@ export function startLook(place, list) {
     list.hidden = isLooking();
     place.hidden = !isLooking();
     if (!isLooking()) return;
-    look ??= new ClassLook(place);
+    look ??= new ClassLook(place, past);
     look.show(readState().extra.look ?? '');
   };
   const key = (keys, does, run) => ({keys, does, run: () => (look && isLooking() ? run(look) : false)});
@@ -61,14 +61,15 @@ class ClassLook {
   #marked = new Set();
   /** @type {Map<number, number>} */
   #places = new Map(); // of the images as they were first shown, where they come back to
-  /** @type {{step: number, label: string}[]} */
-  #past = [];
+  /** @type {{step: number, label?: string}[]} */
+  #past;
   /** @type {Map<string, Promise<ClassImages>>} */
   #coming = new Map();
   #canReview = false;
   #inTurn = makeQueue();
 
-  constructor(place) {
+  constructor(place, past) {
+    this.#past = past;
     this.order = new ClassOrder(lookAt);
     const act = (text, run, props = {}) => button(text, props, run);
     this.undoButton = act('Undo', () => this.undo(), {
@@ -83,6 +84,8 @@ class ClassLook {
     this.outTitle = make('h3', 'Set aside');
     this.outNote = make('p.small.soft', 'Nothing of this class yet. Marked images come here, and can be brought back.');
     this.readOnly = make('div');
+    const keys = 'Click or X marks, S sets aside, N goes to the next class, ? lists all keys.';
+    this.hint = make('span.small.soft.push.review-hint', keys);
     this.bar = make('div', {class: 'review-several', role: 'group', 'aria-label': 'Marked images', hidden: true});
     this.body = make('div.class-columns', [
       make('div', this.grid, this.more),
@@ -104,13 +107,7 @@ class ClassLook {
         ]),
         make('div.review-end', this.order.progress, this.undoButton),
       ]),
-      make('div.row.review-line', [
-        this.found,
-        make(
-          'span.small.soft.push.review-hint',
-          'Click or X marks, S sets aside, N goes to the next class, ? lists all keys.',
-        ),
-      ]),
+      make('div.row.review-line', [this.found, this.hint]),
       this.fault,
       this.body,
       this.bar,
@@ -155,6 +152,7 @@ class ClassLook {
     const [{permissions}] = await Promise.all([gallery(), this.order.read()]);
     this.#canReview = permissions.review;
     refill(this.readOnly, drawReadOnly(this.#canReview));
+    this.hint.hidden = !this.#canReview;
   }
 
   // What is shown next, with the thumbnails that are seen first, so that it is there at once.
@@ -346,7 +344,7 @@ class ClassLook {
         if (own) this.#past.push(own);
         toastError(error);
       }
-      if (own && own.label !== this.#label) lookAt(own.label);
+      if (own?.label && own.label !== this.#label) lookAt(own.label);
       else await this.#showAgain();
     });
   }

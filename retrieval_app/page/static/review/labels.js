@@ -20,6 +20,8 @@ const LOWER_BOUND =
   'This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. '
   + '`retrieval audit` of the training gives the estimate, or a gallery of the built-in model. ';
 const LOOK_TITLE = 'All images of one class, the least typical first: bad ones are seen at once';
+/** @type {{step: number}[]} */
+const past = []; // steps of the list and of classes, to undo
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
@@ -44,7 +46,7 @@ export function start(panel) {
   const look = make('div');
   refill(panel, list, look);
   openView(list, {title: 'Labels', lead, draw: open});
-  startLook(look, list);
+  startLook(look, {list, past});
 }
 
 async function open(body, about, retry) {
@@ -182,6 +184,7 @@ function drawList(body, described, first) {
     },
     onMove: item => view?.zoomed?.show(item),
     isBusy: () => !selection.element.hidden,
+    past,
   });
   const accept = canReview ? makeAccept(list, readChoice, described.model.builtin) : null;
   const selection = makeSelection(list, {
