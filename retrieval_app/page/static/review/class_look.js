@@ -37,8 +37,8 @@ export function startLook(place, {list, past}) {
     look ??= new ClassLook(place, past);
     look.show(readState().extra.look ?? '');
   };
-  const key = (keys, does, run) => ({keys, does, run: () => (look && isLooking() ? run(look) : false)});
-  registerKeys('labels', 'Look at a class', [
+  const key = (keys, does, run) => ({keys, does, run: () => (look ? run(look) : false)});
+  const keys = [
     key(['ArrowRight', 'ArrowDown'], 'To the images; then arrows go through them', it => it.focusFirst()),
     key(['x'], 'Mark the image: it does not belong (also Space)', it => it.toggleFocused()),
     key(['s'], 'Set the marked images aside', it => it.setAside()),
@@ -48,7 +48,8 @@ export function startLook(place, {list, past}) {
     key(['z'], 'Enlarge', it => it.enlarge()),
     key(['u', 'Ctrl+z'], 'Undo the last decision', it => it.undo()),
     key(['Escape'], 'Mark none', it => it.clear()),
-  ]);
+  ];
+  registerKeys('labels', 'Look at a class', keys, {when: isLooking});
   onState(update);
   update();
 }
@@ -98,7 +99,7 @@ class ClassLook {
         make('p.lead', 'The least typical images come first. Mark what does not belong, and set it aside.'),
       ]),
       this.readOnly,
-      make('div.review-bar', [
+      make('div.review-bar.class-bar', [
         act('Label issues', () => lookAt(null), {icon: 'label', title: 'Back to the list of label issues'}),
         this.order.choice,
         make('div', {class: 'segments', role: 'group', 'aria-label': 'Other classes'}, [
@@ -282,7 +283,7 @@ class ClassLook {
     else toast('Mark images that are set aside first: click them, or press X.');
   }
 
-  /** One step for undo. @param {number[]} ids @param {'drop' | 'open'} decision */
+  /** One step for undo. @param {number[]} ids @param {typeof SET_ASIDE | 'open'} decision */
   #decide(ids, decision, words) {
     if (ids.length > MOST) return toast(`At most ${MOST.toLocaleString('en')} images at once.`);
     const label = this.#label;

@@ -26,8 +26,8 @@ let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
-  const key = (keys, does, run) => ({keys, does, run: event => (view && !isLooking() ? run(event) : false)});
-  registerKeys('labels', 'Labels', [
+  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
+  const keys = [
     key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
     key(['k', 'ArrowUp'], 'Previous image', () => view.list.step(-1)),
     key(['a'], 'Accept the verdict', () => view.act('a')),
@@ -40,7 +40,8 @@ export function start(panel) {
     key(['z'], 'Enlarge the image; these keys go on working', () => view.act('z')),
     key(['s'], 'Select, to decide several at once', () => view.act('s')),
     key(['Escape'], 'Select none', () => view.selection.clear()),
-  ]);
+  ];
+  registerKeys('labels', 'Labels', keys, {when: () => !isLooking()});
   const lead = 'Label issues: labels that look wrong, the most probable errors first.';
   const list = make('div');
   const look = make('div');
