@@ -11,15 +11,23 @@ const groups = [];
  * `registerKeys('search', 'Search', [{keys: ['/'], does: 'Write a filter', run: event => …}])`.
  * A key is named as the browser does ('ArrowLeft', 'a', '/'), with 'Ctrl+' or 'Shift+' before it. `run` returns false
  * to leave the key to the browser; an entry without `run` is only told of. `whileTyping` lets it act in text fields.
+ * `when()` says whether the keys hold now, for a view of several parts.
+ *
+ * @param {string | null} view
+ * @param {string} title
+ * @param {any[]} entries
+ * @param {{when?: () => boolean}} how
  */
-export function registerKeys(view, title, entries) {
-  groups.push({view, title, entries});
+export function registerKeys(view, title, entries, {when = () => true} = {}) {
+  groups.push({view, title, entries, when});
 }
+
+const holds = (group, view) => (group.view === null || group.view === view) && group.when();
 
 /** The help: what every key of the shown view does. */
 export function showKeys() {
   const {view} = readState();
-  const shown = groups.filter(group => group.view === null || group.view === view);
+  const shown = groups.filter(group => holds(group, view));
   const drawKey = key => make('kbd', nameOf(key));
   const drawEntry = ({keys, does}) => make('div', make('dt', keys.map(drawKey)), make('dd', does));
   const tables = shown.map(({title, entries}) =>
@@ -58,7 +66,7 @@ document.addEventListener('keydown', event => {
   const {view} = readState();
   const typing = isTyping(event.target);
   for (const group of [...groups].reverse()) {
-    if (group.view !== null && group.view !== view) continue;
+    if (!holds(group, view)) continue;
     for (const entry of group.entries) {
       if (!entry.run || (typing && !entry.whileTyping)) continue;
       if (!entry.keys.some(key => matches(event, key))) continue;

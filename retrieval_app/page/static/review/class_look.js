@@ -25,8 +25,8 @@ export const isLooking = (state = readState()) => state.view === 'labels' && Boo
 /** Show a class, or go back to the list with null. @param {string | null} label */
 export const lookAt = label => writeState({extra: {...readState().extra, look: label}});
 
-/** Fill `place`, which is shown instead of `list` while the address names a class. */
-export function startLook(place, list) {
+/** Fill `place`, which is shown instead of `list` while the address names a class; `past` has the steps to undo. */
+export function startLook(place, {list, past}) {
   /** @type {ClassLook | null} */
   let look = null;
   const update = () => {
@@ -34,11 +34,11 @@ export function startLook(place, list) {
     list.hidden = isLooking();
     place.hidden = !isLooking();
     if (!isLooking()) return;
-    look ??= new ClassLook(place);
+    look ??= new ClassLook(place, past);
     look.show(readState().extra.look ?? '');
   };
-  const key = (keys, does, run) => ({keys, does, run: () => (look && isLooking() ? run(look) : false)});
-  registerKeys('labels', 'Look at a class', [
+  const key = (keys, does, run) => ({keys, does, run: () => (look ? run(look) : false)});
+  const keys = [
     key(['ArrowRight', 'ArrowDown'], 'To the images; then arrows go through them', it => it.focusFirst()),
     key(['x'], 'Mark the image: it does not belong (also Space)', it => it.toggleFocused()),
     key(['s'], 'Set the marked images aside', it => it.setAside()),
@@ -48,7 +48,8 @@ export function startLook(place, list) {
     key(['z'], 'Enlarge', it => it.enlarge()),
     key(['u', 'Ctrl+z'], 'Undo the last decision', it => it.undo()),
     key(['Escape'], 'Mark none', it => it.clear()),
-  ]);
+  ];
+  registerKeys('labels', 'Look at a class', keys, {when: isLooking});
   onState(update);
   update();
 }
@@ -61,14 +62,15 @@ class ClassLook {
   #marked = new Set();
   /** @type {Map<number, number>} */
   #places = new Map(); // of the images as they were first shown, where they come back to
-  /** @type {{step: number, label: string}[]} */
-  #past = [];
+  /** @type {{step: number, label?: string}[]} */
+  #past;
   /** @type {Map<string, Promise<ClassImages>>} */
   #coming = new Map();
   #canReview = false;
   #inTurn = makeQueue();
 
-  constructor(place) {
+  constructor(place, past) {
+    this.#past = past;
     this.order = new ClassOrder(lookAt);
     const act = (text, run, props = {}) => button(text, props, run);
     this.undoButton = act('Undo', () => this.undo(), {
@@ -83,6 +85,8 @@ class ClassLook {
     this.outTitle = make('h3', 'Set aside');
     this.outNote = make('p.small.soft', 'Nothing of this class yet. Marked images come here, and can be brought back.');
     this.readOnly = make('div');
+    const keys = 'Click or X marks, S sets aside, N goes to the next class, ? lists all keys.';
+    this.hint = make('span.small.soft.push.review-hint', keys);
     this.bar = make('div', {class: 'review-several', role: 'group', 'aria-label': 'Marked images', hidden: true});
     this.body = make('div.class-columns', [
       make('div', this.grid, this.more),
@@ -95,7 +99,7 @@ class ClassLook {
         make('p.lead', 'The least typical images come first. Mark what does not belong, and set it aside.'),
       ]),
       this.readOnly,
-      make('div.review-bar', [
+      make('div.review-bar.class-bar', [
         act('Label issues', () => lookAt(null), {icon: 'label', title: 'Back to the list of label issues'}),
         this.order.choice,
         make('div', {class: 'segments', role: 'group', 'aria-label': 'Other classes'}, [
@@ -104,13 +108,7 @@ class ClassLook {
         ]),
         make('div.review-end', this.order.progress, this.undoButton),
       ]),
-      make('div.row.review-line', [
-        this.found,
-        make(
-          'span.small.soft.push.review-hint',
-          'Click or X marks, S sets aside, N goes to the next class, ? lists all keys.',
-        ),
-      ]),
+      make('div.row.review-line', [this.found, this.hint]),
       this.fault,
       this.body,
       this.bar,
@@ -155,6 +153,7 @@ class ClassLook {
     const [{permissions}] = await Promise.all([gallery(), this.order.read()]);
     this.#canReview = permissions.review;
     refill(this.readOnly, drawReadOnly(this.#canReview));
+    this.hint.hidden = !this.#canReview;
   }
 
   // What is shown next, with the thumbnails that are seen first, so that it is there at once.
@@ -284,7 +283,7 @@ class ClassLook {
     else toast('Mark images that are set aside first: click them, or press X.');
   }
 
-  /** One step for undo. @param {number[]} ids @param {'drop' | 'open'} decision */
+  /** One step for undo. @param {number[]} ids @param {typeof SET_ASIDE | 'open'} decision */
   #decide(ids, decision, words) {
     if (ids.length > MOST) return toast(`At most ${MOST.toLocaleString('en')} images at once.`);
     const label = this.#label;
@@ -346,7 +345,7 @@ class ClassLook {
         if (own) this.#past.push(own);
         toastError(error);
       }
-      if (own && own.label !== this.#label) lookAt(own.label);
+      if (own?.label && own.label !== this.#label) lookAt(own.label);
       else await this.#showAgain();
     });
   }

@@ -20,12 +20,14 @@ const LOWER_BOUND =
   'This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. '
   + '`retrieval audit` of the training gives the estimate, or a gallery of the built-in model. ';
 const LOOK_TITLE = 'All images of one class, the least typical first: bad ones are seen at once';
+/** @type {{step: number}[]} */
+const past = []; // steps of the list and of classes, to undo
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
-  const key = (keys, does, run) => ({keys, does, run: event => (view && !isLooking() ? run(event) : false)});
-  registerKeys('labels', 'Labels', [
+  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
+  const keys = [
     key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
     key(['k', 'ArrowUp'], 'Previous image', () => view.list.step(-1)),
     key(['a'], 'Accept the verdict', () => view.act('a')),
@@ -38,13 +40,14 @@ export function start(panel) {
     key(['z'], 'Enlarge the image; these keys go on working', () => view.act('z')),
     key(['s'], 'Select, to decide several at once', () => view.act('s')),
     key(['Escape'], 'Select none', () => view.selection.clear()),
-  ]);
+  ];
+  registerKeys('labels', 'Labels', keys, {when: () => !isLooking()});
   const lead = 'Label issues: labels that look wrong, the most probable errors first.';
   const list = make('div');
   const look = make('div');
   refill(panel, list, look);
   openView(list, {title: 'Labels', lead, draw: open});
-  startLook(look, list);
+  startLook(look, {list, past});
 }
 
 async function open(body, about, retry) {
@@ -182,6 +185,7 @@ function drawList(body, described, first) {
     },
     onMove: item => view?.zoomed?.show(item),
     isBusy: () => !selection.element.hidden,
+    past,
   });
   const accept = canReview ? makeAccept(list, readChoice, described.model.builtin) : null;
   const selection = makeSelection(list, {

@@ -25,7 +25,8 @@ for (const name of ['keydown', 'pointerdown', 'pointerup', 'pointermove', 'wheel
  * path: the list's route; area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the
  * address asks for; keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw};
  * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are
- * others; onRecount(answer): the server counted after decisions; onMove(item); isBusy(): the list must not change now.
+ * others; onRecount(answer): the server counted after decisions; onMove(item); isBusy(): the list must not change now;
+ * past: steps to undo, where others make some too.
  *
  * A newer list, such as one that knows what decisions teach, takes the place of the shown one by itself.
  *
@@ -40,8 +41,8 @@ export class ReviewList {
   current = null;
   total = 0;
   tally = {open: 0, decided: 0, canUndo: false};
-  /** @type {{step: number, before: [Item, Decision | null][] | null}[]} */
-  #past = [];
+  /** @type {{step: number, before?: [Item, Decision | null][] | null}[]} */
+  #past; // steps that were made here, the last one last
   #inTurn = makeQueue();
   #turn = 0;
   #made = 0; // decisions
@@ -60,11 +61,12 @@ export class ReviewList {
    *   drawNothing: (list: any) => Child, pack: (changes: [Item, Decision | null][]) => any,
    *   words: (decision: Decision | null) => string, place: HTMLElement, more: HTMLElement,
    *   onChange: (list: any, answer?: any) => void, onRecount?: (answer: any) => void,
-   *   onMove?: (item: Item) => void, isBusy?: () => boolean,
+   *   onMove?: (item: Item) => void, isBusy?: () => boolean, past?: {step: number}[],
    * }} given
    */
   constructor(given) {
     this.#given = given;
+    this.#past = given.past ?? [];
     this.filter = given.readFilter();
     addEventListener('labels-decided', () => {
       if (this.#posting) return;
