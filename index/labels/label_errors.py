@@ -7,6 +7,7 @@ constants were chosen on parts of five datasets that `benchmarks.labels.chances`
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +28,7 @@ from index.labels.simulated_noise import (
 )
 from index.labels.suggestions import SuggestionScores
 from index.progress import Progress, no_progress
+from index.threads import single_threaded_blas
 
 RIDGES = (0.1, 0.3, 1.0, 3.0)
 # Labels of n rows weigh n^0.5 in both passes: at 1 right labels of rare classes look wrong, at 0 frequent ones that
@@ -34,6 +36,7 @@ RIDGES = (0.1, 0.3, 1.0, 3.0)
 BALANCE = 0.5
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
 MOST_LABELS = 2048  # of which every pair is estimated
+MANY_ROWS = 20_000  # from which on products are large enough to share among threads
 MOST_UNSEEN = 1 << 24  # confidences of images whose label is left out: 64 MB
 TOP_CLASSES = 4  # of an image that are kept: its label and three others
 # An outlier shows none of the classes, so that no confidence is high. Among photos of clothes, four fifths of images of
@@ -137,14 +140,15 @@ def find_label_errors(
         most_values: confidences in memory.
         most_labels: of which every pair is estimated, which takes C x C numbers.
     """
-    passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
-    if len(labels) * count <= most_values and count <= most_labels:
-        errors = passes.find_held(before, besides)
-    else:
-        errors = passes.find_by_blocks(before, besides)
-    if unlabelled is None or not len(unlabelled):
-        return errors
-    return replace(errors, proposals=passes.propose(unlabelled, clear=CLEAR * float(np.median(errors.highest))))
+    with single_threaded_blas() if len(labels) < MANY_ROWS else nullcontext():
+        passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
+        if len(labels) * count <= most_values and count <= most_labels:
+            errors = passes.find_held(before, besides)
+        else:
+            errors = passes.find_by_blocks(before, besides)
+        if unlabelled is None or not len(unlabelled):
+            return errors
+        return replace(errors, proposals=passes.propose(unlabelled, clear=CLEAR * float(np.median(errors.highest))))
 
 
 def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:

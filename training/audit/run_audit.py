@@ -4,7 +4,6 @@ import csv
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from index.labels.verdicts import (
 from index.paths import path_from
 from index.progress import Progress, StepProgress
 from index.text import printable_path
-from index.threads import single_threaded_blas
 from index.vectors.exact import search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, PairNoise
 from training.backbone.backbones import Backbone
@@ -48,7 +46,6 @@ SUGGESTIONS = 3
 _MORE_COLUMNS = (GIVEN, P_RIGHT, "verdict")  # of a cleaned label file
 _LEAST_IMAGES = 0.5  # pairs of classes with fewer estimated mistakes are not listed
 _MOST_VALUES = 1 << 30  # confidences in memory at most: 4 GB
-_MANY_IMAGES = 20_000  # from which on products are large enough to share among threads
 _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 
 
@@ -86,11 +83,10 @@ def audit_labels(
             share = begun + done / total * (0.5 if is_finetuned else 1.0)
             progress("confidences", int(len(images) * share), len(images))
 
-        with single_threaded_blas() if len(images) < _MANY_IMAGES else nullcontext():
-            return find_label_errors(
-                seen, labels, count=len(classes), groups=duplicates.groups, p_right=p_right, besides=besides,
-                most_values=_MOST_VALUES, most_labels=_MOST_LABELS, progress=tell,
-            )  # fmt: skip
+        return find_label_errors(
+            seen, labels, count=len(classes), groups=duplicates.groups, p_right=p_right, besides=besides,
+            most_values=_MOST_VALUES, most_labels=_MOST_LABELS, progress=tell,
+        )  # fmt: skip
 
     errors = detect(features)
     if is_finetuned:
