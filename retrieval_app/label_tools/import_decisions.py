@@ -4,14 +4,24 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision, LabelKey, check_label_decision
+from index.labels.decisions import (
+    CHANGE,
+    DECISIONS,
+    DROP,
+    KEEP,
+    P_RIGHT,
+    LabelDecision,
+    LabelKey,
+    check_label_decision,
+    parse_p_right,
+)
 from index.labels.group_decisions import Subject
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
@@ -27,7 +37,7 @@ _LOCAL = "/data/local-files/?d="
 class FileRow:
     """A row of a file: an image, its given label where there is one, and a decision.
 
-    A label that stays is a decision only where somebody `looked`.
+    A label that stays is a decision only where somebody `looked`. `p_right` is the probability that the label is right.
     """
 
     where: str
@@ -37,6 +47,7 @@ class FileRow:
     decision: str
     new_label: str | None  # of `change`
     looked: bool = True
+    p_right: float = 1.0
 
 
 def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[LabelDecision], int]:
@@ -62,11 +73,11 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
         if row.decision == KEEP or (row.decision == CHANGE and row.new_label == about.label):
             if not row.looked:
                 continue
-            decision = about.decide(KEEP)
+            decision = replace(about.decide(KEEP), source="import", p_right=row.p_right)
         else:
             decision = about.decide(row.decision, new_label=row.new_label if row.decision == CHANGE else None)
             try:
-                decision = check_label_decision(decision)
+                decision = check_label_decision(replace(decision, source="import", p_right=row.p_right))
             except InputError as error:
                 raise InputError(f"{row.where}: {error}") from error
         before = found.setdefault(decision.key, decision)
@@ -181,7 +192,10 @@ def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
                 raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
             path = valid_text(os.path.abspath(cells["path"])) if cells["path"] else ""
             given = cells["label"] if decides else None
-            yield FileRow(where, cells["sha256"], path, given, decision, new, decides)
+            p_right = parse_p_right(row.get(P_RIGHT), where=where)
+            yield FileRow(
+                where, cells["sha256"], path, given, decision, new, decides, 1.0 if p_right is None else p_right
+            )
 
 
 def import_decisions(place: Path, file: Path) -> dict[str, int]:
