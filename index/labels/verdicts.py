@@ -112,11 +112,11 @@ def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_
     return text if no_promise is None else f"{text}; this cannot be promised: {no_promise}"
 
 
-def why_no_promise(*, look_alikes: float, classes: int, is_lower_bound: bool) -> str | None:
+def why_no_promise(*, look_alikes: float | None, classes: int, is_lower_bound: bool) -> str | None:
     """Why a share of right labels cannot be promised; None where it can.
 
     Args:
-        look_alikes: of `SuggestionCalibration`.
+        look_alikes: of `SuggestionCalibration`; None where it is not known.
         classes: number of labels.
         is_lower_bound: whether the model was trained with these labels.
     """
@@ -124,7 +124,7 @@ def why_no_promise(*, look_alikes: float, classes: int, is_lower_bound: bool) ->
         return "the model was trained with these labels, so that wrong ones that it has learnt look right"
     if classes < 3:
         return "of fewer than three labels, images that show none of them cannot be told"
-    if look_alikes < LEAST_LOOK_ALIKES:
+    if look_alikes is not None and look_alikes < LEAST_LOOK_ALIKES:
         return (
             f"of errors between labels that look alike this model would find about {look_alikes:.0%}: if yours are "
             "mostly of that kind, fewer labels are right"

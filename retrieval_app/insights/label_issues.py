@@ -1,6 +1,7 @@
 """Label issues of a gallery: labels that its vectors contradict, also after people decided about some."""
 
 import csv
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -174,7 +175,20 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
         if p_error >= MIN_P_ERROR:
             items.append(_read_issue(row, member, by_path, labels=labels, table=table))
     items.sort(key=lambda issue: -issue.p_error)
-    return collect_issues(items, checked=checked, errors=errors)
+    found = collect_issues(items, checked=checked, errors=errors)
+    return replace(found, classes=len({row["label"] for row in rows}), look_alikes=_read_look_alikes(table))
+
+
+def _read_look_alikes(table: Path) -> float | None:
+    """`look_alikes` of the audit, of the summary beside its table; None without one."""
+    summary = table.with_name("summary.json")
+    try:
+        found = json.loads(summary.read_text(encoding="utf-8"))["look_alikes"]
+        return float(found)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{printable_path(str(summary))}: no summary of an audit: {error!r}; audit again") from error
 
 
 def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, str]]:

@@ -106,7 +106,6 @@ def plan_acceptance(
     stays = len(stay) + rest
     changed = sum(one.decision == CHANGE for _, one in made)
     right = stay_right + changed_right + sum(one.p_right for one in held)
-    look_alikes = 1.0 if issues.look_alikes is None else issues.look_alikes
     return Acceptance(
         tuple(one for _, one in made),
         least if threshold is None else threshold,
@@ -114,7 +113,7 @@ def plan_acceptance(
         changed_right,
         expect_right(stays + changed + len(held), right),
         stay_right / stays if stays and not is_proposal else None,
-        why_no_promise(look_alikes=look_alikes, classes=issues.classes, is_lower_bound=issues.is_lower_bound),
+        why_no_promise(look_alikes=issues.look_alikes, classes=issues.classes, is_lower_bound=issues.is_lower_bound),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from index.durable import check_own_files, replacing, write_csv
 from index.labels.decisions import DECISIONS, LabelDecision, LabelKey
 from index.labels.kinds import KINDS, Kind
+from index.labels.verdicts import why_no_promise
 from index.text import valid_text
 
 _RANKS = (1, 2, 3)
@@ -78,6 +79,7 @@ def summarise_audit(report: "AuditReport") -> dict[str, Any]:
         "images": len(report.images),
         "noise_rate": report.noise_rate,
         "at_least_right": report.at_least_right,
+        "look_alikes": report.look_alikes,
         "no_promise": report.no_promise,
         "verdicts": {verdict: verdicts[verdict] for verdict in DECISIONS},
         "kinds": {kind: kinds[kind] for kind in KINDS},
@@ -201,7 +203,7 @@ class AuditReport:
         pairs: the most images first; pairs with an estimate below half an image are left out.
         noise_rate: estimated share of all labels that are wrong, 0..1.
         at_least_right: the share of right labels that the verdicts aim at, 0..1.
-        no_promise: why that share cannot be promised; None where it can.
+        look_alikes: share of simulated errors between look-alike labels that would be called wrong, 0..1.
         confused_classes: (label, label, images) of labels used for each other, the most images first.
     """
 
@@ -211,8 +213,13 @@ class AuditReport:
     pairs: tuple[PairNoise, ...]
     noise_rate: float
     at_least_right: float
-    no_promise: str | None
+    look_alikes: float
     confused_classes: tuple[tuple[str, str, float], ...] = ()
+
+    @property
+    def no_promise(self) -> str | None:
+        """Why a share of right labels cannot be promised; None where it can."""
+        return why_no_promise(look_alikes=self.look_alikes, classes=len(self.classes), is_lower_bound=False)
 
 
 def issue_order(image: AuditedImage) -> tuple[float, float]:

@@ -17,14 +17,7 @@ from index.labels.decisions import CHANGE, DROP, GIVEN, HEADER, P_RIGHT, SET_ASI
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
-from index.labels.verdicts import (
-    AT_LEAST_RIGHT,
-    ExpectedRight,
-    compare_duplicates,
-    expect_right,
-    give_verdicts,
-    why_no_promise,
-)
+from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
 from index.paths import path_from
 from index.progress import Progress, StepProgress
 from index.text import printable_path
@@ -139,7 +132,7 @@ def audit_labels(
         pairs=_pair_noise(errors, counts=counts, classes=classes),
         noise_rate=float(counts @ errors.rates / len(images)),
         at_least_right=at_least_right,
-        no_promise=why_no_promise(look_alikes=calibrated.look_alikes, classes=len(classes), is_lower_bound=False),
+        look_alikes=calibrated.look_alikes,
         confused_classes=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes),
     )
 
