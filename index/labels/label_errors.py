@@ -185,12 +185,12 @@ class _TwoPasses:
             done = min(done + rows, total)
             progress(done, total)
 
-        def regress(weights: Doubles, ridges: tuple[float, ...]) -> LeaveOneOut:
-            return LeaveOneOut(features, labels, count=count, groups=groups, weights=weights, ridges=ridges, tell=tell)
-
-        self.labels, self.count, self._regress, self._p_right = labels, count, regress, p_right
+        self.labels, self.count, self._p_right = labels, count, p_right
         self._images = np.bincount(labels, minlength=count).astype(np.float64)
-        self._regressions = [regress(self._images[labels] ** (BALANCE - 1), RIDGES)]
+        weights = self._images[labels] ** (BALANCE - 1)
+        self._regressions = [
+            LeaveOneOut(features, labels, count=count, groups=groups, weights=weights, ridges=RIDGES, tell=tell)
+        ]
         self._classes = GaussianClasses(features, labels, count=count, prior=BALANCE, groups=groups, tell=tell)
 
     def find_held(self, before: ScoreCalibration | None, besides: ScoreCalibration | None) -> LabelErrors:
@@ -305,7 +305,8 @@ class _TwoPasses:
         p_right = (1 - self._believe(p_error)).clip(min=_LEAST)
         sums = np.bincount(self.labels, weights=p_right, minlength=self.count)
         weights = p_right * (self._images**BALANCE / np.maximum(sums, _LEAST))[self.labels]
-        self._regressions.append(self._regress(weights, (self._regressions[0].ridge,)))
+        first = self._regressions[0]
+        self._regressions.append(first.reweighted(weights, ridges=(first.ridge,)))
         self._classes.weigh(p_right)
 
     def _believe(self, p_error: Doubles) -> Doubles:

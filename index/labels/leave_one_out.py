@@ -8,6 +8,7 @@ the cost of one eigendecomposition.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -110,16 +111,26 @@ class LeaveOneOut:
         if len(features) < self._width:  # they span N directions at most: the same products, far cheaper
             basis = np.linalg.qr(self._rows.T.astype(np.float64)).Q
             self._rows, self._basis = self._rows @ basis, basis
-        self._labels, self.count, self._tell = labels, count, tell
-        given = 1 / np.bincount(labels, minlength=count)[labels] if weights is None else weights
-        self._parts: Doubles = given / given.mean()
+        self._labels, self.count, self._tell, self._moments = labels, count, tell, moments
         self._sets = [] if groups is None else [rows for rows in rows_by_value(groups) if len(rows) > 1]
         self._set_of = np.full(len(labels), _ALONE, dtype=np.int64)
         for number, rows in enumerate(self._sets):
             self._set_of[rows] = number
+        given = 1 / np.bincount(labels, minlength=count)[labels] if weights is None else weights
+        self._fit(given, ridges)
+
+    def reweighted(self, weights: Doubles, *, ridges: Sequence[float]) -> "LeaveOneOut":
+        """The same rows with other (N,) weights."""
+        other = copy(self)
+        other._fit(weights, ridges)
+        return other
+
+    def _fit(self, weights: Doubles, ridges: Sequence[float]) -> None:
+        labels, count = self._labels, self.count
+        self._parts: Doubles = weights / weights.mean()
         self._share: Doubles = np.bincount(labels, weights=self._parts, minlength=count) / len(labels)
         # The mean (D,); eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes.
-        self._mean, scatter, sums = moments(self._rows, self._parts, labels, count=count, tell=tell)
+        self._mean, scatter, sums = self._moments(self._rows, self._parts, labels, count=count, tell=self._tell)
         variances, self._axes = np.linalg.eigh(scatter)
         self._variances, self._targets = variances.clip(min=0), self._axes.T @ sums.T
         self.ridge, self.temperature = self._choose(ridges)
