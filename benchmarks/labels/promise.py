@@ -109,7 +109,9 @@ def measure(features: np.ndarray, labels: np.ndarray, right: np.ndarray, *, at_l
     p_kept = np.where(changed, errors.p_suggested, 1 - errors.p_error)
     expected, found = expect_right(int(kept.sum()), float(p_kept[kept].sum())), errors.calibration.suggestions
     assert found is not None
-    no_promise = why_no_promise(look_alikes=found.look_alikes, classes=classes, is_lower_bound=False)
+    no_promise = why_no_promise(
+        labels=len(labels), look_alikes=found.look_alikes, classes=classes, is_lower_bound=False
+    )
 
     def share(of: np.ndarray) -> float:
         return round(float(of.mean()), 3) if len(of) else 0.0

@@ -17,6 +17,7 @@ _FEWER, _MORE, _POINT = 0.5, 1.6, 0.01
 # Of simulated errors between look-alike labels so many must be found for a promise: where fewer are, the labels that
 # stay had up to five points more wrong ones than estimated.
 LEAST_LOOK_ALIKES = 0.6
+LEAST_LABELS = 1000  # in simulated crawls of 300 to 600 images a third of all promises failed by more than two points
 
 
 def choose_threshold(p_best: Doubles, at_least_right: float) -> float:
@@ -112,16 +113,19 @@ def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_
     return text if no_promise is None else f"{text}; this cannot be promised: {no_promise}"
 
 
-def why_no_promise(*, look_alikes: float | None, classes: int, is_lower_bound: bool) -> str | None:
+def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_lower_bound: bool) -> str | None:
     """Why a share of right labels cannot be promised; None where it can.
 
     Args:
+        labels: their number.
         look_alikes: of `SuggestionCalibration`; None where it is not known.
         classes: number of labels.
         is_lower_bound: whether the model was trained with these labels.
     """
     if is_lower_bound:
         return "the model was trained with these labels, so that wrong ones that it has learnt look right"
+    if labels < LEAST_LABELS:
+        return f"of fewer than {LEAST_LABELS:,} labels the estimate is uncertain"
     if classes < 3:
         return "of fewer than three labels, images that show none of them cannot be told"
     if look_alikes is not None and look_alikes < LEAST_LOOK_ALIKES:

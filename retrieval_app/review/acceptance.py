@@ -113,7 +113,12 @@ def plan_acceptance(
         changed_right,
         expect_right(stays + changed + len(held), right),
         stay_right / stays if stays and not is_proposal else None,
-        why_no_promise(look_alikes=issues.look_alikes, classes=issues.classes, is_lower_bound=issues.is_lower_bound),
+        why_no_promise(
+            labels=issues.checked,
+            look_alikes=issues.look_alikes,
+            classes=issues.classes,
+            is_lower_bound=issues.is_lower_bound,
+        ),
     )
 
 

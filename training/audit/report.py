@@ -219,7 +219,9 @@ class AuditReport:
     @property
     def no_promise(self) -> str | None:
         """Why a share of right labels cannot be promised; None where it can."""
-        return why_no_promise(look_alikes=self.look_alikes, classes=len(self.classes), is_lower_bound=False)
+        return why_no_promise(
+            labels=len(self.images), look_alikes=self.look_alikes, classes=len(self.classes), is_lower_bound=False
+        )
 
 
 def issue_order(image: AuditedImage) -> tuple[float, float]:
