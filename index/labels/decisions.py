@@ -14,7 +14,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from index.catalog.decided_rows import SET_ASIDE as SET_ASIDE
 from index.errors import InputError
 from index.text import printable_path
 
@@ -34,7 +33,7 @@ _LATER_DECISIONS = (
     "SELECT details, decided_at FROM steps AS s JOIN decisions AS d ON s.number = d.step "
     "WHERE kind = ? AND s.number > ? ORDER BY d.number"
 )
-KEEP, CHANGE, DROP = "keep", "change", "drop"
+KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
 DecisionSource: TypeAlias = Literal["person", "bulk", "import"]
@@ -42,6 +41,7 @@ DecisionSource: TypeAlias = Literal["person", "bulk", "import"]
 SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
 P_RIGHT, GIVEN = "p_right", "given"
 """Columns of label files and tables: the probability that the label is right, and the label before decisions."""
+MOST_RIGHT = 0.9999  # p_right at most where no person looked, as 1 says that one did
 MAX_LABEL_CHARACTERS = 200
 LabelKey = tuple[str, str | None]
 """An image's SHA-256 and its given label: what a decision about the label holds for, wherever the image lies."""

@@ -71,8 +71,8 @@ class LabelErrors:
         p_suggested: (N,) float64 probability that the suggested label is right.
         none: (N,) float64 probability that the image shows none of the labels.
         best: (N, 4) int64 most probable classes, the best first; `NO_ID` where there are fewer labels.
-        probabilities: (N, 4) float64 of these; 1 - p_error of its label, p_suggested of the suggested one, 1 over all
-            labels and `none` together.
+        probabilities: (N, 4) float64 of these; 1 - p_error of its label, p_suggested of the suggested one, 1 at most
+            over all labels and `none` together.
         rates: (C,) float64 estimated noise rate of each label.
         pairs: (label, class, images): estimated number of images of a class with another label.
         own: (N,) float32 confidence in the label, from all rows but this one and its group.

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
             raise InputError(
                 f"{row.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; keep one"
             )
-    return list(found.values()), unknown
+    return [replace(decision, source="import") for decision in found.values()], unknown
 
 
 def _find(row: FileRow, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, LabelKey, check_label
+from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, SET_ASIDE, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import LIKELY_ERROR, PROPOSAL
 from index.labels.verdicts import (
@@ -113,7 +113,7 @@ def plan_acceptance(
         stays,
         changed_right,
         expect_right(stays + changed + len(held), right),
-        stay_right / stays if stays and not is_proposal else None,
+        min(stay_right / stays, MOST_RIGHT) if stays and not is_proposal else None,
         why_no_promise(look_alikes=look_alikes, classes=issues.classes, is_lower_bound=issues.is_lower_bound),
     )
 
@@ -154,7 +154,7 @@ def _decide(
         ):  # fmt: skip
             continue
         decision = subject.decide(verdict, new_label=issue.suggested if verdict == CHANGE else None)
-        p_right = issue.p_suggested if verdict == CHANGE else 1.0
+        p_right = min(issue.p_suggested, MOST_RIGHT) if verdict == CHANGE else 1.0
         made.setdefault(subject.key, (issue, replace(decision, source="bulk", p_right=p_right)))
     return list(made.values())
 
