@@ -376,7 +376,7 @@ def errors_from_confidences(
         given, own, suggested = labels[rows], np.arange(len(labels[rows])), suggestions.suggested[rows]
         classes = model.classes_if_wrong(confidences[rows], given)
         classes[own, suggested] = 0
-        rest = p_error[rows] - p_suggested[rows] - none[rows]
+        rest = (p_error[rows] - p_suggested[rows] - none[rows]).clip(min=0)
         classes *= (rest / np.maximum(classes.sum(axis=1), np.finfo(np.float64).tiny))[:, None]
         classes = np.minimum(classes, _LESS * p_suggested[rows, None])  # or another one would come before it
         classes[own, suggested] = p_suggested[rows]

@@ -49,7 +49,7 @@ class NoiseModel:
         if prior is None:
             p_right, before = np.full(len(labels), np.nan), labels
         else:
-            p_right, before = prior.p_right, prior.before
+            p_right, before = prior.p_right, np.where(np.isnan(prior.p_right), labels, prior.before)
         is_known = ~np.isnan(p_right)
         right = np.where(is_known, p_right, 1 - self.noise_rate)
         wrong = np.where(is_known, 1 - p_right, self.noise_rate)
