@@ -244,7 +244,7 @@ def follow_labels(
 
 def read_others_right(connection: sqlite3.Connection) -> float | None:
     """The expected share of right labels among those that the last bulk accept left as they were; None without one."""
-    last = "SELECT others_right FROM steps WHERE others_right IS NOT NULL ORDER BY number DESC LIMIT 1"
+    last = "SELECT others_right FROM steps WHERE others_right IS NOT NULL ORDER BY decided_at DESC, number DESC LIMIT 1"
     row = connection.execute(last).fetchone()
     return None if row is None else float(row[0])
 

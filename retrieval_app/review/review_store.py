@@ -347,6 +347,8 @@ def check_step(step: Step) -> Step:
     kept = [image_id for group in step.duplicates for image_id in group.keep]
     if not all(0 <= image_id < 1 << 63 for image_id in (*step.image_ids, *kept)):
         raise ValueError("an id that no image has")
+    if step.others_right is not None and not 0 <= step.others_right <= 1:
+        raise ValueError("a share of right labels beyond 0..1")
     paths = [one.path for one in step.labels]
     paths += [image.path for group in step.duplicates for image in group.images]
     for path in paths:

@@ -45,7 +45,7 @@ def _give(
     )
 
 
-@given(p_best=st.lists(SHARES, max_size=40), share=st.floats(0.5, 0.99))
+@given(p_best=st.lists(st.one_of(SHARES, st.sampled_from([0.6, 0.8, 1.0])), max_size=40), share=st.floats(0.5, 0.99))
 def test_the_threshold_is_the_lowest_of_which_the_share_is_right(p_best: list[float], share: float) -> None:
     threshold = choose_threshold(np.array(p_best), share)
     kept = [p for p in p_best if p >= threshold]
@@ -58,9 +58,15 @@ def test_the_threshold_is_the_lowest_of_which_the_share_is_right(p_best: list[fl
         assert np.mean([p for p in p_best if p >= lower]) < share
 
 
-@pytest.mark.parametrize("p_best", [[], [0.4, 0.49], [0.8, 0.7, 0.94]])
+@pytest.mark.parametrize("p_best", [[], [0.4, 0.49], [0.8, 0.7, 0.94], [0.94] * 3])
 def test_no_label_reaches_the_threshold_where_none_is_probable_enough(p_best: list[float]) -> None:
     assert choose_threshold(np.array(p_best), 0.95) > 1
+
+
+def test_of_equally_probable_labels_all_stay_or_none() -> None:
+    p_best = np.array([1.0] * 10 + [0.8] * 9)
+    assert choose_threshold(p_best, 0.95) == 1.0  # two of the nine would do
+    assert choose_threshold(p_best, 0.9) == 0.8
 
 
 @given(rows=st.lists(st.tuples(SHARES, SHARES, SHARES), min_size=1, max_size=30), threshold=st.floats(0.5, 1))

@@ -52,8 +52,8 @@ def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditRepo
     assert filled == {
         "rank": "1", "path": "/photos/c.png", "sha256": "hash of c.png", "label": "dog", "p_error": "0.9",
         "p_suggested": "0.7", "p_none": "0.1", "confidence": "0.2", "suggestion_1": "cat",
-        "suggestion_probability_1": "0.7", "suggestion_2": "dog", "suggestion_probability_2": "0.2", "verdict": "change",
-        "new_label": "cat", "duplicate_of": f"/photos/{ODD}",
+        "suggestion_probability_1": "0.7", "suggestion_2": "dog", "suggestion_probability_2": "0.2",
+        "verdict": "change", "new_label": "cat", "duplicate_of": f"/photos/{ODD}",
     }  # fmt: skip
     assert (rows[1]["agreeing_1"], rows[1]["agreeing_cosine_1"]) == (f"/photos/{ODD}", "0.5")
     assert (rows[1]["disagreeing_1"], rows[1]["disagreeing_cosine_1"]) == ("/photos/c.png", "0.25")
