@@ -195,7 +195,7 @@ def read_label_trust(gallery: Path) -> LabelTrust:
         return LabelTrust({})
     found = read_annotations(path, wait_s=LOCK_WAIT_S, holding=DECISIONS)
     with closing(found.connection):
-        others_right = read_others_right(found.connection) if check_version(found.connection) else None
+        others_right = read_others_right(found.connection)
     return LabelTrust(found.labels[-1][1], others_right)
 
 

@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 1000
 
 logger = logging.getLogger(__name__)
 _COLUMNS = ("path", "sha256", "label", "decision", "new_label")
-VERSION = 1
+VERSION = 2  # of a file of decisions; 1 has no `others_right` of steps
 FOREIGN_TABLES = "it was made by a pre-release; keep the file, which only that program can read"
 HELD_DECISIONS = (
     "SELECT details, decided_at FROM decisions AS d JOIN steps AS s ON s.number = d.step "
@@ -196,11 +196,11 @@ def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
     return LabelDecision(row["sha256"], row["label"], decision, new if decision == CHANGE else None, path=row["path"])
 
 
-def check_version(connection: sqlite3.Connection) -> int:
-    """The version of an open file; 0 where nothing was ever written into it."""
+def check_version(connection: sqlite3.Connection, *, known: int = VERSION) -> int:
+    """The version of an open file, `known` at most; 0 where nothing was ever written into it."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > VERSION:
-        raise sqlite3.DatabaseError(f"it has version {version}, this program knows {VERSION}; use a newer program")
+    if version > known:
+        raise sqlite3.DatabaseError(f"it has version {version}, this program knows {known}; use a newer program")
     return version
 
 
@@ -244,6 +244,8 @@ def follow_labels(
 
 def read_others_right(connection: sqlite3.Connection) -> float | None:
     """The expected share of right labels among those that the last bulk accept left as they were; None without one."""
+    if check_version(connection) < VERSION:
+        return None
     last = "SELECT others_right FROM steps WHERE others_right IS NOT NULL ORDER BY decided_at DESC, number DESC LIMIT 1"
     row = connection.execute(last).fetchone()
     return None if row is None else float(row[0])

@@ -4,12 +4,12 @@ import re
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
-from index.labels.decisions import FOREIGN_TABLES, VERSION, check_version
+from index.labels.decisions import FOREIGN_TABLES, check_version
 from index.text import printable_path
 
 _WAIT_SECONDS = 10.0
@@ -37,11 +37,12 @@ class Database:
     """One connection under one lock, opened at first use.
 
     A committed transaction is on the disk: neither a killed process nor a power cut takes it back. The first one makes
-    the file with the tables of `schema` and the permissions `mode`, before the umask.
+    the file with the tables of `schema` and the permissions `mode`, before the umask. In a file of version n the first
+    one executes the statements of `upgrades` from the n-th on.
     """
 
-    def __init__(self, path: Path, schema: str, *, mode: int = 0o666) -> None:
-        self.path, self._schema, self._mode = path, schema, mode
+    def __init__(self, path: Path, schema: str, *, upgrades: Sequence[str] = (), mode: int = 0o666) -> None:
+        self.path, self._schema, self._upgrades, self._mode = path, schema, upgrades, mode
         self.opened: tuple[int, int] | None = None  # device and inode of the file that is open
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -55,7 +56,7 @@ class Database:
                 self._connection = self._open("rw") or self._open("ro")
             connection = self._connection
             # A process that was killed before its first transaction leaves an empty file.
-            yield connection if connection is not None and check_version(connection) else None
+            yield connection if connection is not None and self._check_version(connection) else None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -63,10 +64,11 @@ class Database:
         with self._lock, self._named_errors("cannot be written"):
             connection = self._begin()
             try:
-                if check_version(connection) != VERSION:
-                    for statement in self._schema.split(";\n"):
+                version, newest = self._check_version(connection), len(self._upgrades) + 1
+                if version != newest:
+                    for statement in self._upgrades[version - 1 :] if version else self._schema.split(";\n"):
                         connection.execute(statement)
-                    connection.execute(f"PRAGMA user_version = {VERSION}")
+                    connection.execute(f"PRAGMA user_version = {newest}")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
@@ -78,6 +80,9 @@ class Database:
         """Close the file until it is used again."""
         with self._lock:
             self._forget_connection()
+
+    def _check_version(self, connection: sqlite3.Connection) -> int:
+        return check_version(connection, known=len(self._upgrades) + 1)
 
     def _begin(self) -> sqlite3.Connection:
         """The connection, in a transaction of the file that has the path now."""
@@ -118,7 +123,7 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
             connection.execute("PRAGMA cache_spill = OFF")  # a spilled page locks readers out before the commit
-            for name in re.findall(r"CREATE TABLE (\w+)", self._schema) if check_version(connection) else ():
+            for name in re.findall(r"CREATE TABLE (\w+)", self._schema) if self._check_version(connection) else ():
                 connection.execute(f"SELECT 1 FROM {name} LIMIT 0")  # a pre-release made fewer tables
             self.opened = _identify(self.path)
         except sqlite3.Error as error:

@@ -18,11 +18,13 @@ from index.labels.decided_labels import LabelTrust
 from index.labels.decisions import (
     HELD_DECISIONS,
     OPEN,
+    VERSION,
     LabelDecision,
     LabelKey,
     LabelStates,
     check_label_decision,
     check_name,
+    check_version,
     follow_labels,
     read_labels,
     read_others_right,
@@ -57,8 +59,9 @@ CREATE TABLE decisions (                       -- the one of the last step holds
 CREATE INDEX decisions_by_step ON decisions (step);
 {MARKS_TABLE};
 """
+_UPGRADES = ("ALTER TABLE steps ADD COLUMN others_right REAL",)
 _STEPS = """
-SELECT steps.number, kind, decided_at, decided_by, others_right, details
+SELECT steps.number, kind, decided_at, decided_by, {}, details
 FROM steps JOIN decisions ON step = steps.number WHERE steps.number >= ? AND kind IN ({})
 ORDER BY steps.number, decisions.number
 """
@@ -146,7 +149,7 @@ class ReviewStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self._database = Database(path, _SCHEMA)
+        self._database = Database(path, _SCHEMA, upgrades=_UPGRADES)
         self._lock = threading.Lock()
         self._held: dict[About, tuple[object, Any]] = {}
         self._labels: tuple[object, LabelStates] = None, ()  # of the file that was open
@@ -325,7 +328,8 @@ class ReviewStore:
 def _read_steps(connection: sqlite3.Connection, *, since: int = 0, about: About | None = None) -> list[Step]:
     steps: dict[int, tuple[str, list[Decision], str | None, float | None]] = {}
     kinds = ABOUT if about is None else (about,)
-    rows = connection.execute(_STEPS.format(", ".join("?" for _ in kinds)), (since, *kinds))
+    others_right = "others_right" if check_version(connection) == VERSION else "NULL"
+    rows = connection.execute(_STEPS.format(others_right, ", ".join("?" for _ in kinds)), (since, *kinds))
     for number, kind, decided_at, decided_by, others_right, details in rows:
         _, decisions, _, _ = steps.setdefault(number, (decided_at, [], decided_by, others_right))
         decisions.append(_MAKE[kind](json.loads(details)))

@@ -200,8 +200,8 @@ class RunFolder:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             return [
                 LabelledImage(
-                    Path(r["path"]), r["sha256"], r["given"], r["label"], float(r[P_RIGHT]) if r[P_RIGHT] else None,
-                    r["before"] or None,
+                    Path(r["path"]), r["sha256"], r["given"], r["label"], float(r[P_RIGHT]) if r.get(P_RIGHT) else None,
+                    r.get("before") or None,  # runs of 0.1.0 have neither column
                 )
                 for r in csv.DictReader(file)
             ]  # fmt: skip
