@@ -13,9 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from index.labels.decided_labels import read_label_trust
+from index.labels.decisions import LabelDecision
 from index.model.embedder import Embedder
 from retrieval_app import audit, build, export
 from retrieval_app.commands.cli import main
+from retrieval_app.review.activity_log import record_command
+from retrieval_app.review.review_store import ReviewStore
+from training.data.datasets import list_dataset
 
 ARCHIVE = Path(__file__).with_name("kept-0.1.0.tar.xz")
 CHANGED = "dress/dress-001.jpg"  # its label was changed to `hat`, and it has the tag `kept`
@@ -64,6 +69,23 @@ def test_a_gallery_answers_with_its_decisions_and_can_be_updated(
     assert main(["index", "update", gallery]) == 0
     found = _search(capsys, kept, "--where", "tag = 'kept' OR path = 'dress/new.jpg'")
     assert [hit[0] for hit in found] == [CHANGED, "dress/new.jpg"]
+
+
+def test_decisions_are_read_and_added_to(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = ReviewStore.of_gallery(kept / "gallery")
+    before, steps = store.label_decisions(), store.steps()
+    assert [(one.new_label, one.source, one.p_right) for one in before.values()] == [("hat", "person", 1)]
+    assert (store.label_trust().others_right, read_label_trust(kept / "gallery").others_right) == (None, None)
+    store.decide([LabelDecision("a" * 64, "dress", "set_aside", source="bulk", others_right=0.9)])
+    assert store.steps()[:-1] == steps
+    assert read_label_trust(kept / "gallery") == store.label_trust()
+    assert store.label_trust().others_right == 0.9
+    store.undo()
+    assert (store.label_decisions(), store.steps()) == (before, steps)
+    records = list_dataset(kept / "gallery").records
+    assert [(one.label, one.before) for one in records if one.p_right == 1] == [("hat", None)]
+    record_command(kept / "gallery", "check")  # its file has no newer version
+    assert not caplog.text
 
 
 def test_a_backup_is_restored_into_a_new_gallery(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ import sqlite3
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -38,7 +38,6 @@ from index.labels.decisions import (
     data_version,
     follow_labels,
     parse_p_right,
-    read_others_right,
 )
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
 from index.labels.marks import Mark, last_marks_step, read_marks
@@ -158,17 +157,21 @@ class DecidedLabels:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LabelTrust:
     """How probably labels are right, by who set them.
 
     Attributes:
-        decisions: that hold, by image and given label.
-        others_right: expected share of right labels among those that a bulk accept left as they were; None without one.
+        decisions: that hold, by image and given label, in the order they were made.
     """
 
     decisions: Mapping[LabelKey, LabelDecision]
-    others_right: float | None = None
+
+    @cached_property
+    def others_right(self) -> float | None:
+        """Expected share of right labels among those that the last bulk accept left as they were; None without one."""
+        shares = (one.others_right for one in reversed(list(self.decisions.values())) if one.others_right is not None)
+        return next(shares, None)
 
     def of(self, row: CatalogRow) -> tuple[float | None, str | None]:
         """Probability that a row's label is right, None where nobody decided, and its label before a machine's change.
@@ -194,9 +197,8 @@ def read_label_trust(gallery: Path) -> LabelTrust:
     if not path.exists():
         return LabelTrust({})
     found = read_annotations(path, wait_s=LOCK_WAIT_S, holding=DECISIONS)
-    with closing(found.connection):
-        others_right = read_others_right(found.connection) if check_version(found.connection) else None
-    return LabelTrust(found.labels[-1][1], others_right)
+    found.connection.close()
+    return LabelTrust(found.labels[-1][1])
 
 
 @contextmanager

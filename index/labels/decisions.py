@@ -14,7 +14,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from index.catalog.decided_rows import SET_ASIDE as SET_ASIDE
 from index.errors import InputError
 from index.text import printable_path
 
@@ -34,7 +33,7 @@ _LATER_DECISIONS = (
     "SELECT details, decided_at FROM steps AS s JOIN decisions AS d ON s.number = d.step "
     "WHERE kind = ? AND s.number > ? ORDER BY d.number"
 )
-KEEP, CHANGE, DROP = "keep", "change", "drop"
+KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
 DecisionSource: TypeAlias = Literal["person", "bulk", "import"]
@@ -42,6 +41,7 @@ DecisionSource: TypeAlias = Literal["person", "bulk", "import"]
 SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
 P_RIGHT, GIVEN = "p_right", "given"
 """Columns of label files and tables: the probability that the label is right, and the label before decisions."""
+MOST_RIGHT = 0.9999  # p_right at most where no person looked, as 1 says that one did
 MAX_LABEL_CHARACTERS = 200
 LabelKey = tuple[str, str | None]
 """An image's SHA-256 and its given label: what a decision about the label holds for, wherever the image lies."""
@@ -63,6 +63,7 @@ class LabelDecision:
         path: of the image that was shown, undecodable bytes as surrogates; for people.
         source: who decided.
         p_right: probability (0..1) that the label it leaves is right; below 1 only where no person looked.
+        others_right: of a bulk accept, the expected share (0..1) of right labels among those that it left as they were.
         decided_at: UTC, ISO 8601; set by the store of decisions.
     """
 
@@ -74,6 +75,7 @@ class LabelDecision:
     path: str = ""
     source: DecisionSource = "person"
     p_right: float = 1.0
+    others_right: float | None = None
     decided_at: str = ""
 
     @property
@@ -242,13 +244,6 @@ def follow_labels(
     return known[-1], (last, now)
 
 
-def read_others_right(connection: sqlite3.Connection) -> float | None:
-    """The expected share of right labels among those that the last bulk accept left as they were; None without one."""
-    last = "SELECT others_right FROM steps WHERE others_right IS NOT NULL ORDER BY number DESC LIMIT 1"
-    row = connection.execute(last).fetchone()
-    return None if row is None else float(row[0])
-
-
 def data_version(connection: sqlite3.Connection) -> int:
     """SQLite's `data_version`: another value after every commit of any other connection."""
     return int(connection.execute("PRAGMA data_version").fetchone()[0])
@@ -258,7 +253,7 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
     """The decision as it is stored: a change to the label that the image has already keeps it."""
     check_word(given.decision, (*DECISIONS, OPEN))
     check_sha256(given.sha256)
-    if given.source not in SOURCES or not 0 <= given.p_right <= 1:
+    if given.source not in SOURCES or not all(0 <= share <= 1 for share in (given.p_right, given.others_right or 0)):
         raise InputError(
             f"a decision is of {', '.join(SOURCES)} with a p_right in 0..1, got {given.source!r}, {given.p_right!r}"
         )

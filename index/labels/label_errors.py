@@ -74,8 +74,8 @@ class LabelErrors:
         p_suggested: (N,) float64 probability that the suggested label is right.
         none: (N,) float64 probability that the image shows none of the labels.
         best: (N, 4) int64 most probable classes, the best first; `NO_ID` where there are fewer labels.
-        probabilities: (N, 4) float64 of these; 1 - p_error of its label, p_suggested of the suggested one, 1 over all
-            labels and `none` together.
+        probabilities: (N, 4) float64 of these; 1 - p_error of its label, p_suggested of the suggested one, 1 at most
+            over all labels and `none` together.
         rates: (C,) float64 estimated noise rate of each label.
         pairs: (label, class, images): estimated number of images of a class with another label.
         own: (N,) float32 confidence in the label, from all rows but this one and its group.
@@ -381,7 +381,7 @@ def errors_from_confidences(
         given, own, suggested = labels[rows], np.arange(len(labels[rows])), suggestions.suggested[rows]
         classes = model.classes_if_wrong(confidences[rows], given)
         classes[own, suggested] = 0
-        rest = p_error[rows] - p_suggested[rows] - none[rows]
+        rest = (p_error[rows] - p_suggested[rows] - none[rows]).clip(min=0)
         classes *= (rest / np.maximum(classes.sum(axis=1), np.finfo(np.float64).tiny))[:, None]
         classes = np.minimum(classes, _LESS * p_suggested[rows, None])  # or another one would come before it
         classes[own, suggested] = p_suggested[rows]

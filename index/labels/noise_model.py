@@ -49,12 +49,13 @@ class NoiseModel:
         if prior is None:
             p_right, before = np.full(len(labels), np.nan), labels
         else:
-            p_right, before = prior.p_right, prior.before
+            p_right, before = prior.p_right, np.where(np.isnan(prior.p_right), labels, prior.before)
         is_known = ~np.isnan(p_right)
         right = np.where(is_known, p_right, 1 - self.noise_rate)
+        wrong = np.where(is_known, 1 - p_right, self.noise_rate)
         is_moved = is_known & (before != labels)
-        likely = np.where(is_moved, (1 - right) * self.noise_rate, 1 - right)[:, None] * self.transitions[:, before].T
-        likely[own, before] += np.where(is_moved, (1 - right) * (1 - self.noise_rate), 0)
+        likely = np.where(is_moved, wrong * self.noise_rate, wrong)[:, None] * self.transitions[:, before].T
+        likely[own, before] += np.where(is_moved, wrong * (1 - self.noise_rate), 0)
         likely[own, labels] += right
         joint: Doubles = shown * likely
         joint /= np.maximum(joint.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)

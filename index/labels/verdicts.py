@@ -30,7 +30,8 @@ def choose_threshold(p_best: Doubles, at_least_right: float) -> float:
         0.5..1; above 1 where no labels reach the share.
     """
     falling = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
-    enough = np.flatnonzero(np.cumsum(falling) >= at_least_right * np.arange(1, len(falling) + 1) - 1e-9)
+    is_last = np.append(falling[1:] < falling[:-1], True)[: len(falling)]  # of equals all stay or none
+    enough = np.flatnonzero(is_last & (np.cumsum(falling) >= at_least_right * np.arange(1, len(falling) + 1) - 1e-9))
     return float(falling[enough[-1]]) if len(enough) else float(np.nextafter(1, 2))
 
 

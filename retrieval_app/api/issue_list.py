@@ -244,7 +244,7 @@ def apply_verdicts(
     step = None
     if plan.decisions and body.digest is not None:
         try:
-            step = review.decide(plan.decisions, by=by, seen=decisions, others_right=plan.others_right).number
+            step = review.decide(plan.decisions, by=by, seen=decisions).number
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
     return {

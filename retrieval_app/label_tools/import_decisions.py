@@ -85,7 +85,7 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
             raise InputError(
                 f"{row.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; keep one"
             )
-    return list(found.values()), unknown
+    return [replace(decision, source="import") for decision in found.values()], unknown
 
 
 def _find(row: FileRow, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_path, flag_of, make_config
 from index.errors import InputError, RunError, naming_extras
 from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, LabelKey, read_decisions
-from index.labels.verdicts import describe_expected
 from index.progress import StepProgress
 from index.text import align, printable_path
 
@@ -192,6 +191,8 @@ def _list_noise(header: tuple[str, str, str], found: Sequence[tuple[str, float, 
 
 
 def _next_lines(outcome: AuditOutcome) -> list[str]:
+    from index.labels.verdicts import describe_expected  # loads numpy, which no help text needs
+
     cleaned, run, folder = outcome.cleaned, outcome.report.run, outcome.files[0].parent
     if cleaned is None:
         return [

@@ -9,7 +9,7 @@ import numpy as np
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, LabelKey, check_label
+from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, SET_ASIDE, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import LIKELY_ERROR, PROPOSAL
 from index.labels.verdicts import (
@@ -34,7 +34,6 @@ class Acceptance:
         stay: number of labels that stay as they are, undecided.
         changed_right: expected number of right ones among the changed labels.
         kept: of all labels that stay, changed ones among them.
-        others_right: expected share of right labels among those that stay undecided; None where there are none.
         no_promise: why a share of right labels cannot be promised; None where it can.
     """
 
@@ -43,7 +42,6 @@ class Acceptance:
     stay: int
     changed_right: float
     kept: ExpectedRight
-    others_right: float | None
     no_promise: str | None
 
     def count(self, decision: str) -> int:
@@ -106,13 +104,13 @@ def plan_acceptance(
     stays = len(stay) + rest
     changed = sum(one.decision == CHANGE for _, one in made)
     right = stay_right + changed_right + sum(one.p_right for one in held)
+    others_right = min(stay_right / stays, MOST_RIGHT) if stays and not is_proposal else None
     return Acceptance(
-        tuple(one for _, one in made),
+        tuple(replace(one, others_right=others_right) for _, one in made),
         least if threshold is None else threshold,
         stays,
         changed_right,
         expect_right(stays + changed + len(held), right),
-        stay_right / stays if stays and not is_proposal else None,
         why_no_promise(
             labels=issues.checked,
             look_alikes=issues.look_alikes,
@@ -158,7 +156,7 @@ def _decide(
         ):  # fmt: skip
             continue
         decision = subject.decide(verdict, new_label=issue.suggested if verdict == CHANGE else None)
-        p_right = issue.p_suggested if verdict == CHANGE else 1.0
+        p_right = min(issue.p_suggested, MOST_RIGHT) if verdict == CHANGE else 1.0
         made.setdefault(subject.key, (issue, replace(decision, source="bulk", p_right=p_right)))
     return list(made.values())
 

@@ -25,7 +25,6 @@ from index.labels.decisions import (
     check_name,
     follow_labels,
     read_labels,
-    read_others_right,
 )
 from index.labels.group_decisions import (
     DuplicateDecision,
@@ -43,8 +42,7 @@ CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
     kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates', 'marks', 'searches')),
     decided_at TEXT NOT NULL,
-    decided_by TEXT,                           -- a name
-    others_right REAL                          -- of a bulk accept: see Step
+    decided_by TEXT                            -- a name
 );
 CREATE INDEX steps_by_kind ON steps (kind, number);
 CREATE TABLE decisions (                       -- the one of the last step holds
@@ -58,9 +56,8 @@ CREATE INDEX decisions_by_step ON decisions (step);
 {MARKS_TABLE};
 """
 _STEPS = """
-SELECT steps.number, kind, decided_at, decided_by, others_right, details
-FROM steps JOIN decisions ON step = steps.number WHERE steps.number >= ? AND kind IN ({})
-ORDER BY steps.number, decisions.number
+SELECT steps.number, kind, decided_at, decided_by, details FROM steps JOIN decisions ON step = steps.number
+WHERE steps.number >= ? AND kind IN ({}) ORDER BY steps.number, decisions.number
 """
 _MARK_STEPS = """
 SELECT steps.number, decided_at, decided_by, sha256, field, value FROM steps JOIN marks ON step = steps.number
@@ -96,7 +93,6 @@ class Step:
         decided_at: UTC, ISO 8601.
         decisions: at least one.
         decided_by: the reviewer's name, where it is known.
-        others_right: of a bulk accept, the expected share (0..1) of right labels among those that it left as they were.
         number: rises from step to step; 0 before the step is stored.
     """
 
@@ -104,7 +100,6 @@ class Step:
     decisions: tuple[Decision, ...]
     decided_by: str | None = None
     number: int = 0
-    others_right: float | None = None
 
     @property
     def kind(self) -> About:
@@ -167,12 +162,8 @@ class ReviewStore:
         *,
         by: str | None = None,
         seen: Mapping[LabelKey, LabelDecision] | None = None,
-        others_right: float | None = None,
     ) -> Step:
-        """Keep decisions about labels as one step; with `seen`, raise DecidedSinceError where others hold now.
-
-        `others_right` as of `Step`.
-        """
+        """Keep decisions about labels as one step; with `seen`, raise DecidedSinceError where others hold now."""
         chosen: dict[LabelKey, LabelDecision] = {}
         for decision in map(check_label_decision, decisions):
             before = chosen.setdefault(decision.key, decision)
@@ -181,7 +172,7 @@ class ReviewStore:
                     "two of the decisions are about images with the same bytes and label, and contradict each other; "
                     f"SHA-256 {decision.sha256}"
                 )
-        return self._keep(tuple(chosen.values()), by=by, seen=seen, others_right=others_right)
+        return self._keep(tuple(chosen.values()), by=by, seen=seen)
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
         """Take back and return the last step of a kind; None where there is none.
@@ -215,7 +206,7 @@ class ReviewStore:
         with self._lock, self._database.reading() as connection:
             if connection is None:
                 return LabelTrust({})
-            return LabelTrust(self._follow_labels(connection), read_others_right(connection))
+            return LabelTrust(self._follow_labels(connection))
 
     def decide_duplicates(self, decisions: Sequence[DuplicateDecision], *, by: str | None = None) -> Step:
         """Keep decisions about groups of duplicates as one step."""
@@ -294,12 +285,11 @@ class ReviewStore:
         self._database.close()
 
     def _keep(
-        self, decisions: tuple[Decision, ...], *, by: str | None,
-        seen: Mapping[LabelKey, LabelDecision] | None = None, others_right: float | None = None,
-    ) -> Step:  # fmt: skip
+        self, decisions: tuple[Decision, ...], *, by: str | None, seen: Mapping[LabelKey, LabelDecision] | None = None
+    ) -> Step:
         if not 1 <= len(decisions) <= MAX_STEP_DECISIONS:
             raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {len(decisions)}")
-        step = Step(datetime.now(UTC).isoformat(timespec="seconds"), decisions, by, others_right=others_right)
+        step = Step(datetime.now(UTC).isoformat(timespec="seconds"), decisions, by)
         with self._database.writing() as connection:
             if seen is not None and self._follow_labels(connection) != seen:
                 raise DecidedSinceError
@@ -323,18 +313,16 @@ class ReviewStore:
 
 
 def _read_steps(connection: sqlite3.Connection, *, since: int = 0, about: About | None = None) -> list[Step]:
-    steps: dict[int, tuple[str, list[Decision], str | None, float | None]] = {}
+    steps: dict[int, tuple[str, list[Decision], str | None]] = {}
     kinds = ABOUT if about is None else (about,)
     rows = connection.execute(_STEPS.format(", ".join("?" for _ in kinds)), (since, *kinds))
-    for number, kind, decided_at, decided_by, others_right, details in rows:
-        _, decisions, _, _ = steps.setdefault(number, (decided_at, [], decided_by, others_right))
+    for number, kind, decided_at, decided_by, details in rows:
+        _, decisions, _ = steps.setdefault(number, (decided_at, [], decided_by))
         decisions.append(_MAKE[kind](json.loads(details)))
     if "marks" in kinds:
         for number, decided_at, decided_by, *mark in connection.execute(_MARK_STEPS, (since,)):
-            steps.setdefault(number, (decided_at, [], decided_by, None))[1].append(Mark(*mark))
-    return [
-        Step(at, tuple(decisions), by, number, others) for number, (at, decisions, by, others) in sorted(steps.items())
-    ]
+            steps.setdefault(number, (decided_at, [], decided_by))[1].append(Mark(*mark))
+    return [Step(at, tuple(decisions), by, number) for number, (at, decisions, by) in sorted(steps.items())]
 
 
 def check_step(step: Step) -> Step:
@@ -366,8 +354,8 @@ def check_step(step: Step) -> Step:
 def _insert_step(connection: sqlite3.Connection, step: Step) -> int:
     """Write a step after all others; its number."""
     made = connection.execute(
-        "INSERT INTO steps (kind, decided_at, decided_by, others_right) VALUES (?, ?, ?, ?)",
-        (step.kind, step.decided_at, step.decided_by, step.others_right),
+        "INSERT INTO steps (kind, decided_at, decided_by) VALUES (?, ?, ?)",
+        (step.kind, step.decided_at, step.decided_by),
     )
     number = made.lastrowid
     assert number is not None

@@ -13,7 +13,17 @@ import numpy as np
 from index.arrays import NO_ID, Floats, Ids, connect_rows, normalise_rows
 from index.durable import replacing
 from index.errors import InputError, RunError
-from index.labels.decisions import CHANGE, DROP, GIVEN, HEADER, P_RIGHT, SET_ASIDE, can_be_named, encode_labels
+from index.labels.decisions import (
+    CHANGE,
+    DROP,
+    GIVEN,
+    HEADER,
+    MOST_RIGHT,
+    P_RIGHT,
+    SET_ASIDE,
+    can_be_named,
+    encode_labels,
+)
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors
 from index.labels.simulated_noise import ScoreCalibration
@@ -65,7 +75,8 @@ def audit_labels(
         raise InputError(f"{run.path}: an audit compares labels, but all images are labelled {classes[0]!r}")
     numbers = {label: number for number, label in enumerate(classes)}
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
-    p_right = np.array([np.nan if image.p_right is None else image.p_right for image in images])
+    known = [image.p_right if image.given == image.used else None for image in images]  # not of simulated noise
+    p_right = np.array([np.nan if right is None else right for right in known])
     load = partial(_load_features, run, images, machine=machine)
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
@@ -115,7 +126,7 @@ def audit_labels(
             agreeing=tuple(agreeing.of(row)),
             disagreeing=tuple(disagreeing.of(row)),
             duplicate_of=None if (twin := duplicates.other_label[row]) == NO_ID else int(twin),
-            p_right=image.p_right,
+            p_right=known[row],
             before=image.before,
             is_rare=bool(kinds.rare_class[row]),
         )
@@ -260,7 +271,9 @@ def write_cleaned_labels(report: AuditReport, path: Path, *, decided: frozenset[
             len(kept) - len(writable), printable_path(str(first)),
         )  # fmt: skip
     p_right = [
-        1.0 if row in decided else image.p_suggested if label != image.label else 1 - image.p_error
+        1.0
+        if row in decided or (image.p_right == 1 and label == image.label)
+        else min(image.p_suggested if label != image.label else 1 - image.p_error, MOST_RIGHT)
         for row, image, label in writable
     ]
     rows = (

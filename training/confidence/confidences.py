@@ -296,6 +296,8 @@ def _posteriors(
         scores = score_labels(confidences, labels[:, None])[:, 0]
         shows_one = 1 - calibration.apply(scores, confidences.max(axis=1)).none
         of_rows = None if prior is None else prior.at(rows[known])
+        if of_rows is not None:
+            shows_one[of_rows.p_right == 1] = 1  # a person has seen what it shows
         found[known] = noise.posterior(confidences, labels, of_rows) * shows_one[:, None]
     return found
 

@@ -201,7 +201,7 @@ class RunFolder:
             return [
                 LabelledImage(
                     Path(r["path"]), r["sha256"], r["given"], r["label"], float(r[P_RIGHT]) if r.get(P_RIGHT) else None,
-                    r.get("before") or None,
+                    r.get("before") or None,  # pre-releases wrote neither column
                 )
                 for r in csv.DictReader(file)
             ]  # fmt: skip

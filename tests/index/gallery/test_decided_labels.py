@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from index.catalog.decided_rows import DROPPED
 from index.catalog.reader import count_values
 from index.errors import GalleryError, InputError
 from index.filters.parser import parse_filter
@@ -181,7 +182,7 @@ def test_annotations_read_step_by_step_are_those_that_are_read_at_once(built: Pa
         gallery, anew = gallery.read_decisions(), Gallery.open(built)
         assert (gallery.decided.by_id, gallery.decided.marked) == (anew.decided.by_id, anew.decided.marked)
         assert gallery.has_newest_decisions()
-    assert {number: one.is_dropped for number, one in gallery.decided.by_id.items()} == {1: False, 2: True, 3: False}
+    assert {number: one.left_out for number, one in gallery.decided.by_id.items()} == {1: None, 2: DROPPED, 3: None}
 
 
 def test_one_more_decision_or_an_undo_reads_no_earlier_ones(

@@ -65,7 +65,7 @@ def test_a_change_to_the_label_that_is_given_already_keeps_it() -> None:
     [
         (LabelDecision(A, "shoe", "change", "  "), "empty"),
         (LabelDecision(A, "shoe", "keep", "boot"), "only 'change' takes a new label"),
-        (LabelDecision(A, "shoe", "burn"), "one of keep, change, drop, open"),
+        (LabelDecision(A, "shoe", "burn"), "one of keep, change, set_aside, drop, open"),
         (LabelDecision("x' OR 1=1 --", "shoe", "keep"), "64 hexadecimal digits"),
     ],
 )

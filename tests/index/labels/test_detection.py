@@ -1,13 +1,31 @@
 """What any estimate of wrong labels has to keep."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.labels.label_errors import TOP_CLASSES, LabelErrors, errors_from_confidences, errors_from_top
-from index.labels.simulated_noise import ScoreCalibration, score_labels
+from index.labels.label_errors import LabelErrors, errors_from_confidences, errors_from_top
+from index.labels.simulated_noise import (
+    ScoreCalibration,
+    SuggestionCalibration,
+    count_simulated,
+    estimate_p_error,
+    score_labels,
+)
+from index.labels.suggestions import SuggestionScores
+
+
+def _find(confidences: np.ndarray, labels: np.ndarray) -> LabelErrors:
+    """Label errors by these confidences alone, where no image shows none of the classes."""
+    found, model = estimate_p_error(confidences, labels)
+    suggestions = SuggestionScores(labels, count=confidences.shape[1], each=count_simulated(len(labels)))
+    suggestions.add(np.arange(len(labels)), confidences, confidences[:0], np.arange(0))
+    calibration = replace(found, suggestions=suggestions.calibrate(found, found.p_error))
+    return errors_from_confidences(confidences, labels, found=calibration, model=model, suggestions=suggestions)
 
 
 def _noise(found: LabelErrors, labels: np.ndarray) -> np.ndarray:
@@ -36,21 +54,23 @@ def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: in
     )  # duplicates have the same confidences
     confidences, labels = confidences.repeat(times, axis=0), labels.repeat(times)
     before = confidences.copy()
-    found = errors_from_confidences(confidences, labels)
+    found = _find(confidences, labels)
     np.testing.assert_array_equal(confidences, before)
     assert found.p_error.shape == labels.shape
     assert ((found.p_error >= 0) & (found.p_error <= 1)).all()
     noise, none = _noise(found, labels), np.bincount(labels, weights=found.none, minlength=classes)
     assert ((noise >= 0) & (noise <= 1)).all()
-    np.testing.assert_allclose(noise.sum(axis=1) + none / np.bincount(labels, minlength=classes).clip(min=1), 1)
+    assert (noise.sum(axis=1) + none / np.bincount(labels, minlength=classes).clip(min=1) <= 1 + 1e-9).all()
     assert found.p_error.sum() == pytest.approx(np.bincount(labels, minlength=classes) @ found.rates, abs=1e-6)
     assert (np.diff(found.probabilities, axis=1) <= 1e-12).all()
-    assert (found.probabilities.sum(axis=1) <= 1 + 1e-9).all()
+    assert (found.probabilities.sum(axis=1) + found.none <= 1 + 1e-9).all()
+    assert (found.p_suggested + found.none <= found.p_error + 1e-9).all()
+    assert (found.suggested != labels).all()
+    others = np.where(found.best == labels[:, None], 0, found.probabilities)
+    assert (others <= found.p_suggested[:, None]).all()
     of_label = (found.best == labels[:, None]).any(axis=1)
     own = np.where(found.best == labels[:, None], found.probabilities, 0).sum(axis=1)
     np.testing.assert_allclose(own[of_label], 1 - found.p_error[of_label])
-    if classes <= TOP_CLASSES:
-        np.testing.assert_allclose(found.probabilities.sum(axis=1) + found.none, 1)
     by_score = found.p_error[np.argsort(score_labels(confidences, labels[:, None])[:, 0])]
     assert (np.diff(by_score) <= 1e-12).all()  # never more suspicious than one that stands worse
 
@@ -59,7 +79,7 @@ def test_planted_mistakes_are_the_most_suspicious_and_are_counted_for_their_pair
     shown = np.repeat(np.arange(3), 40)
     labels = shown.copy()
     labels[:10] = 1  # of the images labelled 1, a fifth show 0
-    found = errors_from_confidences(_confident(shown, classes=3), labels)
+    found = _find(_confident(shown, classes=3), labels)
     assert found.p_error[:10].min() > 0.5
     assert found.p_error[10:].max() < 0.1
     assert _noise(found, labels)[1, 0] == pytest.approx(0.2, abs=0.05)
@@ -75,7 +95,7 @@ def test_the_rate_of_mistakes_is_found_where_confidences_know_what_is_shown(rate
     # Who has learnt from such labels expects mistakes: the confidence in what is shown is 1 - rate.
     confidences = np.full((2000, 5), rate / 4, dtype=np.float32)
     confidences[np.arange(2000), shown] = 1 - rate
-    found = errors_from_confidences(confidences, labels)
+    found = _find(confidences, labels)
     assert found.p_error.mean() == pytest.approx(wrong.mean(), rel=0.3)
     assert found.p_error[wrong].min() > 0.5
     assert found.p_error[~wrong].max() < 0.1
@@ -87,28 +107,35 @@ def test_a_class_of_few_images_does_not_swallow_what_fits_nowhere() -> None:
     odd = labels >= 3  # they look like anything: nobody knows the small class, and hardly anybody class 3
     confidences = _confident(labels, classes=5)
     confidences[odd] = random.dirichlet([3, 3, 3, 0.3, 0.01], size=odd.sum())
-    found = errors_from_confidences(confidences, labels)
+    found = _find(confidences, labels)
     assert _noise(found, labels)[3, 4] < 0.1
     assert found.rates[3] > 0.4
 
 
 def test_a_class_without_images_and_confidences_that_say_nothing_are_survived() -> None:
     labels = np.array([0, 0, 1, 1])
-    found = errors_from_confidences(_confident(labels, classes=3), labels)
+    found = _find(_confident(labels, classes=3), labels)
     np.testing.assert_array_equal(_noise(found, labels)[2], [0, 0, 1])
     assert found.p_error.max() < 0.1
-    [same] = set(errors_from_confidences(np.full((4, 2), 0.5, dtype=np.float32), labels).p_error)
+    [same] = set(_find(np.full((4, 2), 0.5, dtype=np.float32), labels).p_error)
     assert np.isfinite(same)
 
 
-def test_what_is_not_held_pair_by_pair_shows_the_first_other_label() -> None:
+def test_without_all_confidences_the_class_of_a_wrong_label_is_the_suggested_one() -> None:
     wrong = np.array([0.9, 0.2, 0.5])
     labels, own = np.array([0, 3, 0]), np.array([0.1, 0.7, 0.0], dtype=np.float32)
     best = np.array([[2, 0, NO_ID], [3, 1, NO_ID], [NO_ID, NO_ID, NO_ID]])
     confidences = np.array([[0.8, 0.1, 0], [0.7, 0.3, 0], [0, 0, 0]], dtype=np.float32)
-    calibration = ScoreCalibration(-wrong, wrong, own, np.zeros(3))
-    found = errors_from_top(calibration, labels, own=own, best=best, confidences=confidences, count=4)
-    assert found.best.tolist() == [[2, 0, NO_ID, NO_ID], [3, 1, NO_ID, NO_ID], [0, NO_ID, NO_ID, NO_ID]]
-    np.testing.assert_allclose(found.probabilities[:, :2], [[0.8, 0.1], [0.8, 0.2], [0.5, 0]], atol=1e-6)
-    assert found.pairs == ((0, 2, pytest.approx(0.9)), (3, 1, pytest.approx(0.2)))
+    suggestions = SuggestionScores(labels, count=4, each=0)
+    suggestions.suggested[:], suggestions.confidences[:] = [2, 1, 1], [1.0, 1.0, 0.0]
+    calibrated = SuggestionCalibration(np.array([0.0, 1.0]), np.array([0.0, 0.8]), np.array([0.6, 0.0]), 0.1)
+    calibration = ScoreCalibration(-wrong, wrong, own, np.array([0.0, 0.0, 0.1]), suggestions=calibrated)
+    found = errors_from_top(
+        calibration, labels, own=own, best=best, confidences=confidences, count=4, suggestions=suggestions
+    )
+    np.testing.assert_allclose(found.p_suggested, [0.72, 0.16, 0.0])
+    np.testing.assert_allclose(found.none, [0.0, 0.0, 0.3])
+    assert found.best[:2, :2].tolist() == [[2, 0], [3, 1]]
+    np.testing.assert_allclose(found.probabilities[:, :2], [[0.72, 0.1], [0.8, 0.16], [0.5, 0]], atol=1e-6)
+    assert found.pairs == ((0, 1, pytest.approx(0.2)), (0, 2, pytest.approx(0.9)), (3, 1, pytest.approx(0.2)))
     np.testing.assert_allclose(found.rates, [0.7, 0, 0, 0.2])

@@ -3,9 +3,27 @@
 import numpy as np
 import pytest
 
-from index.labels.kinds import RARE, IssueKinds, find_confused_classes, has_conflicting_duplicate, has_rare_class
+from index.labels.kinds import (
+    RARE,
+    IssueKinds,
+    find_confused_classes,
+    has_conflicting_duplicate,
+    has_rare_class,
+    is_outlier,
+)
 from index.labels.label_errors import LabelErrors
 from index.labels.simulated_noise import ScoreCalibration
+
+
+def _errors(
+    best: np.ndarray, chances: np.ndarray, wrong: np.ndarray, none: np.ndarray,
+    pairs: tuple[tuple[int, int, float], ...] = (),
+) -> LabelErrors:  # fmt: skip
+    """Label errors with (N, s) most probable classes, the first of which is suggested."""
+    confident = np.full(len(wrong), 0.7, dtype=np.float32)
+    calibration = ScoreCalibration(np.zeros(len(wrong)), wrong, confident, np.zeros(len(wrong)))
+    rates = np.zeros(best.max() + 1)
+    return LabelErrors(calibration, wrong, best[:, 0], chances[:, 0], none, best, chances, rates, pairs, confident)
 
 
 @pytest.mark.parametrize(
@@ -27,9 +45,7 @@ def test_every_rule_tells_its_kind(wrong: float, best_other: float, flags: str, 
     labels = np.repeat([0, 1], 10)
     best, chances = np.tile([1, 0], (20, 1)), np.tile([best_other, 1 - wrong], (20, 1))
     pairs = ((0, 1, 9.0), (1, 0, 9.0)) if "is_mixed" in flags else ()
-    confident = np.full(20, 0.7, dtype=np.float32)
-    calibration = ScoreCalibration(np.zeros(20), np.full(20, wrong), confident, np.zeros(20))
-    found = LabelErrors(calibration, best, chances, np.zeros(2), pairs, confident)
+    found = _errors(best, chances, np.full(20, wrong), np.zeros(20), pairs=pairs)
     kinds = IssueKinds(found, labels, np.arange(20), count=2)
     for name, rows in (
         ("is_rare", kinds.rare_class),
@@ -52,9 +68,7 @@ def test_a_judged_row_is_told_as_mixed_up_where_its_suggestion_is_the_other_labe
     best = np.stack([(labels + 1) % 3, labels, (labels + 2) % 3], axis=1)
     chances = np.tile([0.8, 0.2, 0.0], (120, 1))
     pairs = ((0, 1, 5.0), (1, 0, 5.0), (1, 2, 9.0))
-    confident = np.full(120, 0.7, dtype=np.float32)
-    calibration = ScoreCalibration(np.zeros(120), np.full(120, 0.8), confident, np.zeros(120))
-    found = LabelErrors(calibration, best, chances, np.zeros(3), pairs, confident)
+    found = _errors(best, chances, np.full(120, 0.8), np.zeros(120), pairs=pairs)
     kinds = IssueKinds(found, labels, np.arange(120), count=3)
     assert kinds.confused_classes == [(0, 1, 10.0)]
     assert [kinds.kind_of(row) for row in (0, 40, 80)] == [
@@ -73,3 +87,9 @@ def test_labels_are_mixed_up_where_each_is_given_for_the_other() -> None:
     labels = np.repeat([0, 1, 2, 3], 40)
     pairs = ((0, 1, 4.0), (1, 0, 6.0), (2, 3, 20.0), (3, 2, 0.5), (0, 2, 2.0), (2, 0, 0.9))
     assert find_confused_classes(pairs, labels, count=4) == [(0, 1, 10.0)]  # 2 is never given for 3
+
+
+def test_an_outlier_more_probably_shows_none_of_the_labels_than_any_of_them() -> None:
+    chances = np.array([[0.3, 0.2], [0.3, 0.2], [0.5, 0.3]])
+    found = _errors(np.tile([1, 0], (3, 1)), chances, np.full(3, 0.7), np.array([0.31, 0.3, 0.1]))
+    assert is_outlier(found).tolist() == [True, False, False]

@@ -116,7 +116,8 @@ def test_after_decisions_about_the_lowest_scores_the_rest_keeps_its_calibration(
     seen = np.zeros(len(labels), dtype=bool)
     seen[np.argsort(-first.p_error, kind="stable")[:200]] = True
     now = np.where(seen, right, labels)
-    again = find_label_errors(features, now, count=count, decided=seen, before=first.calibration, **values)
+    looked = np.where(seen, 1.0, np.nan)
+    again = find_label_errors(features, now, count=count, p_right=looked, before=first.calibration, **values)
     left = int((now != right)[~seen].sum())
     assert left > 100
     assert again.p_error[~seen].sum() == pytest.approx(left, rel=0.25)

@@ -192,3 +192,19 @@ def test_other_rows_are_predicted_by_the_regression_of_all(count: int) -> None:
     predicted = (others - middle) @ weights + 1 / 3
     powers = np.exp(judge.temperature * predicted)
     np.testing.assert_allclose(judge.predict(asked), powers / powers.sum(axis=1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("per_class", [8, _WIDTH, 40])  # fewer rows than dimensions, and more
+@pytest.mark.parametrize("weighted", [True, False])
+def test_an_unseen_class_is_predicted_by_a_regression_of_the_other_classes(per_class: int, weighted: bool) -> None:
+    features, labels = blobs(seed=1, per_class=per_class, classes=4, width=_WIDTH)
+    labels = np.random.default_rng(0).permutation(labels)  # so that its rows are no block
+    weights = np.random.default_rng(2).random(len(labels)) + 0.1 if weighted else None
+    judge = LeaveOneOut(features, labels, count=4, weights=weights)
+    for label in range(4):
+        rows, found = judge.confidences_unseen(label)
+        assert rows.tolist() == np.flatnonzero(labels == label).tolist()
+        fitted = fit_without(normalise_rows(features), labels, rows, count=4, ridge=judge.ridge, weights=weights)
+        powers = np.exp(judge.temperature * (fitted - fitted.max(axis=1, keepdims=True)))
+        powers[:, label] = 0
+        np.testing.assert_allclose(found, powers / powers.sum(axis=1, keepdims=True), atol=1e-5)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.labels.noise_model import NoiseModel, fit_frequency_model, fit_noise_model
+from index.labels.label_errors import believe_decisions
+from index.labels.noise_model import LabelPrior, NoiseModel, fit_frequency_model, fit_noise_model
 
 COUNT, CLASSES = 4000, 8
 
@@ -107,3 +108,73 @@ def test_wrong_labels_of_very_many_classes_are_drawn_by_frequency() -> None:
     np.testing.assert_allclose(model.transitions, np.tile(np.bincount(labels) / COUNT, (CLASSES, 1)))
     assert model.noise_rate == pytest.approx(0.3 * CLASSES / (CLASSES - 1), abs=0.04)  # the own label is drawn too
     assert (model.posterior(confidences, labels).argmax(axis=1) == right).mean() > 0.97
+
+
+def _draw_model(seed: int, *, classes: int, rate: float, count: int = 8) -> tuple[NoiseModel, np.ndarray, np.ndarray]:
+    """A noise model at random, (count, C) confidences and labels."""
+    random = np.random.default_rng(seed)
+    transitions = random.random((classes, classes))
+    np.fill_diagonal(transitions, 0)
+    transitions /= transitions.sum(axis=1, keepdims=True)
+    confidences = random.dirichlet(np.ones(classes), size=count).astype(np.float32)
+    return NoiseModel(rate, 1.5, transitions), confidences, random.integers(0, classes, count)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.floats(0, 1), st.lists(st.floats(0, 1), min_size=8, max_size=8))
+def test_the_posterior_of_labels_that_somebody_set_is_the_equation(
+    seed: int, classes: int, rate: float, p_right: list[float]
+) -> None:
+    model, confidences, labels = _draw_model(seed, classes=classes, rate=rate)
+    before = np.random.default_rng(seed + 1).integers(0, classes, len(labels))
+    known = np.array([np.nan, *p_right[1:]])
+    found = model.posterior(confidences, labels, LabelPrior(known, before))
+    np.testing.assert_allclose(found[0], model.posterior(confidences, labels)[0], atol=1e-12)
+    for row, (y, z, r) in enumerate(zip(labels.tolist(), before.tolist(), p_right, strict=True)):
+        if row == 0:
+            continue
+        fits = []
+        for k in range(classes):
+            wrong = (1 - r) * model.transitions[k, y]
+            if y != z:
+                wrong = (1 - r) * ((1 - rate) * (k == z) + rate * model.transitions[k, z])
+            fits.append(max(float(confidences[row, k]), 1e-7) ** model.power * (r * (k == y) + wrong))
+        if sum(fits) > 1e-200:
+            np.testing.assert_allclose(found[row], [fit / sum(fits) for fit in fits], atol=1e-9)
+
+
+def test_a_label_that_a_person_set_is_certain_and_one_that_nobody_decided_is_as_without_a_prior() -> None:
+    model, confidences, labels = _draw_model(0, classes=4, rate=0.3)
+    other = (labels + 1) % 4
+    for before in (labels, other):
+        sure = model.posterior(confidences, labels, LabelPrior(np.ones(8), before))
+        np.testing.assert_allclose(sure, np.eye(4)[labels], atol=1e-12)
+        unknown = model.posterior(confidences, labels, LabelPrior(np.full(8, np.nan), before))
+        np.testing.assert_allclose(unknown, model.posterior(confidences, labels), atol=1e-12)
+        for p_right in (0.0, 0.4, 0.99):
+            found = model.posterior(confidences, labels, LabelPrior(np.full(8, p_right), before))
+            np.testing.assert_allclose(found.sum(axis=1), 1)
+    doubted, given_again = (
+        model.posterior(confidences, labels, LabelPrior(np.full(8, 0.5), before)) for before in (labels, other)
+    )
+    rows = np.arange(8)
+    assert (given_again[rows, other] > doubted[rows, other]).all()  # a label before the change counts as one
+
+
+def test_a_prior_of_some_images_is_numbered_by_their_classes_and_forgets_others() -> None:
+    prior = LabelPrior(np.array([0.1, 0.2, 0.3, 0.4]), np.array([5, 7, 9, 5]))
+    taken = prior.take(np.array([0, 1, 2]), classes=np.array([5, 9]), labels=np.array([1, 0, 1]))
+    assert taken.p_right.tolist() == [0.1, 0.2, 0.3]
+    assert taken.before.tolist() == [0, 0, 1]  # no image of the second one's label is left: its own
+    assert prior.at(np.array([3, 1])).before.tolist() == [5, 7]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.one_of(st.just(float("nan")), st.floats(0, 1))), min_size=1, max_size=20))
+def test_decisions_are_believed_as_far_as_who_made_them_looked(rows: list[tuple[float, float]]) -> None:
+    p_error, p_right = np.array(rows).T
+    found = believe_decisions(p_error, p_right)
+    for error, right, believed in zip(p_error, p_right, found, strict=True):
+        if np.isnan(right):
+            assert believed == error
+        else:
+            assert believed == (0 if right == 1 else max(error, 1 - right))
+    np.testing.assert_array_equal(believe_decisions(p_error, None), p_error)

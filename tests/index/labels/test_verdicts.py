@@ -1,58 +1,130 @@
-"""One rule, one verdict."""
+"""Verdicts on labels: the threshold for a share of right labels, the rules, rare labels and near-duplicates."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.kinds import LIKELY_ERROR, compare_duplicates, give_verdicts, recommend_threshold
+from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
+from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import LabelErrors
 from index.labels.simulated_noise import ScoreCalibration
+from index.labels.verdicts import (
+    LEAST_LABELS,
+    LEAST_LOOK_ALIKES,
+    choose_threshold,
+    compare_duplicates,
+    expect_right,
+    give_verdicts,
+    judge_labels,
+    why_no_promise,
+)
+
+SHARES = st.floats(0, 1, allow_nan=False)
 
 
 def _give(
-    confidences: np.ndarray, wrong: list[float], *, none: float = 0.0, **given: list[int]
-) -> tuple[list[str], np.ndarray]:
-    """Verdicts, and new labels; by default every row is labelled 0, alone in its group, and its label not rare."""
-    count = len(wrong)
+    p_error: list[float], p_suggested: list[float], none: list[float], *, own: list[float] | None = None,
+    at_least_right: float = 0.8, **given: list[int],
+) -> tuple[list[str], np.ndarray]:  # fmt: skip
+    """Verdicts, and new labels; by default every row is labelled 0, label 1 is suggested, and all are alone."""
+    count = len(p_error)
     groups, rare = np.array(given.get("groups", range(count))), np.array(given.get("rare", [False] * count))
     labels = np.array(given.get("labels", [0] * count))
-    best, errors = np.argsort(-confidences, axis=1, kind="stable"), np.array(wrong)
-    ranked = np.take_along_axis(confidences, best, axis=1)
-    calibration = ScoreCalibration(-errors, errors, ranked[:, 0], np.full(count, none))
-    found = LabelErrors(calibration, best, ranked.astype(np.float64), np.zeros(3), (), confidences[:, 0])
-    return give_verdicts(found, labels, groups=groups, rare=rare)
+    decided = np.isin(np.arange(count), given.get("decided", []))
+    confidences = np.array([1 - p for p in p_error] if own is None else own, dtype=np.float32)
+    errors = np.array(p_error)
+    calibration = ScoreCalibration(-errors, errors, confidences, np.zeros(count))
+    suggested, shares = np.ones(count, dtype=np.int64), np.array(p_suggested)
+    best, chances = np.stack([suggested, labels], axis=1), np.stack([shares, 1 - errors], axis=1)
+    found = LabelErrors(
+        calibration, errors, suggested, shares, np.array(none), best, chances, np.zeros(3), (), confidences
+    )
+    return give_verdicts(
+        found, labels, groups=groups, rare=rare.astype(bool), decided=decided, at_least_right=at_least_right
+    )
+
+
+@given(p_best=st.lists(st.one_of(SHARES, st.sampled_from([0.6, 0.8, 1.0])), max_size=40), share=st.floats(0.5, 0.99))
+def test_the_threshold_is_the_lowest_of_which_the_share_is_right(p_best: list[float], share: float) -> None:
+    threshold = choose_threshold(np.array(p_best), share)
+    kept = [p for p in p_best if p >= threshold]
+    assert threshold >= LIKELY_ERROR
+    if kept:
+        assert np.mean(kept) >= share - 1e-8
+    else:
+        assert threshold > 1
+    for lower in {p for p in p_best if LIKELY_ERROR <= p < threshold}:
+        assert np.mean([p for p in p_best if p >= lower]) < share
+
+
+@pytest.mark.parametrize("p_best", [[], [0.4, 0.49], [0.8, 0.7, 0.94], [0.94] * 3])
+def test_no_label_reaches_the_threshold_where_none_is_probable_enough(p_best: list[float]) -> None:
+    assert choose_threshold(np.array(p_best), 0.95) > 1
+
+
+def test_of_equally_probable_labels_all_stay_or_none() -> None:
+    p_best = np.array([1.0] * 10 + [0.8] * 9)
+    assert choose_threshold(p_best, 0.95) == 1.0  # two of the nine would do
+    assert choose_threshold(p_best, 0.9) == 0.8
+
+
+@given(rows=st.lists(st.tuples(SHARES, SHARES, SHARES), min_size=1, max_size=30), threshold=st.floats(0.5, 1))
+def test_no_verdict_goes_against_the_most_probable_of_label_suggestion_and_none(
+    rows: list[tuple[float, float, float]], threshold: float
+) -> None:
+    p_label, p_suggested, p_none = np.array(rows).T
+    verdicts = judge_labels(p_label, p_suggested, p_none, threshold=threshold)
+    for verdict, own, other, none in zip(verdicts, p_label, p_suggested, p_none, strict=True):
+        assert (verdict == DROP) == (none > max(own, other))
+        if verdict == CHANGE:
+            assert other > own
+            assert other >= threshold
+        if verdict == KEEP:
+            assert own >= max(other, threshold)
+        if verdict == SET_ASIDE:
+            assert max(own, other) < threshold
 
 
 @pytest.mark.parametrize(
-    ("confidences", "wrong", "none", "expected"),
+    ("p_error", "p_suggested", "none", "expected"),
     [
-        ((0.9, 0.05, 0.05), 0.1, 0.0, (KEEP, NO_ID)),
-        ((0.1, 0.8, 0.1), LIKELY_ERROR - 0.01, 0.0, (KEEP, NO_ID)),
-        ((0.3, 0.3, 0.2), LIKELY_ERROR - 0.01, 1.0, (KEEP, NO_ID)),  # it may show nothing, but its label is likelier
-        ((0.1, 0.2, 0.7), LIKELY_ERROR, 0.0, (CHANGE, 2)),
-        ((0.1, 0.45, 0.2), 0.9, 0.49, (CHANGE, 1)),
-        ((0.1, 0.45, 0.2), 0.9, 0.51, (DROP, NO_ID)),
-        ((0.6, 0.3, 0.1), 0.9, 0.3, (CHANGE, 1)),  # never to its own label
+        (0.1, 0.05, 0.0, (KEEP, NO_ID)),
+        (0.9, 0.85, 0.0, (CHANGE, 1)),
+        (0.9, 0.55, 0.2, (CHANGE, 1)),
+        (0.9, 0.3, 0.25, (SET_ASIDE, NO_ID)),  # of both labels none is probable
+        (0.55, 0.3, 0.1, (SET_ASIDE, NO_ID)),
+        (0.45, 0.4, 0.0, (KEEP, NO_ID)),
+        (0.9, 0.3, 0.6, (DROP, NO_ID)),
+        (0.9, 0.42, 0.41, (SET_ASIDE, NO_ID)),
     ],
 )
-def test_each_rule_and_its_verdict(
-    confidences: tuple[float, ...], wrong: float, none: float, expected: tuple[str, int]
+def test_each_rule_gives_its_verdict(
+    p_error: float, p_suggested: float, none: float, expected: tuple[str, int]
 ) -> None:
-    others = 6 * [(0.8, 0.1, 0.1)]
-    table = np.array([confidences, *others], dtype=np.float32)
-    verdicts, new = _give(table, [wrong] + 6 * [0.1], none=none)
+    others = [0.0] * 6
+    verdicts, new = _give([p_error, *others], [p_suggested, *others], [none, *others])
     assert (verdicts[0], new[0]) == expected
     assert verdicts[1:] == 6 * [KEEP]
     assert (new[1:] == NO_ID).all()
     assert new.dtype == np.int64
 
 
-def test_no_image_is_taken_unseen_from_a_label_that_has_few() -> None:
-    confidences = np.tile(np.array([0.1, 0.8, 0.1], dtype=np.float32), (3, 1))
-    verdicts, new = _give(confidences, [0.9, 0.9, 0.9], rare=[True, True, False])
-    assert verdicts == [KEEP, KEEP, CHANGE]
-    assert new.tolist() == [NO_ID, NO_ID, 1]
+def test_doubtful_labels_are_set_aside_only_as_far_as_the_share_demands() -> None:
+    p_error = [0.0] * 16 + [0.2, 0.3, 0.4, 0.45]
+    for share, aside in ((0.9, 0), (0.95, 1), (0.96, 2), (0.99, 4)):
+        verdicts, _ = _give(p_error, [0.0] * 20, [0.0] * 20, at_least_right=share)
+        assert verdicts == [KEEP] * (20 - aside) + [SET_ASIDE] * aside
+
+
+def test_rare_and_decided_labels_stay_however_improbable_they_are() -> None:
+    verdicts, new = _give(
+        [0.9, 0.9, 0.9, 0.9, 0.0], [0.9, 0.0, 0.9, 0.9, 0.0], [0.0, 0.9, 0.0, 0.0, 0.0], rare=[1, 1, 0, 0, 0],
+        decided=[2],
+    )  # fmt: skip
+    assert verdicts == [KEEP, KEEP, KEEP, CHANGE, KEEP]
+    assert new.tolist() == [NO_ID, NO_ID, NO_ID, 1, NO_ID]
 
 
 @pytest.mark.parametrize(
@@ -84,24 +156,34 @@ def test_of_near_duplicates_with_different_labels_the_most_credible_label_stays(
     assert not (stays & loses).any()
 
 
-def test_a_copy_with_another_label_is_dropped_and_the_credible_one_is_kept() -> None:
-    """However likely wrong the judge finds the label that stays: at most one of the two is taken away."""
-    confidences = np.array([[0.3, 0.6, 0.1], [0.1, 0.6, 0.3], [0.6, 0.1, 0.1]], dtype=np.float32)
-    verdicts, new = _give(confidences, [0.9, 0.95, 0.1], labels=[0, 1, 0], groups=[0, 0, 1])
-    assert verdicts == [KEEP, DROP, KEEP]
-    assert (new == NO_ID).all()
+def test_a_near_duplicate_with_a_less_probable_label_is_dropped_and_the_other_stays_where_it_is_likely() -> None:
+    rest = [0.0] * 4
+    for p_error, stays in ((0.3, KEEP), (0.9, SET_ASIDE)):  # 30 % would be too doubtful for an image of its own
+        verdicts, new = _give(
+            [p_error, 0.95, *rest], [0.0] * 6, [0.0] * 6, own=[0.3, 0.1, 0.6, 0.6, 0.6, 0.6],
+            labels=[0, 1, 0, 0, 0, 0], groups=[0, 0, 1, 2, 3, 4], at_least_right=0.99,
+        )  # fmt: skip
+        assert verdicts == [stays, DROP, *[KEEP] * 4]
+        assert (new == NO_ID).all()
+
+
+@given(images=st.integers(1, 10_000), share=SHARES)
+def test_the_interval_of_the_expected_share_holds_it(images: int, share: float) -> None:
+    expected = expect_right(images, share * images)
+    assert 0 <= expected.low <= expected.share <= expected.high <= 1
+    assert expected.share == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
-    ("probabilities", "threshold"),
+    ("labels", "look_alikes", "classes", "is_lower_bound", "is_promised"),
     [
-        ([0.96] * 20 + [0.6903] * 40 + [0.6536] * 40 + [0.47], 0.65),
-        ([0.9] * 10 + [0.6100] * 100, 0.9),  # of all together fewer than seven in ten would be right
-        ([1.0] * 100 + [0.59], 1.0),
-        ([0.9] * 10 + [0.655] * 40 + [0.651] * 200, 0.655),  # .65 would reach the next step
-        ([0.65] * 10, 0.7),
-        ([], 0.7),
+        (LEAST_LABELS, LEAST_LOOK_ALIKES, 3, False, True), (LEAST_LABELS, None, 3, False, True),
+        (LEAST_LABELS - 1, 1.0, 3, False, False), (LEAST_LABELS, LEAST_LOOK_ALIKES - 0.01, 3, False, False),
+        (LEAST_LABELS, 1.0, 2, False, False), (LEAST_LABELS, 1.0, 3, True, False),
     ],
-)
-def test_the_recommended_threshold_is_that_of_a_whole_step(probabilities: list[float], threshold: float) -> None:
-    assert recommend_threshold(probabilities) == threshold
+)  # fmt: skip
+def test_a_share_is_promised_only_where_the_estimate_can_be_trusted(
+    labels: int, look_alikes: float | None, classes: int, is_lower_bound: bool, is_promised: bool
+) -> None:
+    why = why_no_promise(labels=labels, look_alikes=look_alikes, classes=classes, is_lower_bound=is_lower_bound)
+    assert (why is None) is is_promised

@@ -156,7 +156,7 @@ def test_on_the_machine_itself_and_with_the_token_folders_are_told(private: Path
 
 def test_a_strangers_label_file_has_the_paths_within_the_sources(stranger: TestClient) -> None:
     lines = stranger.get("/v1/labels/file").text.splitlines()
-    assert lines[0] == "path,label"
+    assert lines[0] == "path,label,given,p_right"
     assert len(lines) > 5
     assert all(not line.startswith("/") for line in lines)
     assert any(line.startswith("red/") for line in lines)

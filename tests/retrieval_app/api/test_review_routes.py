@@ -14,18 +14,21 @@ from fastapi.testclient import TestClient
 from httpx import Response
 from PIL import Image
 
-from index.labels.decisions import LabelDecision
+from index.labels.decisions import MOST_RIGHT, LabelDecision
 from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
-from retrieval_app.api.issue_list import apply_verdicts, is_spared
+from retrieval_app.api.issue_list import apply_verdicts
 from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.insights.background import Insights
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
+from retrieval_app.review.acceptance import is_spared
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import CLASSES, draw_folder, draw_image
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.test_gallery_routes import wait_for
+
+DROPPED = {"decision": "drop", "label": None, "source": "person", "p_right": 1}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,7 @@ def test_a_class_is_listed_with_the_least_typical_images_first_and_those_left_ou
     now = review.get("/v1/labels/class", params={"label": "red", "limit": 3}).json()
     assert (now["total"], len(now["images"]), now["can_undo"]) == (listed["total"] - 2, 3, True)
     assert [image["id"] for image in now["left_out"]] == [image["id"] for image in reversed(worst)]
-    assert now["left_out"][0]["decision"] == {"decision": "drop", "label": None}
+    assert now["left_out"][0]["decision"] == DROPPED
     back = [{"image_id": worst[0]["id"], "decision": "open"}]
     review.post("/v1/labels/decisions", json={"decisions": back})
     again = review.get("/v1/labels/class", params={"label": "red"}).json()
@@ -116,8 +119,9 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
     now = review.get("/v1/labels/issues").json()
     assert (now["open"], now["decided"]) == (issues["open"] - 1, 1)
     [decided] = review.get("/v1/labels/issues", params={"state": "decided"}).json()["items"]
-    assert (decided["id"], decided["decision"]) == (chosen, changed)
-    assert review.get(f"/v1/images/{chosen}").json()["decision"] == changed
+    by_person = changed | {"source": "person", "p_right": 1}
+    assert (decided["id"], decided["decision"]) == (chosen, by_person)
+    assert review.get(f"/v1/images/{chosen}").json()["decision"] == by_person
     [listed] = review.get("/v1/labels/decisions").json()["decisions"]
     assert (listed["image_id"], listed["new_label"]) == (chosen, "blue")
     decide(decision="open")  # which forgets it
@@ -160,7 +164,7 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
     assert changed in {hit["id"] for hit in search(dropped, where="label = 'blue'")}  # it can still ask
     shown = review.get(f"/v1/images/{changed}").json()
     assert (shown["label"], shown["given_label"], shown["indexed"]) == ("blue", "red", True)
-    assert review.get(f"/v1/images/{dropped}").json()["decision"] == {"decision": "drop", "label": None}
+    assert review.get(f"/v1/images/{dropped}").json()["decision"] == DROPPED
     assert review.get(f"/v1/images/{dropped}/thumbnail").status_code == 200
     assert "given_label" not in review.get(f"/v1/images/{dropped}").json()
     assert count_blue() == before["blue"] + 1
@@ -186,29 +190,43 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
 
 def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(review: TestClient) -> None:
     issues = wait_for(review, "/v1/labels/issues")
+    wait_for(review, "/v1/duplicates")
     copies = [item for item in issues["items"] if item["kind"] == "conflicting_duplicates"]
     assert sorted(item["verdict"] for item in copies) == ["drop", "keep"]
     threshold = 0.6
-    likely = [item for item in issues["items"] if item["p_error"] >= threshold and item["verdict"] != "keep"]
+    likely = {item["id"]: item for item in issues["items"] if item["p_error"] >= threshold}
     body = {"threshold": threshold}
     preview = review.post("/v1/labels/accept", json=body).json()
-    assert preview["changed"] + preview["dropped"] == len(likely) > 0
-    assert preview["expected_wrong"] == pytest.approx(sum(item["p_error"] for item in likely))
+    assert preview["dropped"] > 0
     assert review.get("/v1/labels/decisions").json()["decisions"] == []
     for other in ({"digest": 64 * "0"}, {"digest": preview["digest"], "threshold": 0.99}):
         assert review.post("/v1/labels/accept", json=body | other).status_code == 409
     done = review.post("/v1/labels/accept", json=body | {"digest": preview["digest"]}).json()
     decided = review.get("/v1/labels/decisions").json()["decisions"]
-    assert {(one["image_id"], one["decision"], one["new_label"]) for one in decided} == {
-        (item["id"], item["verdict"], item["suggested"] if item["verdict"] == "change" else None) for item in likely
-    }
+    words = [one["decision"] for one in decided]
+    assert [words.count(word) for word in ("change", "set_aside", "drop")] == [
+        preview[name] for name in ("changed", "set_aside", "dropped")
+    ]
+    changed = [one for one in decided if one["decision"] == "change"]
+    assert preview["changed_right"] == pytest.approx(sum(one["p_right"] for one in changed))
+    for one in decided:
+        item = likely[one["image_id"]]  # no other issue is decided
+        assert one["source"] == "bulk"
+        if one["decision"] == "change":
+            assert (one["new_label"], one["p_right"]) == (
+                item["suggested"],
+                pytest.approx(min(item["p_suggested"], MOST_RIGHT)),
+            )
+    assert not {one["image_id"] for one in decided} & {one["id"] for one in copies if one["verdict"] == "keep"}
+    assert {one["id"] for one in copies if one["verdict"] == "drop"} <= {one["image_id"] for one in decided}
     left = review.get("/v1/labels/issues").json()
-    assert left["left"]["errors"] < issues["left"]["errors"]
-    assert left["open"] == issues["open"] - len(likely)
+    assert left["open"] == issues["open"] - len(decided)
+    doubt = sum(1 - one["p_right"] for one in changed)
+    assert doubt - 1e-9 <= left["left"]["errors"] < issues["left"]["errors"]
     again = review.post("/v1/labels/accept", json=body).json()
-    assert (again["changed"], again["dropped"]) == (0, 0)
+    assert (again["changed"], again["set_aside"], again["dropped"]) == (0, 0, 0)
     undone = review.post("/v1/labels/undo", json={"step": done["step"]}).json()["undone"]
-    assert sorted(undone) == sorted(item["id"] for item in likely)
+    assert sorted(undone) == sorted(one["image_id"] for one in decided)
 
 
 @pytest.fixture(scope="module")
@@ -264,15 +282,15 @@ def test_of_near_duplicates_one_is_dropped_only_for_another_label_that_stays(
     assert is_spared("cat", group, dropping=dropping, decisions=held) is spared
 
 
-def test_suggestions_of_an_audit_that_nobody_could_type_are_left_open(served: Path, tmp_path: Path) -> None:
+def test_suggestions_of_an_audit_that_nobody_could_type_are_set_aside(served: Path, tmp_path: Path) -> None:
     suggested = {"red/1.png": "blue", "red/3.png": "a\nb", "red/5.png": " blue", "red/7.png": "x" * 201}
     with (tmp_path / "audit.csv").open("w", newline="", encoding="utf-8") as file:
-        names = ("path", "sha256", "label", "p_error", "verdict", "suggestion_1", "suggestion_probability_1")
+        names = ("path", "sha256", "label", "p_error", "p_none", "verdict", "suggestion_1", "suggestion_probability_1")
         csv.writer(file).writerows([
             names,
             *(
                 (path, hashlib.sha256((served.parent / "images" / path).read_bytes()).hexdigest(), "red", 0.9,
-                 "change", label, 0.9)
+                 0, "change", label, 0.9)
                 for path, label in suggested.items()
             ),
         ])  # fmt: skip
@@ -281,7 +299,8 @@ def test_suggestions_of_an_audit_that_nobody_could_type_are_left_open(served: Pa
     counted = apply_verdicts(live.current, store, AcceptVerdicts(threshold=0.5))
     body = AcceptVerdicts(threshold=0.5, digest=counted["digest"])
     assert apply_verdicts(live.current, store, body)["changed"] == counted["changed"] == 1
-    assert [one.new_label for one in store.label_decisions().values()] == ["blue"]
+    made = [(one.decision, one.new_label) for one in store.label_decisions().values()]
+    assert sorted(made, key=str) == [("change", "blue"), *[("set_aside", None)] * 3]
     live.close()
     store.close()
 
@@ -355,7 +374,7 @@ def test_the_label_file_has_the_decisions(review: TestClient, image_ids: dict[st
     counts = {name[9:]: int(text) for name, text in response.headers.items() if name.startswith("x-labels-")}
     rows = len(image_ids) - 1
     assert counts == {
-        "kept": rows - 1, "changed": 1, "dropped": 1, "unlabelled": 0, "in-archives": 0, "unnamable": 0
+        "kept": rows - 1, "changed": 1, "set-aside": 0, "dropped": 1, "unlabelled": 0, "in-archives": 0, "unnamable": 0
     }  # fmt: skip
 
     def read(query: str) -> dict[str, str]:

@@ -75,7 +75,11 @@ def test_the_cleaned_labels_are_what_training_reads(
     assert _audit(messy, out, "--apply", str(cleaned), "--json") == 0
     document = _document(capsys)
     assert document["decisions"] == {"file": str(out / "decisions.csv"), "images": 64}
-    assert document["cleaned"] == {"file": str(cleaned), "images": 60, "relabelled": 3, "left_out": 5}
+    expected = document["cleaned"].pop("expected_right")
+    assert document["cleaned"] == {
+        "file": str(cleaned), "images": 60, "relabelled": 3, "set_aside": 0, "left_out": 5
+    }  # fmt: skip
+    assert (expected["images"], expected["share"]) == (60, 1)  # a person has decided all of them
     assert "caf\\udce9.png" in caplog.text, "its name cannot stand in a label file"
     assert (out / "decisions.csv").read_bytes() == before
 
@@ -85,6 +89,8 @@ def test_the_cleaned_labels_are_what_training_reads(
     gone = {messy.data / name for name in (COPY, NOT_UTF8, "blue/05.png", "green/05.png", "red/05.png")}
     assert gone.isdisjoint(labels)
     assert not any(Path(row["path"]).is_absolute() for row in _rows(cleaned))
+
+    assert {float(row["p_right"]) for row in _rows(cleaned)} == {1}
 
     train = ["train", str(cleaned), *TRAIN, "--out", str(tmp_path / "run"), "--method", "raw", "--json"]
     assert main([*train, "--cache", str(messy.cache), "--workers", "1"]) == 0

@@ -128,7 +128,7 @@ def test_failures_are_retried_later(labelled: Gallery, tmp_path: Path, monkeypat
     asked = Insights(labelled, cache=None, audit=audit)
     assert asked.wait("label_issues", timeout=_PATIENCE).state == "failed"
     audit.mkdir()
-    (audit / "audit.csv").write_text("path,sha256,label,p_error,verdict\n")
+    (audit / "audit.csv").write_text("path,sha256,label,p_error,p_none,verdict\n")
     now[0] += RETRY_S - 1
     assert asked.label_issues.state == "failed"  # what cannot succeed is not tried at every call
     now[0] += 1

@@ -9,7 +9,7 @@ import pytest
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, KEEP, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
 from index.labels.issues import LabelIssues
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights import background as background_module
@@ -75,7 +75,8 @@ def test_images_without_a_label_get_proposals_until_somebody_decides(
         assert (issue.verdict, issue.label) == ("change", None)
         assert issue.p_error == issue.suggestions[0][1] > 0.5
         assert {gallery.image(near).label for near, _ in issue.agreeing} == {issue.suggested}
-    decided = {proposals["0.png"].id: "red", proposals["1.png"].id: None}
+    choices = (("0.png", CHANGE, "red"), ("1.png", DROP, None))
+    decided = {proposals[path].id: LabelDecision("", None, decision, label) for path, decision, label in choices}
     duplicates = find_duplicate_groups(gallery)
     now, _ = apply_decisions(gallery, decided, base=found, decisions=2, before=None, duplicates=duplicates)
     assert {issue.id for issue in now.items if issue.kind == "unlabelled"} == {one.id for one in proposals.values()}
@@ -194,7 +195,7 @@ def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeyp
 def test_an_audit_judges_by_what_the_gallery_does_not_have_and_is_not_updated(
     labelled: Gallery, ids: dict[str, int], decide: Decide, tmp_path: Path
 ) -> None:
-    (tmp_path / "audit.csv").write_text("path,sha256,label,p_error,verdict\n", encoding="utf-8")
+    (tmp_path / "audit.csv").write_text("path,sha256,label,p_error,p_none,verdict\n", encoding="utf-8")
     insights = Insights(labelled, cache=None, audit=tmp_path)
     base = insights.wait("label_issues").value
     decision = decide(WRONG, KEEP)
@@ -217,6 +218,9 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
             label=label,
             p_error=0.9 if number == 0 else 0.2 if number == 1 else 0.01,
             confidence=0.1,
+            suggested="blue",
+            p_suggested=0.8,
+            p_none=0.05,
             suggestions=(("blue", 0.8), ("red", 0.1), ("green", 0.1)),
             verdict="change",
             new_label="blue",
@@ -226,7 +230,9 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
         )
         for number, (path, data, label) in enumerate(contents)
     ]
-    write_audit_tables(AuditReport(Path("run"), tuple(images), (), (), noise_rate=0.1), out)
+    write_audit_tables(
+        AuditReport(Path("run"), tuple(images), (), (), noise_rate=0.1, at_least_right=0.95, look_alikes=1.0), out
+    )
     return out
 
 
@@ -236,6 +242,7 @@ def test_an_audit_is_read_as_label_issues(labelled: Gallery, ids: dict[str, int]
     first = issues.items[0]
     assert (first.label, first.p_error, first.suggested) == ("red", 0.9, "blue")
     assert first.suggestions == (("blue", 0.8), ("green", 0.1))
+    assert (first.p_suggested, first.p_none) == (0.8, 0.05)
     assert first.agreeing == ((ids["red/1.png"], 0.5),)  # the nearest is no member
     assert first.disagreeing == ((ids["blue/3.png"], 0.99, "blue"), (ids["blue/5.png"], 0.98, "blue"))
     assert issues.checked == 5
@@ -255,8 +262,8 @@ def test_the_audit_replaces_the_gallerys_own_label_issues(labelled: Gallery, tmp
     ("content", "problem"),
     [
         (None, "cannot be read"),
-        ("path,label\na,b\n", "lacks the columns sha256, p_error, verdict"),
-        ("path,sha256,label,p_error,verdict\n{path},{sha256},red,much,keep\n", "'much', no number"),
+        ("path,label\na,b\n", "lacks the columns sha256, p_error, p_none, verdict"),
+        ("path,sha256,label,p_error,p_none,verdict\n{path},{sha256},red,much,0,keep\n", "'much', no number"),
     ],
 )
 def test_what_is_no_audit_is_told(labelled: Gallery, tmp_path: Path, content: str | None, problem: str) -> None:

@@ -111,7 +111,7 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     opened, review = Gallery.open(gallery), ReviewStore.of_gallery(gallery)
     insights = Insights(opened, cache=None)
     base = insights.wait("label_issues", timeout=60).value
-    found, rows = list_issues(gallery)
+    found, rows, _ = list_issues(gallery)
     assert found == base
     assert "conflicting_duplicates" in {row["kind"] for row in rows}
     wrong = next(subject for subject in read_all_subjects(opened) if subject.path.endswith("wrong_0.png"))
@@ -120,7 +120,7 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     insights.update_issues(decisions, find_ids=lambda: {wrong.image_id: wrong.key})
     updated = insights.wait("updated_issues", timeout=60).value
     insights.close()
-    found, rows = list_issues(gallery)
+    found, rows, _ = list_issues(gallery)
     assert found == updated
     assert [(row["p_error"], row["kind"]) for row in rows] == [(one.p_error, one.kind) for one in found.items]
     assert {row["new_label"] for row in rows if row["path"] == wrong.path} == {"blue"}

@@ -36,7 +36,7 @@ def audit_image(path: Path, label: str, *, p_error: float, verdict: str = KEEP, 
     data = path.read_bytes() if path.is_file() else os.fsencode(path)
     defaults: dict[str, Any] = {
         "sha256": hashlib.sha256(data).hexdigest(), "confidence": 1 - p_error,
-        "suggestions": ((label, 1 - p_error),),
+        "suggestions": ((label, 1 - p_error),), "suggested": "b", "p_suggested": 0.1, "p_none": 0.0,
         "new_label": None, "agreeing": (), "disagreeing": (), "duplicate_of": None,
     }  # fmt: skip
     return AuditedImage(path=path, label=label, p_error=p_error, verdict=verdict, **(defaults | more))
@@ -76,6 +76,8 @@ def draw_report(folder: Path) -> AuditReport:
         classes=(ClassNoise("lime", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
         pairs=(PairNoise("lime", "polo", 0.66, 2.0),),
         noise_rate=0.4,
+        at_least_right=0.95,
+        look_alikes=1.0,
         confused_classes=(("lime", "polo", 4.2),),
     )
 
@@ -91,7 +93,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> AuditReport:
 
 
 def bare_report(images: tuple[AuditedImage, ...]) -> AuditReport:
-    return AuditReport(run=Path("run"), images=images, classes=(), pairs=(), noise_rate=0.0)
+    return AuditReport(
+        run=Path("run"), images=images, classes=(), pairs=(), noise_rate=0.0, at_least_right=0.95, look_alikes=1.0
+    )
 
 
 def test_pictures_are_embedded_once_and_neighbours_smaller(report: AuditReport, tmp_path: Path) -> None:

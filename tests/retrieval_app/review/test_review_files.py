@@ -17,6 +17,7 @@ from PIL import Image
 from index.errors import InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.images.image_files import decode_image
+from index.labels.decided_labels import LabelTrust
 from index.labels.decisions import LabelDecision
 from index.labels.group_decisions import DuplicateDecision, Subject, check_duplicate_decision, find_images, name_group
 from index.sources.reading import read_place
@@ -124,7 +125,7 @@ def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -
 
 def write(gallery: Gallery, decisions: Decisions, path: Path) -> Counter[str]:
     counts = Counter[str]()
-    path.write_bytes(b"".join(stream_label_file(gallery, decisions, counts=counts)))
+    path.write_bytes(b"".join(stream_label_file(gallery, LabelTrust(decisions), counts=counts)))
     return counts
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -281,6 +282,46 @@ def test_a_merge_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="NOT NULL"):
         store.merge([Step(LATE, (label(C),)), Step(None, (label(B),))])  # type: ignore[arg-type]
     assert held(store) == {A: "keep"}
+
+
+BULK = LabelDecision(A, "shoe", "change", "boot", source="bulk", p_right=0.8, others_right=0.9)
+ASIDE = LabelDecision(B, "shoe", "set_aside", source="bulk", others_right=0.9)
+IMPORTED = LabelDecision(C, None, "change", "hat", source="import", p_right=0.25)
+
+
+def test_who_decided_and_how_probably_it_is_right_comes_back_and_goes_with_an_undo(tmp_path: Path) -> None:
+    store = ReviewStore(tmp_path / "one.sqlite")
+    store.decide([replace(BULK, new_label="hat", p_right=0.6, others_right=0.7), IMPORTED])
+    store.decide([BULK, ASIDE])
+    again = ReviewStore(store.path)
+    assert set(meaning(again.label_decisions())) == {BULK, ASIDE, IMPORTED}
+    assert again.label_trust().others_right == 0.9
+    assert again.label_trust().decisions == again.label_decisions()
+    undone = again.undo()
+    assert undone is not None
+    assert set(undone.labels) == {BULK, ASIDE}
+    assert again.label_trust().others_right == 0.7
+    assert again.label_decisions()[BULK.key].p_right == 0.6
+    again.undo()
+    assert (again.label_trust().others_right, again.label_decisions()) == (None, {})
+
+
+def test_a_merge_brings_who_decided_and_the_share_of_right_labels_along(tmp_path: Path) -> None:
+    here = store_with(tmp_path / "here.sqlite", Step(LATE, (label(A),)))
+    brought = [Step(EARLY, (replace(BULK, others_right=0.5), IMPORTED)), Step(LATER, (ASIDE,))]
+    assert here.merge(brought) == {"restored": 2, "present": 0, "older": 1}
+    assert set(meaning(here.label_decisions())) == {label(A), ASIDE, IMPORTED}
+    assert here.label_trust().others_right == 0.9
+    steps = here.steps()
+    assert here.merge(steps)["restored"] == 0
+    assert store_with(tmp_path / "copy.sqlite", *steps).steps() == steps
+
+
+@pytest.mark.parametrize("wrong", [{"p_right": -0.1}, {"p_right": 1.1}, {"p_right": float("nan")}, {"source": "me"}])
+def test_a_decision_with_no_probability_or_of_nobody_is_refused(store: ReviewStore, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="p_right in 0"):
+        store.decide([replace(BULK, **wrong)])
+    assert not store.path.exists()
 
 
 def marks_of(store: ReviewStore) -> dict[tuple[str, str], str | None]:

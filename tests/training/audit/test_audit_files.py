@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet
@@ -36,10 +37,10 @@ def report() -> AuditReport:
         audited("a.png", "cat", agreeing=((1, 0.5),), disagreeing=((2, 0.25),)),
         audited(ODD, "cat", p_error=0.1, verdict=DROP, duplicate_of=2),
         audited("c.png", "dog", p_error=0.9, confidence=0.2, verdict=CHANGE, new_label="cat", duplicate_of=1,
-                suggestions=(("cat", 0.7), ("dog", 0.2))),
+                p_suggested=0.7, p_none=0.1, suggestions=(("cat", 0.7), ("dog", 0.2))),
     )  # fmt: skip
     classes = (ClassNoise("dog", 1, 0.6), ClassNoise("cat", 2, 0.1))
-    return AuditReport(Path("run"), images, classes, (PairNoise("dog", "cat", 0.6, 0.6),), 0.2667)
+    return AuditReport(Path("run"), images, classes, (PairNoise("dog", "cat", 0.6, 0.6),), 0.2667, 0.95, None)
 
 
 def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditReport, tmp_path: Path) -> None:
@@ -50,8 +51,9 @@ def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditRepo
     filled = {name: value for name, value in rows[0].items() if value}
     assert filled == {
         "rank": "1", "path": "/photos/c.png", "sha256": "hash of c.png", "label": "dog", "p_error": "0.9",
-        "confidence": "0.2", "suggestion_1": "cat", "suggestion_probability_1": "0.7", "suggestion_2": "dog",
-        "suggestion_probability_2": "0.2", "verdict": "change", "new_label": "cat", "duplicate_of": f"/photos/{ODD}",
+        "p_suggested": "0.7", "p_none": "0.1", "confidence": "0.2", "suggestion_1": "cat",
+        "suggestion_probability_1": "0.7", "suggestion_2": "dog", "suggestion_probability_2": "0.2",
+        "verdict": "change", "new_label": "cat", "duplicate_of": f"/photos/{ODD}",
     }  # fmt: skip
     assert (rows[1]["agreeing_1"], rows[1]["agreeing_cosine_1"]) == (f"/photos/{ODD}", "0.5")
     assert (rows[1]["disagreeing_1"], rows[1]["disagreeing_cosine_1"]) == ("/photos/c.png", "0.25")
@@ -74,7 +76,7 @@ def test_noise_has_a_row_a_class_and_a_row_a_pair_and_the_summary_counts_verdict
         ("dog", "", "1", "0.6"), ("cat", "", "2", "0.1"), ("dog", "cat", "0.6", "0.6"),
     ]  # fmt: skip
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["verdicts"] == {"keep": 1, "change": 1, "drop": 1}
+    assert summary["verdicts"] == {"keep": 1, "change": 1, "set_aside": 0, "drop": 1}
     assert (summary["images"], summary["noise_rate"]) == (3, 0.2667)
 
 
@@ -116,15 +118,13 @@ def test_what_a_person_decided_about_one_copy_settles_the_others() -> None:
 
 
 def _report(images: list[AuditedImage]) -> AuditReport:
-    return AuditReport(Path("run"), tuple(images), (), (), 0.0)
+    return AuditReport(Path("run"), tuple(images), (), (), 0.0, 0.95, None)
 
 
 def test_paths_are_relative_and_hostile_names_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = ["plain.png", 'quo"te, and\nlines\r.png', " spaces .png", "emoji 🐈.png", os.fsdecode(b"caf\xe9.png")]
     photos = tmp_path / "photos"
-    images = [
-        AuditedImage(photos / name, "h", "cat", 0, 1, (), KEEP, None, (), (), None) for name in (*names, "last.png")
-    ]
+    images = [replace(audited(name, "cat"), path=photos / name) for name in (*names, "last.png")]
     (tmp_path / "lists").mkdir()
     file = tmp_path / "lists" / "cleaned.csv"
     cleaned = write_cleaned_labels(_report(images), file, decided=NOBODY)
@@ -150,7 +150,7 @@ def test_classes_too_small_to_train_are_named(tmp_path: Path, caplog: pytest.Log
 
 def test_only_what_an_audit_wrote_is_replaced_and_never_what_the_run_was_trained_from(tmp_path: Path) -> None:
     labels, mine, ours = (tmp_path / f"{name}.csv" for name in ("labels", "mine", "ours"))
-    labels.write_text("path,label,given,verdict\n")  # even where an audit wrote it
+    labels.write_text("path,label,given,p_right,verdict\n")  # even where an audit wrote it
     (tmp_path / "link.csv").symlink_to(labels)
     (tmp_path / "folder.csv").mkdir()
     mine.write_text("path,label\na.png,cat\n")
@@ -181,7 +181,7 @@ def test_decisions_take_the_place_of_verdicts_for_every_duplicate_with_that_labe
         audited("b", "cat", sha256="x"),
         audited("c", "dog", sha256="x"),
     )
-    report = AuditReport(Path("run"), images, (), (), 0.1)
+    report = AuditReport(Path("run"), images, (), (), 0.1, 0.95, None)
     decisions = {("x", "cat"): LabelDecision("x", "cat", DROP)}
     changed, decided = override_verdicts(report, decisions)
     assert [(i.verdict, i.new_label) for i in changed.images] == [(DROP, None), (DROP, None), (KEEP, None)]

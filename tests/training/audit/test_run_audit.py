@@ -7,13 +7,26 @@ import numpy as np
 import pytest
 
 from index.errors import InputError, RunError
-from index.labels.decisions import DECISIONS, DROP, KEEP
-from tests.training.audits import COLOURS, COPY, NOT_UTF8, ORIGINAL, PLANTED, MessyRun, draw_messy, train_messy
+from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP
+from index.paths import path_from
+from tests.training.audits import (
+    COLOURS,
+    COPY,
+    NOT_UTF8,
+    ORIGINAL,
+    PER_CLASS,
+    PLANTED,
+    MessyRun,
+    draw_messy,
+    train_messy,
+)  # fmt: skip
 from tests.training.conftest import make_config, make_machine
-from tests.training.runs import InterruptionError, interrupt_at
+from tests.training.runs import InterruptionError, interrupt_at, read_csv
 from training.audit.report import AuditReport, rank_images
-from training.audit.run_audit import NEIGHBOURS, audit_labels
+from training.audit.run_audit import NEIGHBOURS, CleanedLabels, audit_labels, write_cleaned_labels
 from training.run.run_folder import RunFolder
+
+NOBODY: frozenset[int] = frozenset()
 
 
 def _audit(run: MessyRun) -> AuditReport:
@@ -135,3 +148,67 @@ def test_a_run_without_features_or_with_one_label_is_refused(messy: MessyRun, tm
     run.write_labels(image for image in labelled if image.used == "blue")
     with pytest.raises(InputError, match="all images are labelled 'blue'"):
         audit_labels(run, machine=make_machine(messy.cache))
+
+
+def _apply(messy: MessyRun, file: Path, *, at_least_right: float, decided: frozenset[int] = NOBODY) -> CleanedLabels:
+    run = RunFolder.open(messy.path)
+    report = audit_labels(run, machine=make_machine(messy.cache), at_least_right=at_least_right)
+    return write_cleaned_labels(report, file, decided=decided)
+
+
+def test_a_higher_share_of_right_labels_sets_doubtful_images_aside(messy: MessyRun, tmp_path: Path) -> None:
+    loose, strict = (_apply(messy, tmp_path / f"{share}.csv", at_least_right=share) for share in (0.9, 0.995))
+    assert (loose.relabelled, loose.set_aside) == (len(PLANTED), 0)
+    assert (strict.relabelled, strict.set_aside) == (0, len(PLANTED))
+    for cleaned, share in ((loose, 0.9), (strict, 0.995)):
+        assert cleaned.images + cleaned.set_aside + cleaned.left_out == 3 * PER_CLASS + len(PLANTED) + 2
+        assert cleaned.expected.images == cleaned.images
+        assert cleaned.expected.share >= share
+    rows = {row["path"]: row for row in read_csv(loose.file)}
+    planted = {path_from(str(tmp_path), str(messy.data / name)): label for name, label in PLANTED.items()}
+    assert not {row["path"] for row in read_csv(strict.file)} & planted.keys()
+    assert all(0 <= float(row["p_right"]) < 1 for row in rows.values())  # nobody looked
+    for path, label in planted.items():
+        row = rows[path]
+        assert (row["label"], row["given"], row["verdict"]) == (label, Path(path).parent.name, CHANGE)
+        assert 0.5 < float(row["p_right"]) < 0.99
+
+
+def test_an_audit_of_a_cleaned_label_file_keeps_the_doubt_of_what_was_changed(messy: MessyRun, tmp_path: Path) -> None:
+    file = tmp_path / "cleaned.csv"
+    cleaned = _apply(messy, file, at_least_right=0.9, decided=frozenset({0, 1, 2}))
+    rows = read_csv(file)
+    doubts = {(tmp_path / row["path"]).resolve(): 1 - float(row["p_right"]) for row in rows}
+    looked = [path for path, doubt in doubts.items() if doubt == 0]
+    assert len(looked) == 3
+    again = train_messy(file, tmp_path / "run", cache=messy.cache)
+    known = {image.path.resolve(): image for image in RunFolder.open(again.path).read_labels() or []}
+    report = _audit(again)
+    assert len(report.images) == cleaned.images
+    assert report.noise_rate * len(report.images) >= sum(doubts.values()) - 1e-6 > 0.3
+    for image in report.images:
+        place = image.path.resolve()
+        assert image.p_right == known[place].p_right == pytest.approx(1 - doubts[place])
+        assert image.p_error == 0 if place in looked else image.p_error >= doubts[place] - 1e-9
+    planted = {(messy.data / name).resolve(): name for name in PLANTED}
+    assert {place: image.before for place, image in known.items() if image.before is not None} == {
+        place: name.partition("/")[0] for place, name in planted.items()
+    }
+    twice = write_cleaned_labels(report, tmp_path / "twice.csv", decided=NOBODY)
+    given = {(tmp_path / row["path"]).resolve(): row for row in read_csv(twice.file)}
+    assert {place: given[place]["given"] for place in planted} == {
+        place: name.partition("/")[0] for place, name in planted.items()
+    }
+    assert [place for place, row in given.items() if float(row["p_right"]) == 1] == looked
+
+
+def test_labels_with_simulated_noise_are_not_trusted_as_those_that_were_given(messy, tmp_path: Path) -> None:
+    file = tmp_path / "looked.csv"
+    lines = [f"{messy.data}/{label}/{i:02}.png,{label},1" for label in COLOURS for i in range(PER_CLASS)]
+    file.write_text("\n".join(["path,label,p_right", *lines]) + "\n")
+    report = _audit(train_messy(file, tmp_path / "run", cache=messy.cache, label_noise="uniform:0.2"))
+    wrong = [image for image in report.images if image.path.parent.name != image.label]
+    assert wrong
+    assert all(image.p_right is None for image in wrong)
+    assert sum(image.p_error > 0.5 for image in wrong) > 0.7 * len(wrong)
+    assert all(image.p_error == 0 for image in report.images if image.path.parent.name == image.label)

@@ -8,6 +8,7 @@ import torch
 
 from index.arrays import NO_ID
 from index.labels.leave_one_out import LeaveOneOut
+from index.labels.noise_model import LabelPrior
 from index.labels.simulated_noise import estimate_p_error
 from tests.index.labels.test_leave_one_out import blobs
 from tests.training.losses.draws import draw, loss_function, value_and_gradients
@@ -122,6 +123,37 @@ def test_images_that_show_no_class_have_small_posteriors(
     shown = torch.cat([block.sum(dim=1) for _, block in found.by_class.blocks()])
     assert shown[480:].mean() < 0.3
     assert shown[:480].mean() > 0.9
+
+
+@pytest.mark.parametrize("most_transitions", [100, 1])
+def test_posteriors_keep_to_what_is_known_of_labels(monkeypatch: pytest.MonkeyPatch, most_transitions: int) -> None:
+    monkeypatch.setattr(confidences, "_MOST_TRANSITIONS", most_transitions)
+    features, right = blobs(seed=3, per_class=40, classes=6, width=30)
+    labels = right.copy()
+    labels[::5] = (labels[::5] + np.random.default_rng(0).integers(1, 6, 48)) % 6
+    looked, doubted, changed = np.arange(0, 60, 5), np.arange(61, 120, 5), np.arange(120, 240, 5)
+    p_right, before = np.full(240, np.nan), labels.copy()
+    p_right[looked], p_right[doubted], p_right[changed] = 1, 0.1, 0.5
+    before[changed] = right[changed]  # a machine changed right labels to wrong ones
+
+    def estimate(prior: LabelPrior | None) -> tuple[np.ndarray, float | None]:
+        found = estimate_posteriors(
+            torch.from_numpy(features), torch.from_numpy(labels), class_count=6, groups=None, prior=prior
+        )
+        return torch.cat([block for _, block in found.by_class.blocks()]).numpy(), found.noise_rate
+
+    plain, plain_rate = estimate(None)
+    found, rate = estimate(LabelPrior(p_right, before))
+    assert plain_rate is not None
+    assert rate is not None
+    np.testing.assert_allclose(found[looked], np.eye(6)[labels[looked]], atol=1e-6)  # also where they look wrong
+    assert plain[looked, labels[looked]].max() < 0.5
+    assert (found[doubted, labels[doubted]] <= plain[doubted, labels[doubted]] + 1e-6).all()
+    assert found[changed, before[changed]].mean() >= plain[changed, before[changed]].mean() - 1e-6
+    untouched = np.isnan(p_right)
+    np.testing.assert_allclose(found[untouched], plain[untouched], atol=1e-6)
+    expected = plain_rate * 240 - len(looked) + 0.9 * len(doubted)  # no label there is wrong by confidences alone
+    assert rate * 240 == pytest.approx(expected, rel=0.15)
 
 
 def test_sparse_posteriors_leave_out_the_negligible_and_a_module_has_none() -> None:

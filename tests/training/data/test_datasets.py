@@ -131,7 +131,9 @@ def test_a_gallery_gives_its_files_with_labels_and_splits_as_decided(tmp_path: P
     store.mark([Mark(row.sha256, "split", "train" if "0" in name else "test") for name, row in by_name.items()])
     store.close()
     kept = {"blue/0.jpg": "blue", "blue/1.png": "red", "green/1.png": "green", "red/0.jpg": "red", "red/1.png": "red"}
-    expected = [Record(photos / name, label) for name, label in kept.items()]
+    expected = [
+        Record(photos / name, label, p_right=1 if name == "blue/1.png" else None) for name, label in kept.items()
+    ]
     assert list(list_dataset(gallery).records) == expected
     assert "in archives or remote stores, which training does not read: 1;" in caplog.text
     with pytest.raises(InputError, match=r"--out .* lies inside the images in .*photos"):

@@ -1,15 +1,21 @@
 """Label noise and benchmarks as a whole run meets them: what is on record, and what is scored."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from index.errors import InputError
+from index.labels.noise_model import LabelPrior
 from tests.training.conftest import Trainer, draw_over
 from tests.training.data.test_protocols import write_lines
 from tests.training.runs import read_csv
 from training.options.config import NOISE_KINDS
 from training.run.phases import EpochReport, Watcher
+from training.run.prepare import TrainingSet
+from training.run.run_folder import LabelledImage
 
 
 @pytest.mark.parametrize("kind", NOISE_KINDS)
@@ -78,3 +84,42 @@ def test_a_gallery_whose_images_cannot_be_read_is_refused_before_training(traine
         trainer(data=root, protocol="in-shop", method="proxy-anchor", watcher=Watcher(on_epoch=reports.append))
     assert reports == []
     assert not (trainer.folder / "run").exists()
+
+
+def _prior_of(*images: LabelledImage) -> LabelPrior | None:
+    """What training knows of these images' labels."""
+    classes = ("blue", "green", "red")
+    labels = torch.tensor([classes.index(image.used) for image in images])
+    known = SimpleNamespace(images=images, classes=classes, labels=labels)
+    prior: LabelPrior | None = TrainingSet.__dict__["prior"].func(known)
+    return prior
+
+
+def test_who_set_the_labels_is_known_in_training_unless_their_noise_is_simulated() -> None:
+    path = Path("a.png")
+    images = [
+        LabelledImage(path, "a", "red", "red"),
+        LabelledImage(path, "b", "red", "red", 0.8, "blue"),
+        LabelledImage(path, "c", "green", "green", 1.0),
+        LabelledImage(path, "d", "blue", "blue", 0.6, "owl"),  # which no image has any more
+    ]
+    prior = _prior_of(*images)
+    assert prior is not None
+    np.testing.assert_array_equal(prior.p_right, [np.nan, 0.8, 1, 0.6])
+    assert prior.before.tolist() == [2, 0, 1, 0]
+    assert _prior_of(*images, LabelledImage(path, "e", "red", "blue", 0.9)) is None
+    assert _prior_of(images[0]) is None
+
+
+def test_a_run_keeps_what_is_known_of_its_labels(trainer: Trainer, tmp_path: Path) -> None:
+    table, rows = tmp_path / "labels.csv", []
+    for number, path in enumerate(sorted(trainer.pictures.rglob("*.*"))):
+        known = ["", "1", "0.75"][number % 3]
+        rows.append(f"{path},{path.parent.name},{'other' if known == '0.75' else path.parent.name},{known}")
+    write_lines(table, ["path,label,given,p_right", *rows])
+    trainer(data=table, method="raw")
+    found = {row["path"]: (row["p_right"], row["before"]) for row in read_csv(trainer.folder / "run" / "labels.csv")}
+    assert found == {
+        path: (str(float(known)) if known else "", "other" if known == "0.75" else "")
+        for path, _, _, known in (row.rsplit(",", 3) for row in rows)
+    }
