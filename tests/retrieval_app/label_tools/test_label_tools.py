@@ -126,7 +126,7 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     assert {row["new_label"] for row in rows if row["path"] == wrong.path} == {"blue"}
     one, other = (s for s in read_all_subjects(opened) if s.path.endswith(("blue/green.png", "green/3.png")))
     review.decide_duplicates([DuplicateDecision((one, other), "duplicates", (other.image_id,))])
-    now, rows = list_issues(gallery)
+    now, rows, _ = list_issues(gallery)
     assert now.checked == found.checked - 1
     dropped = next(issue.p_error for issue in found.items if issue.id == one.image_id)
     assert now.noise_rate * now.checked == pytest.approx(found.noise_rate * found.checked - dropped)
