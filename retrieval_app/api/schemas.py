@@ -310,12 +310,12 @@ class GroupPage(Parameters):
 
     offset: int = Field(default=0, ge=0, le=MAX_ID)
     limit: int = Field(default=50, ge=1, le=200)
-    state: ReviewState = "all"
 
 
 class DuplicatePage(GroupPage):
     """A page of the groups of near-duplicates."""
 
+    state: ReviewState = "all"
     labels_differ: bool | None = Field(default=None, description="only groups whose images have different labels")
 
 
@@ -327,6 +327,8 @@ class _IssueFilter(BaseModel):
 
 class LabelIssuePage(_IssueFilter, GroupPage):
     """A page of the label issues."""
+
+    state: ReviewState | Literal["set_aside"] = "all"
 
 
 class ClassPage(Parameters):

@@ -13,7 +13,7 @@ import {drawReadOnly} from './review_bar.js';
 import {makeQueue} from './review_list.js';
 
 /** The decision about an image that is set aside. */
-const SET_ASIDE = 'drop';
+const SET_ASIDE = 'set_aside';
 const MOST = 1000; // images of one step
 const PREFETCHED = 24; // thumbnails of the next class
 
@@ -284,7 +284,7 @@ class ClassLook {
     else toast('Mark images that are set aside first: click them, or press X.');
   }
 
-  /** One step for undo. @param {number[]} ids @param {'drop' | 'open'} decision */
+  /** One step for undo. @param {number[]} ids @param {'set_aside' | 'open'} decision */
   #decide(ids, decision, words) {
     if (ids.length > MOST) return toast(`At most ${MOST.toLocaleString('en')} images at once.`);
     const label = this.#label;
