@@ -54,9 +54,9 @@ def info(*, gallery: Path, as_json: bool) -> None:
 @click.argument("gallery", type=PATH)
 @click.option(
     "--status",
-    type=click.Choice(["indexed", "duplicate", "skipped", "dropped"]),
-    help="Only items of this status: found by searches, duplicates of another image, unusable, or dropped by a "
-    "decision.",
+    type=click.Choice(["indexed", "duplicate", "skipped", "set_aside", "dropped"]),
+    help="Only items of this status: found by searches, duplicates of another image, unusable, or set aside or dropped "
+    "by a decision.",
 )
 @where_option("Only images that match this.")
 @click.option(

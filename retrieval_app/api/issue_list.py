@@ -140,6 +140,8 @@ class ReviewList(Ready):
 class LabelIssueList(ReviewList):
     """Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
 
+    Of the decided ones, what was accepted in bulk comes first, the least probable of it before the rest.
+
     Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
     `kind`), without the images that are `set_aside`; `total` those in the requested state.
     """
@@ -197,6 +199,10 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     chosen, aside = filter_issues(issues, page), _list_set_aside(snapshot.gallery, issues, page)
     aside_ids = {issue.id for issue in aside}
     listed = [issue for issue in chosen if issue.id not in aside_ids]
+    if page.state == "decided":  # what was accepted in bulk first, the least probable of it before the rest
+        found = (decisions.get(keys.get(issue.id, ("", None))) for issue in listed)
+        p_right = {issue.id: 1.0 if one is None else one.p_right for issue, one in zip(listed, found, strict=True)}
+        listed.sort(key=lambda issue: p_right[issue.id])
     shown, counts = turn_to(page, listed, lambda issue: keys.get(issue.id) in decisions, aside=aside)
     open_errors = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
     left = sum(open_errors)

@@ -2086,6 +2086,8 @@ export interface components {
          * LabelIssueList
          * @description Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
          *
+         *     Of the decided ones, what was accepted in bulk comes first, the least probable of it before the rest.
+         *
          *     Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
          *     `kind`), without the images that are `set_aside`; `total` those in the requested state.
          */

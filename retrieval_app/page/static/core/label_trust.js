@@ -20,12 +20,14 @@ export function drawChances({label, suggested, p_error: error, p_suggested: righ
 /** Whether a decision was made without a person who looked, so that its label may be wrong. @param {LabelDecision | null} decision */
 export const isDoubtful = decision => (decision?.p_right ?? 1) < 1;
 
+const DONE = {set_aside: 'set aside', drop: 'dropped'};
+
 /** "accepted in bulk, right with 81 %", "decided by Anna"; null of a decision that was just made here. @param {LabelDecision} decision */
 export function describeSource({decision, source, by, p_right: right}) {
   if (!source) return null;
   const chance = right !== undefined && right < 1 ? `, right with ${percent(right)}` : '';
-  const done = decision === 'set_aside' ? 'set aside' : 'accepted';
-  if (source === 'bulk') return `${done} in bulk${chance}`;
+  const done = DONE[decision];
+  if (source === 'bulk') return `${done ?? 'accepted'} in bulk${chance}`;
   if (source === 'import') return `imported${chance}`;
-  return `decided by ${by && by !== UNNAMED ? shownText(by) : 'a person'}`;
+  return `${done ?? 'decided'} by ${by && by !== UNNAMED ? shownText(by) : 'a person'}`;
 }

@@ -2,7 +2,7 @@
 
 import {gallery, get, post, thumbnailUrl} from '../core/api.js';
 import {isDialogOpen} from '../core/dialog.js';
-import {button, count, make, refill, shownText} from '../core/dom.js';
+import {button, count, make, refill, sentence, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {notice, showFailure} from '../core/loading.js';
 import {announce, toast, toastError} from '../core/toast.js';
@@ -194,7 +194,10 @@ class ClassLook {
     const left = total - images.length;
     const fetchMore = () => this.#fetchMore();
     refill(this.more, left > 0 && button(`Show more (${left.toLocaleString('en')} left)`, {}, fetchMore));
-    this.outTitle.textContent = out.length ? `Set aside (${out.length.toLocaleString('en')})` : 'Set aside';
+    const dropped = out.filter(({decision}) => decision.decision === 'drop').length;
+    const number = (some, words) => (some ? `${words} (${some.toLocaleString('en')})` : '');
+    const titles = [number(out.length - dropped, 'set aside'), number(dropped, 'dropped')];
+    this.outTitle.textContent = sentence(titles.filter(Boolean).join(', ') || 'set aside');
     this.outNote.hidden = out.length > 0;
     refill(this.out, drawImages(out, {canMark: this.#canReview}));
     if (!images.length) refill(this.more, notice({icon: 'check', title: 'No image has this label any more'}));

@@ -152,8 +152,15 @@ export function drawRow(item, {on, canReview}) {
     make('p', {class: 'clip small soft issue-path', title: name}, name),
   ]);
   const near = make('div.issue-near', [
-    drawNear(isProposal(item) ? 'Nearest with the proposed label' : 'Nearest with this label', item.agreeing, item, on),
-    drawNear('Nearest with others', item.disagreeing, item, on),
+    item.kind && [
+      drawNear(
+        isProposal(item) ? 'Nearest with the proposed label' : 'Nearest with this label',
+        item.agreeing,
+        item,
+        on,
+      ),
+      drawNear('Nearest with others', item.disagreeing, item, on),
+    ],
   ]);
   const decide = make('div', {class: 'decide', role: 'group', 'aria-label': 'Decision'});
   const node = make(
@@ -231,7 +238,9 @@ function drawDecide(place, item, on) {
   const other = isOther ? `→ ${shownText(decision.label)}` : 'Other label…';
   refillKeepingFocus(place, [
     isAside && entry('B', 'Bring back', false, () => on.decide(item, null), {kind: 'proposed', title: BACK}),
-    decision && isDoubtful(decision) && offer('C', confirmed(decision), false, {kind: 'proposed', title: CONFIRM}),
+    decision
+      && isDoubtful(decision)
+      && entry('C', 'Confirm', false, () => on.decide(item, confirmed(decision)), {kind: 'proposed', title: CONFIRM}),
     isAside && proposal?.decision === 'set_aside'
       ? null
       : proposal
