@@ -433,7 +433,7 @@ class AcceptVerdicts(_IssueFilter, Body):
         ge=0.5,
         lt=1,
         description="the share of right labels to expect among those that stay (of proposals: among the new ones); "
-        "what is too doubtful for it is set aside. Without it and without a threshold .95",
+        "what is too uncertain for it is set aside. Without it and without a threshold .95",
     )
     threshold: float | None = Field(
         default=None, ge=0.5, le=1, description="instead: the least probability that a label is wrong"

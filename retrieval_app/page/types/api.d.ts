@@ -961,7 +961,7 @@ export interface components {
             kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
              * At Least Right
-             * @description the share of right labels to expect among those that stay (of proposals: among the new ones); what is too doubtful for it is set aside. Without it and without a threshold .95
+             * @description the share of right labels to expect among those that stay (of proposals: among the new ones); what is too uncertain for it is set aside. Without it and without a threshold .95
              */
             at_least_right?: number | null;
             /**

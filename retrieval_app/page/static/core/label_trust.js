@@ -18,7 +18,7 @@ export function drawChances({label, suggested, p_error: error, p_suggested: righ
 }
 
 /** Whether a decision was made without a person who looked, so that its label may be wrong. @param {LabelDecision | null} decision */
-export const isDoubtful = decision => (decision?.p_right ?? 1) < 1;
+export const isUncertain = decision => (decision?.p_right ?? 1) < 1;
 
 const DONE = {set_aside: 'set aside', drop: 'dropped'};
 

@@ -2,7 +2,7 @@
 
 import {button, find, icon, make, refill, sentence, shownText} from '../core/dom.js';
 import {post} from '../core/api.js';
-import {describeSource, drawChances, isDoubtful} from '../core/label_trust.js';
+import {describeSource, drawChances, isUncertain} from '../core/label_trust.js';
 import {announce, toast, toastError} from '../core/toast.js';
 import {linkTo} from '../core/url_state.js';
 
@@ -84,7 +84,7 @@ const isLeftOut = decision => ['drop', 'set_aside'].includes(decision?.decision)
 /** Who decided; what was accepted in bulk can be confirmed. @param {ImageDetails} image */
 function drawSource({decision}, {can, decide}) {
   if (!decision) return null;
-  const isOpen = isDoubtful(decision);
+  const isOpen = isUncertain(decision);
   return make('div.row', [
     make('span', {class: isOpen ? 'small warn' : 'small soft'}, sentence(describeSource(decision) ?? '')),
     can

@@ -138,7 +138,7 @@ function within({value, min, max}) {
 
 /** What would be decided, and what to expect. @param {Accepted} found */
 function drawEffect(found, {proposals, goal}) {
-  const {changed, changed_right: right, set_aside: aside, dropped, stay, kept, no_promise: doubt} = found;
+  const {changed, changed_right: right, set_aside: aside, dropped, stay, kept, no_promise: caution} = found;
   const about = changed > 0 && ` (about ${number(right)} of the new labels are right)`;
   const reached = proposals ? (changed ? right / changed : 1) : kept.share;
   const misses = goal !== null && reached < goal - 0.0005;
@@ -162,7 +162,7 @@ function drawEffect(found, {proposals, goal}) {
       ` [${exact(kept.low)} to ${exact(kept.high)}].`,
       misses && make('b.bad', ` Less than the ${100 * goal} % asked for: look at what is open.`),
     ]),
-    doubt && make('p.caution', make('b', 'This cannot be promised: '), `${doubt}.`),
+    caution && make('p.caution', make('b', 'This cannot be promised: '), `${caution}.`),
     make('p.small.soft', [
       aside > 0
         && 'Images set aside leave training and results until somebody decides; the view Set aside lists them. ',

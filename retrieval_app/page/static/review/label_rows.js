@@ -2,7 +2,7 @@
 
 import {bar} from '../core/charts.js';
 import {button, make, percent, refill, refillKeepingFocus, shownName, shownScore, shownText} from '../core/dom.js';
-import {describeSource, drawChances, isDoubtful} from '../core/label_trust.js';
+import {describeSource, drawChances, isUncertain} from '../core/label_trust.js';
 import {decisionButton} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 
@@ -180,7 +180,7 @@ export function drawRow(item, {on, canReview}) {
     node.classList.toggle('decided', item.decision !== null);
     made.textContent = item.decision ? explainDecision(item) : '';
     made.hidden = !made.textContent;
-    made.classList.toggle('warn', isDoubtful(item.decision));
+    made.classList.toggle('warn', isUncertain(item.decision));
     if (canReview) drawDecide(decide, item, on);
     else refill(decide, item.decision && make('span.chip.on', wordsFor(item.decision)));
   };
@@ -239,7 +239,7 @@ function drawDecide(place, item, on) {
   refillKeepingFocus(place, [
     isAside && entry('B', 'Bring back', false, () => on.decide(item, null), {kind: 'proposed', title: BACK}),
     decision
-      && isDoubtful(decision)
+      && isUncertain(decision)
       && entry('C', 'Confirm', false, () => on.decide(item, confirmed(decision)), {kind: 'proposed', title: CONFIRM}),
     isAside && proposal?.decision === 'set_aside'
       ? null

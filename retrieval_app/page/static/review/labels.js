@@ -3,7 +3,7 @@
 import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
-import {isDoubtful} from '../core/label_trust.js';
+import {isUncertain} from '../core/label_trust.js';
 import {isLooking, lookAt, startLook} from './class_look.js';
 import {findFirstClass} from './class_order.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
@@ -47,7 +47,7 @@ export function start(panel) {
     key(['l'], 'Keep the label', () => view.act('l')),
     key(['1', '2', '3'], 'Choose that suggestion', event => view.act(event.key)),
     key(['r'], 'Write another label', () => view.act('r')),
-    key(['d'], 'Set the image aside: in doubt, out of training and results until somebody decides', () =>
+    key(['d'], 'Set the image aside: no label is sure, out of training and results until somebody decides', () =>
       view.act('d'),
     ),
     key(['x'], 'Drop the image', () => view.act('x')),
@@ -299,7 +299,7 @@ function drawList(body, described, first) {
     else toast('Nothing is decided about this image.');
   }
   function confirm(item) {
-    if (isDoubtful(item.decision)) list.decide([[item, confirmed(item.decision)]], {onward: true});
+    if (isUncertain(item.decision)) list.decide([[item, confirmed(item.decision)]], {onward: true});
     else toast('Only what was accepted in bulk is to be confirmed. A accepts the verdict, L keeps the label.');
   }
   function decide(item, name) {

@@ -106,7 +106,8 @@ export function drawNothingIn({filter, tally}, {icon, all, title, text, more = /
     return notice({icon, title: 'Nothing decided yet', text: words}, more);
   }
   if (filter.state === 'set_aside') {
-    const words = 'Images in doubt come here, set aside one by one, in a class or in bulk, until somebody decides.';
+    const words =
+      'Images without a sure label come here, set aside one by one, in a class or in bulk, until somebody decides.';
     return notice({icon, title: 'Nothing is set aside', text: words}, more);
   }
   return notice({icon: 'check', ...(tally.decided ? {title: 'All decided', text: all} : {title, text})});
