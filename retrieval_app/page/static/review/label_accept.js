@@ -160,7 +160,7 @@ function drawEffect(found, {proposals, goal}) {
       `Right among ${proposals ? 'all labels then' : 'what is kept'}: about `,
       make('b', exact(kept.share)),
       ` [${exact(kept.low)} to ${exact(kept.high)}].`,
-      misses && make('b.bad', ` Less than the ${100 * goal} % asked for: look at what is open.`),
+      misses && make('b.bad', ` Less than the ${Math.round(1000 * goal) / 10} % asked for: look at what is open.`),
     ]),
     caution && make('p.caution', make('b', 'This cannot be promised: '), `${caution}.`),
     make('p.small.soft', [
