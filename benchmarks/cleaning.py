@@ -2,8 +2,8 @@
 
 Trouble of known truth is planted in photos: 5 % wrong labels, 3 % blurred, 10 % without label, one "not available"
 picture under many labels, and photos saved again in another split. A headless Chromium does on the page what a person
-would: drops image problems and leaks, keeps one of near-duplicates, accepts label issues and proposals above the page's
-own threshold, and then decides the open issues at the top of the list one by one. Only there it looks up the truth of
+would: drops image problems and leaks, keeps one of near-duplicates, accepts label issues and proposals by the page's
+own goal, and then decides the open issues at the top of the list one by one. Only there it looks up the truth of
 the image that it sees. `retrieval dataset export` ends the job. `each` is the clicks and keys so far for each label
 set right.
 
@@ -244,7 +244,7 @@ def clean(gallery: Path, photos: Sequence[Photo], *, pictures: Path | None = Non
             accept_bulk(person, panel, proposals=True)
         with person.stage("label issues one by one"):
             person.click(panel.get_by_role("button", name="Back to label issues"))
-            person.see("are estimated to be wrong")
+            person.see("are still estimated to be wrong")
             page.wait_for_timeout(_COUNT_MS)
             decide_one_by_one(person, truth)
         return person
@@ -285,20 +285,24 @@ def mend_duplicates(person: Person) -> None:
 
 
 def accept_bulk(person: Person, panel: Locator, *, proposals: bool = False) -> None:
-    """Accept what the page proposes above its own threshold."""
-    accept = panel.get_by_role("button", name="Accept…")
-    words = r"% probability: ?labels [\d,]+ image" if proposals else r"changes [\d,]+ label"
-    panel.locator(".accept-line", has_text=re.compile(words)).wait_for()
-    done = person.page.get_by_text(re.compile("^Labelled " if proposals else "^(Changed|Dropped) ")).first
+    """Accept what the page proposes by its own goal."""
+    person.page.wait_for_timeout(_COUNT_MS)
+    begin = panel.get_by_role("button", name="Accept in bulk…")
+    if not begin.is_enabled():
+        return
+    person.click(begin)
+    dialog = person.page.get_by_role("dialog")
+    dialog.get_by_text("get the proposed label" if proposals else re.compile("labels? changes? ")).wait_for()
+    accept = dialog.get_by_role("button", name="Accept", exact=True)
     for _ in range(3):  # refused where the list was ranked again meanwhile: a person looks again
+        person.page.wait_for_timeout(_COUNT_MS)
+        if not accept.is_visible():
+            return
         if not accept.is_enabled():
+            person.click(dialog.get_by_role("button", name="Cancel"))
             return
         person.click(accept)
-        person.confirm("Accept")
-        for _ in range(20):
-            person.page.wait_for_timeout(_COUNT_MS / 10)
-            if done.is_visible():
-                return
+    dialog.wait_for(state="detached")
 
 
 def decide_one_by_one(person: Person, truth: Mapping[str, Photo]) -> None:

@@ -8,7 +8,7 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -25,12 +25,12 @@ _COLUMNS = ("path", "sha256", "label", "decision", "new_label")
 VERSION = 1
 FOREIGN_TABLES = "it was made by a pre-release; keep the file, which only that program can read"
 HELD_DECISIONS = (
-    "SELECT details, decided_at FROM decisions AS d JOIN steps AS s ON s.number = d.step "
+    "SELECT details, decided_at, decided_by FROM decisions AS d JOIN steps AS s ON s.number = d.step "
     "WHERE kind = ? AND d.step = (SELECT max(step) FROM decisions WHERE subject = d.subject) ORDER BY d.number"
 )
-"""Of a file of decisions: JSON and time of each that holds, about `labels` or `duplicates`, in order."""
+"""Of a file of decisions: JSON, time and author of each that holds, about `labels` or `duplicates`, in order."""
 _LATER_DECISIONS = (
-    "SELECT details, decided_at FROM steps AS s JOIN decisions AS d ON s.number = d.step "
+    "SELECT details, decided_at, decided_by FROM steps AS s JOIN decisions AS d ON s.number = d.step "
     "WHERE kind = ? AND s.number > ? ORDER BY d.number"
 )
 KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
@@ -65,6 +65,7 @@ class LabelDecision:
         p_right: probability (0..1) that the label it leaves is right; below 1 only where no person looked.
         others_right: of a bulk accept, the expected share (0..1) of right labels among those that it left as they were.
         decided_at: UTC, ISO 8601; set by the store of decisions.
+        decided_by: the name of whoever decided, where it is known; likewise.
     """
 
     sha256: str
@@ -77,6 +78,7 @@ class LabelDecision:
     p_right: float = 1.0
     others_right: float | None = None
     decided_at: str = ""
+    decided_by: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> LabelKey:
@@ -207,13 +209,13 @@ def check_version(connection: sqlite3.Connection) -> int:
 
 
 def read_labels(connection: sqlite3.Connection, *, since: int | None = None) -> list[LabelDecision]:
-    """The decisions about labels that hold, in order, with their time; those that took one back are `open`.
+    """The decisions about labels that hold, in order, with time and author; those that took one back are `open`.
 
     With `since`, all that were made after that step.
     """
     query, values = (HELD_DECISIONS, ()) if since is None else (_LATER_DECISIONS, (since,))
     rows = connection.execute(query, ("labels", *values))
-    return [LabelDecision(**json.loads(details), decided_at=when) for details, when in rows]
+    return [LabelDecision(**json.loads(details), decided_at=when, decided_by=name) for details, when, name in rows]
 
 
 def follow_labels(

@@ -111,7 +111,7 @@ def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
 def read_group_decisions(connection: sqlite3.Connection) -> list[DuplicateDecision]:
     """The decisions about groups that hold, in order, with their time; those that took one back are `open`."""
     rows = connection.execute(HELD_DECISIONS, ("duplicates",))
-    return [make_group_decision(json.loads(details), decided_at=when) for details, when in rows]
+    return [make_group_decision(json.loads(details), decided_at=when) for details, when, _ in rows]
 
 
 def make_group_decision(values: Mapping[str, Any], *, decided_at: str = "") -> DuplicateDecision:

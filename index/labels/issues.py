@@ -78,7 +78,7 @@ class LabelIssue:
         suggestions: (label, probability) of the most probable other labels, best first; they sum to `p_error` at most,
             in a proposal to 1.
         p_none: probability that the image shows none of the labels; 0 in a proposal.
-        kind: of `index.labels.kinds`.
+        kind: of `index.labels.kinds`; None where an image was set aside whose label is no issue.
         verdict: of `index.labels.verdicts`: keep the label, change it to the first suggestion, set the image aside or
             drop it.
         agreeing: (id, score) of the nearest images with the same label (in a proposal, the suggested one), nearest
@@ -91,7 +91,7 @@ class LabelIssue:
     p_error: float
     suggestions: tuple[tuple[str, float], ...]
     p_none: float
-    kind: Kind
+    kind: Kind | None
     verdict: str
     agreeing: tuple[tuple[int, float], ...]
     disagreeing: tuple[tuple[int, float, str], ...]

@@ -106,9 +106,12 @@ def make_server(
 
         @server.tool(annotations=_DECIDES)
         async def decide_label(
-            context: Context, image_id: int, decision: Literal["keep", "change", "drop"], label: str | None = None
+            context: Context,
+            image_id: int,
+            decision: Literal["keep", "change", "set_aside", "drop"],
+            label: str | None = None,
         ) -> dict[str, Any]:
-            """Keep the label of an image, change it to `label`, or drop the image; people can undo it."""
+            """Keep the label of an image, change it to `label`, set the image aside or drop it; people can undo it."""
             choice = {"image_id": image_id, "decision": decision, **({} if label is None else {"label": label})}
             return await _tell(_decide(answers, review, log, choice, request=context.request_context.request))
 

@@ -10,7 +10,7 @@ from fastapi import Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from index.catalog.decided_rows import DROPPED
+from index.catalog.decided_rows import DROPPED, SET_ASIDE
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
@@ -94,6 +94,7 @@ class ImageDetails(Answer):
     sha256: str | None
     indexed: bool = Field(description="false for a near-duplicate that the build left out")
     dropped: bool = Field(description="whether a decision about its label or its near-duplicates drops it")
+    set_aside: bool = Field(description="whether it is out of training and results until somebody decides")
     duplicates: list[DuplicateEntry]
     label_issue: LabelIssueEntry | None
     decision: LabelDecisionEntry | None
@@ -148,9 +149,10 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
         "sha256": row.sha256,
         "indexed": given.status == "indexed",
         "dropped": row.status == DROPPED,
+        "set_aside": row.status == SET_ASIDE,
         "duplicates": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
-        "label_issue": None if issue is None else describe_issue(issue, row, decision),
-        "decision": describe_decision(decision),
+        "label_issue": None if issue is None else describe_issue(issue, row, decision, names=folders),
+        "decision": describe_decision(decision, names=folders),
     }
 
 

@@ -15,7 +15,7 @@ from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import PROPOSAL, Kind
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
-from retrieval_app.api.schemas import AcceptVerdicts, Answer, GroupPage, LabelIssuePage, Ready
+from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, Ready
 from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
 from retrieval_app.review.acceptance import plan_acceptance
 from retrieval_app.review.database import DecidedSinceError
@@ -55,6 +55,7 @@ class LabelDecisionEntry(Answer):
     decision: Literal["keep", "change", "set_aside", "drop"]
     label: str | None
     source: Literal["person", "bulk", "import"] = Field(description="who decided")
+    by: str | None = Field(default=None, description="the name of whoever decided; only for visitors who may decide")
     p_right: float = Field(description="probability that the label is right; 1 where a person looked")
 
 
@@ -66,17 +67,19 @@ class LabelIssueEntry(Answer):
     label: str | None
     suggested: str | None
     p_error: float = Field(
-        description="probability that the label is wrong; of kind `unlabelled`, that the suggested label is right"
+        description="probability that the label is wrong; of kind `unlabelled`, that the suggested label is right; "
+        "0 without a kind"
     )
     p_suggested: float = Field(description="probability that the suggested label is right")
     p_none: float = Field(description="probability that the image shows none of the labels")
     suggestions: list[Suggestion]
-    kind: Kind = Field(
+    kind: Kind | None = Field(
         description="`wrong_label`, another label fits better; `ambiguous`, two labels are probable; "
         "`confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five "
         "images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a "
         "near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds "
-        "that are not alike; `unlabelled`, the image has no label and one is proposed"
+        "that are not alike; `unlabelled`, the image has no label and one is proposed; null, the image was set "
+        "aside and its label is no issue"
     )
     verdict: Literal["keep", "change", "set_aside", "drop"] = Field(
         description="what `POST /v1/labels/accept` does by default: `change` the label to `suggested`; `set_aside`, "
@@ -137,9 +140,13 @@ class ReviewList(Ready):
 class LabelIssueList(ReviewList):
     """Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
 
+    Of the decided ones, what was accepted in bulk comes first, the least probable of it before the rest.
+
     Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
-    `kind`); `total` those of them in the requested state.
+    `kind`), without the images that are `set_aside`; `total` those in the requested state.
     """
+
+    set_aside: int = Field(description="images that are set aside, also those whose label is no issue")
 
     noise_rate: float | None = Field(description="estimated share of wrong labels among all")
     is_lower_bound: bool = Field(
@@ -181,26 +188,36 @@ class Accepted(Answer):
     can_undo: bool
 
 
-def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage) -> dict[str, Any]:
-    """Page of the label issues, as GET /v1/labels/issues answers it; new decisions start an update."""
+def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage, names: bool = True) -> dict[str, Any]:
+    """Page of the label issues, as GET /v1/labels/issues answers it; new decisions start an update.
+
+    `names`: whether the visitor may see who decided.
+    """
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
     keys = _find_keys(snapshot.gallery, issues) if decisions else {}
-    chosen = filter_issues(issues, page)
-    shown, counts = turn_to(page, chosen, lambda issue: keys.get(issue.id) in decisions)
+    chosen, aside = filter_issues(issues, page), _list_set_aside(snapshot.gallery, issues, page)
+    aside_ids = {issue.id for issue in aside}
+    listed = [issue for issue in chosen if issue.id not in aside_ids]
+    if page.state == "decided":  # what was accepted in bulk first, the least probable of it before the rest
+        found = (decisions.get(keys.get(issue.id, ("", None))) for issue in listed)
+        p_right = {issue.id: 1.0 if one is None else one.p_right for issue, one in zip(listed, found, strict=True)}
+        listed.sort(key=lambda issue: p_right[issue.id])
+    shown, counts = turn_to(page, listed, lambda issue: keys.get(issue.id) in decisions, aside=aside)
     open_errors = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
     left = sum(open_errors)
     if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
         left = count_errors_left(issues, keys, decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
-        describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)))
+        describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)), names=names)
         for issue, row in zip(shown, rows, strict=True)
     ]
     return {
         "state": "ready",
         "version": snapshot.version,
         **counts,
+        "set_aside": len(aside),
         "noise_rate": issues.noise_rate,
         "is_lower_bound": issues.is_lower_bound,
         "checked": issues.checked,
@@ -294,36 +311,61 @@ def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) 
 
 
 def _is_wanted(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> bool:
-    return (
-        (wanted.label is None or issue.label == wanted.label)
-        and (wanted.suggested is None or issue.suggested == wanted.suggested)
-        and (issue.kind != PROPOSAL if wanted.kind is None else issue.kind == wanted.kind)
+    is_kind = issue.kind != PROPOSAL if wanted.kind is None else issue.kind == wanted.kind
+    return is_kind and _has_labels(issue, wanted)
+
+
+def _has_labels(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> bool:
+    return (wanted.label is None or issue.label == wanted.label) and (
+        wanted.suggested is None or issue.suggested == wanted.suggested
     )
 
 
+def _list_set_aside(gallery: Gallery, issues: LabelIssues, wanted: LabelIssuePage) -> list[LabelIssue]:
+    """The images that are set aside: those with an issue first; without a kind also unlabelled ones."""
+    aside = {number: one for number, one in gallery.decided.by_id.items() if one.left_out == SET_ASIDE}
+    if not aside:
+        return []
+    found = [issue for issue in issues.items if issue.id in aside]
+    with_issue = {issue.id for issue in found}
+    others = sorted(aside.keys() - with_issue)
+    with gallery.as_given.catalog() as catalog:
+        given = [(row.id, row.label) for row in catalog.rows_of(others) if row.status == "indexed"]
+    found += [LabelIssue(number, label, 0.0, (), 0.0, None, SET_ASIDE, (), ()) for number, label in given]
+    return [
+        issue for issue in found if _is_wanted(issue, wanted) or (wanted.kind is None and _has_labels(issue, wanted))
+    ]
+
+
 def turn_to(
-    page: GroupPage, items: Sequence[Item], is_decided: Callable[[Item], bool]
+    page: DuplicatePage | LabelIssuePage,
+    items: Sequence[Item],
+    is_decided: Callable[[Item], bool],
+    *,
+    aside: Sequence[Item] = (),
 ) -> tuple[Sequence[Item], dict[str, int]]:
-    """The items of a page of a working list, and the counts of open and decided ones."""
+    """The items of a page of a working list, and the counts of open and decided ones; `aside` are further ones."""
     decided = [item for item in items if is_decided(item)]
     open_ = [item for item in items if not is_decided(item)]
-    listed = {"all": items, "open": open_, "decided": decided}[page.state]
+    listed = {"all": [*items, *aside], "open": open_, "decided": decided, "set_aside": aside}[page.state]
     counts = {"total": len(listed), "open": len(open_), "decided": len(decided)}
     return listed[page.offset : page.offset + page.limit], counts
 
 
-def describe_issue(issue: LabelIssue, row: CatalogRow, decision: LabelDecision | None) -> dict[str, Any]:
-    """One issue as the schema `LabelIssueEntry` has it."""
-    return {**issue.to_json(), "path": valid_text(row.path), "decision": describe_decision(decision)}
+def describe_issue(
+    issue: LabelIssue, row: CatalogRow, decision: LabelDecision | None, *, names: bool
+) -> dict[str, Any]:
+    """One issue as the schema `LabelIssueEntry` has it; `names` as of `page_issues`."""
+    return {**issue.to_json(), "path": valid_text(row.path), "decision": describe_decision(decision, names=names)}
 
 
-def describe_decision(decision: LabelDecision | None) -> dict[str, Any] | None:
-    """A decision as the schema `LabelDecisionEntry` has it."""
+def describe_decision(decision: LabelDecision | None, *, names: bool = False) -> dict[str, Any] | None:
+    """A decision as the schema `LabelDecisionEntry` has it; `names` as of `page_issues`."""
     if decision is None:
         return None
     return {
         "decision": decision.decision, "label": decision.new_label, "source": decision.source,
-        "p_right": decision.p_right,
+        "p_right": decision.p_right, **({"by": decision.decided_by} if names else {}),
     }  # fmt: skip
 
 

@@ -244,7 +244,7 @@ async def list_label_issues(context: Context, page: Annotated[LabelIssuePage, Qu
     issues = context.snapshot.insights.label_issues
     if issues.value is None:
         return send_unready(context, issues)
-    return await context.read(page_issues, context.snapshot, context.review, page=page)
+    return await context.read(page_issues, context.snapshot, context.review, page=page, names=context.folders)
 
 
 @router.get("/duplicates", **responses(GroupList | Failed, also=COMPUTING))

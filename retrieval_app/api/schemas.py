@@ -310,12 +310,12 @@ class GroupPage(Parameters):
 
     offset: int = Field(default=0, ge=0, le=MAX_ID)
     limit: int = Field(default=50, ge=1, le=200)
-    state: ReviewState = "all"
 
 
 class DuplicatePage(GroupPage):
     """A page of the groups of near-duplicates."""
 
+    state: ReviewState = "all"
     labels_differ: bool | None = Field(default=None, description="only groups whose images have different labels")
 
 
@@ -327,6 +327,8 @@ class _IssueFilter(BaseModel):
 
 class LabelIssuePage(_IssueFilter, GroupPage):
     """A page of the label issues."""
+
+    state: ReviewState | Literal["set_aside"] = "all"
 
 
 class ClassPage(Parameters):
@@ -431,7 +433,7 @@ class AcceptVerdicts(_IssueFilter, Body):
         ge=0.5,
         lt=1,
         description="the share of right labels to expect among those that stay (of proposals: among the new ones); "
-        "what is too doubtful for it is set aside. Without it and without a threshold .95",
+        "what is too uncertain for it is set aside. Without it and without a threshold .95",
     )
     threshold: float | None = Field(
         default=None, ge=0.5, le=1, description="instead: the least probability that a label is wrong"

@@ -73,7 +73,7 @@ def write_audit_page(
         noise_rate=report.noise_rate, confused_classes=report.confused_classes,
         items=items, gone=gone,
         verdicts={verdict: verdicts[verdict] for verdict in DECISIONS}, labels=sorted(labels), panels=panels,
-        counts=of_page, threshold=LIKELY_ERROR,
+        counts=of_page, threshold=LIKELY_ERROR, no_promise=report.no_promise,
     )  # fmt: skip
     return len(items)
 

@@ -370,16 +370,16 @@ def _insert_step(connection: sqlite3.Connection, step: Step) -> int:
 
 
 def _describe(decision: Decision) -> dict[str, Any]:
-    """The fields of a decision but its time, which is that of the step."""
+    """The fields of a decision but its time and author, which are those of the step."""
     if isinstance(decision, DuplicateDecision):
         return {name: value for name, value in asdict(decision).items() if name != "decided_at"}
-    return {name: getattr(decision, name) for name in decision.__slots__ if name != "decided_at"}
+    return {name: getattr(decision, name) for name in decision.__slots__ if name not in ("decided_at", "decided_by")}
 
 
 def _read_searches(connection: sqlite3.Connection) -> list[SavedSearch]:
     """As `read_labels`, of saved searches."""
     rows = connection.execute(HELD_DECISIONS, ("searches",))
-    return [SavedSearch(**json.loads(details), decided_at=when) for details, when in rows]
+    return [SavedSearch(**json.loads(details), decided_at=when) for details, when, _ in rows]
 
 
 def _check_search(given: SavedSearch) -> SavedSearch:

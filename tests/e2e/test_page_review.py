@@ -56,7 +56,7 @@ def test_labels_are_decided_by_key_and_undone(visit: Visit) -> None:
     other = fourth["suggestions"][1]["label"]
     for item, words in zip(
         (first, second, third, fourth),
-        (f"Change to {first['suggested']}", f"Keep {second['label']}", "Drop image", f"→ {other}"),
+        (f"Change to {first['suggested']}", f"Keep {second['label']}", "Drop", f"→ {other}"),
         strict=True,
     ):
         expect(row_of(panel, item).get_by_role("button", name=words, pressed=True)).to_be_visible()
@@ -174,7 +174,7 @@ def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) 
     dialog.get_by_role("combobox", name="New label").fill("cape & <i>hood</i>")
     dialog.get_by_role("button", name="Change the label").click()
     expect(dialog).to_have_count(0)
-    row_of(panel, second).get_by_role("button", name="Drop image").click()
+    row_of(panel, second).get_by_role("button", name="Drop").click()
     wait_until_decided(visit, panel, 2)
 
     page.reload()
@@ -204,13 +204,14 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     expect(panel.get_by_text(f"{len(wanted)} images, hat → shoes")).to_be_visible()
     for item in wanted:
         expect(row_of(panel, item)).to_be_visible()
-    panel.get_by_label("Least probability of a label error, in percent").fill("60")
+    panel.get_by_role("button", name="Accept in bulk…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Least probability, in percent").fill("60")
     accepted = [item for item in wanted if item["p_error"] >= 0.6 and item["verdict"] == "change"]
     assert len(accepted) > 1
-    expect(panel.get_by_text(f"changes {len(accepted)} labels")).to_be_visible()
-    panel.get_by_role("button", name="Accept…").click()
+    expect(dialog.get_by_text(f"{len(accepted)} labels change")).to_be_visible()
     page.evaluate("addEventListener('labels-decided', () => { window.isTold = true })")
-    page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True).click()
+    dialog.get_by_role("button", name="Accept", exact=True).click()
     wait_until_decided(visit, panel, len(accepted))
     assert page.evaluate("window.isTold")  # the other views load anew
     assert {decided(visit, item)["decision"] for item in accepted} == {"change"}
@@ -229,6 +230,48 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
 
 
 @pytest.mark.usefixtures("decisions")
+def test_a_goal_sets_doubtful_images_aside_and_a_person_decides_them(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("labels")
+    panel.get_by_role("button", name="Accept in bulk…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Share of right labels, in percent").fill("98")
+    accept, effect = dialog.get_by_role("button", name="Accept", exact=True), dialog.get_by_role("status")
+    expect(accept).to_be_enabled()
+    aside = int(re.findall(r"(\d+) images? (?:is|are) set aside", effect.inner_text())[0])
+    assert aside > 1
+    accept.click()
+    expect(dialog).to_have_count(0)
+    press_show(panel, f"Set aside {aside}")
+    first, second = visit.ask("labels/issues?state=set_aside&limit=2")["items"]
+    assert first["decision"]["source"] == "bulk"
+    expect(row_of(panel, first)).to_contain_text("set aside in bulk")
+
+    row_of(panel, first).focus()
+    page.keyboard.press("b")  # brings back
+    expect(row_of(panel, second)).to_be_focused()
+    page.keyboard.press("l")
+    visit.wait_until(lambda: (decided(visit, second) or {}).get("decision") == "keep")
+    assert decided(visit, first) is None
+    assert decided(visit, second)["p_right"] == 1
+    press_show(panel, "Decided")
+    changed = next(
+        item
+        for item in visit.ask("labels/issues?state=decided&limit=200")["items"]
+        if item["decision"]["decision"] == "change"
+    )
+    expect(row_of(panel, changed)).to_contain_text("accepted in bulk, right with")
+    row_of(panel, changed).focus()
+    page.keyboard.press("c")  # confirms
+    visit.wait_until(lambda: decided(visit, changed)["source"] == "person")
+    assert decided(visit, changed)["p_right"] == 1
+    for _ in range(4):
+        page.keyboard.press("u")
+    visit.wait_until(lambda: visit.ask("labels/issues?limit=1&state=set_aside")["set_aside"] == 0)
+    assert visit.ask("labels/decisions")["decisions"] == []
+
+
+@pytest.mark.usefixtures("decisions")
 def test_accepting_asks_again_where_the_estimate_changed_meanwhile(visit: Visit) -> None:
     page = visit.page
     visit.forgive("409")
@@ -244,7 +287,7 @@ def test_accepting_asks_again_where_the_estimate_changed_meanwhile(visit: Visit)
 
     page.route(re.compile("/v1/labels/accept"), outdate)
     panel = visit.open_view("labels")
-    panel.get_by_role("button", name="Accept…").click()
+    panel.get_by_role("button", name="Accept in bulk…").click()
     accept = page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True)
     accept.click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("The estimate changed meanwhile; look again.")
@@ -276,7 +319,7 @@ def test_what_does_not_belong_to_a_class_is_set_aside_by_key_and_brought_back(vi
     aside = panel.get_by_role("list", name="Images set aside").get_by_role("button")
     expect(aside).to_have_count(2)
     expect(images.nth(1)).to_be_focused()  # the one behind those that left
-    assert [decided(visit, shown[place])["decision"] for place in (0, 2)] == ["drop", "drop"]
+    assert [decided(visit, shown[place])["decision"] for place in (0, 2)] == ["set_aside", "set_aside"]
     assert decided(visit, shown[1]) is None
 
     aside.first.click()

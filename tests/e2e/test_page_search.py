@@ -336,7 +336,8 @@ def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery
     change.click()
     expect(page.get_by_text("Label changed to “pants”")).to_be_visible()
     told = visit.ask(f"images/{image}")
-    assert (told["label"], told["decision"]) == ("pants", {"decision": "change", "label": "pants"})
+    made = told["decision"]
+    assert (told["label"], made["decision"], made["label"], made["p_right"]) == ("pants", "change", "pants", 1)
     expect(panel.get_by_text(f"was: {told['given_label']}")).to_be_visible()
     expect(visit.card(image)).to_contain_text(f"was: {told['given_label']}")
     page.get_by_role("region", name="Messages").get_by_role("button", name="Undo").click()

@@ -468,12 +468,14 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Accept the verdicts on label issues above a threshold
+         * Accept the verdicts on label issues, so that a share of the labels that stay is right
          * @description Without a digest it only counts; with the digest of that response it decides.
          *
-         *     One undo takes all of it back; at most 100,000 decisions, the most probable errors. Labels below the threshold, rare
-         *     classes and decided ones stay as they are. An image with near-duplicates is dropped only where one of them stays and
-         *     all that stay have other labels. 409 where other decisions would be made than were counted: then none is made.
+         *     Labels change where the suggested one is probable enough, images without a probable label are set aside, and those
+         *     that show none of the labels are dropped. One undo takes all of it back; at most 100,000 decisions, the most
+         *     probable errors. Rare classes and decided labels stay as they are. An image with near-duplicates is dropped only
+         *     where one of them stays and all that stay have other labels. 409 where other decisions would be made than were
+         *     counted: then none is made.
          */
         post: operations["accept_verdicts"];
         delete?: never;
@@ -511,11 +513,13 @@ export interface paths {
         };
         /**
          * Download the labels with the decisions applied
-         * @description A CSV of path and label, for `retrieval train` and `retrieval index build --labels`.
+         * @description A CSV of path, label, the label as given and `p_right`, the probability that the label is right (empty where it is
+         *     not known), for `retrieval train` and `retrieval index build --labels`.
          *
-         *     Headers count the images: rows are `kept` or `changed`; left out are images `dropped` by a decision, `unlabelled`,
-         *     `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with `paths=relative`,
-         *     and for strangers, relative to the sources: such a file, saved in the folder of the images, works on other machines.
+         *     Headers count the images: rows are `kept` or `changed`; left out are images `set-aside` or `dropped` by a decision,
+         *     `unlabelled`, `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with
+         *     `paths=relative`, and for strangers, relative to the sources: such a file, saved in the folder of the images, works
+         *     on other machines.
          */
         get: operations["get_label_file"];
         put?: never;
@@ -956,8 +960,13 @@ export interface components {
              */
             kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
+             * At Least Right
+             * @description the share of right labels to expect among those that stay (of proposals: among the new ones); what is too uncertain for it is set aside. Without it and without a threshold .95
+             */
+            at_least_right?: number | null;
+            /**
              * Threshold
-             * @description the least probability that a label is wrong; without it the lowest from 60 % on, from which on seven in ten labels are estimated to be wrong (of proposals: right)
+             * @description instead: the least probability that a label is wrong
              */
             threshold?: number | null;
             /**
@@ -973,7 +982,7 @@ export interface components {
         Accepted: {
             /**
              * Threshold
-             * @description the requested one, or the lowest that can be recommended
+             * @description the requested one; with `at_least_right` the least probability of a label that stays or is set
              */
             threshold: number;
             /**
@@ -982,15 +991,31 @@ export interface components {
              */
             changed: number;
             /**
+             * Changed Right
+             * @description estimated number of these that are right then
+             */
+            changed_right: number;
+            /**
+             * Set Aside
+             * @description number of images that leave training and results until somebody decides
+             */
+            set_aside: number;
+            /**
              * Dropped
-             * @description number of images that the label file leaves out
+             * @description number of images that show none of the labels, or repeat another one
              */
             dropped: number;
             /**
-             * Expected Wrong
-             * @description estimated number of wrong labels among these; of proposals, of those that are right
+             * Stay
+             * @description number of labels that stay as they are, undecided
              */
-            expected_wrong: number;
+            stay: number;
+            kept: components["schemas"]["KeptLabels"];
+            /**
+             * No Promise
+             * @description why that share cannot be promised; null where it can
+             */
+            no_promise: string | null;
             /**
              * Digest
              * @description of these decisions; a request with it makes them
@@ -1190,9 +1215,19 @@ export interface components {
              * Decision
              * @enum {string}
              */
-            decision: "keep" | "change" | "drop";
+            decision: "keep" | "change" | "set_aside" | "drop";
             /** New Label */
             new_label: string | null;
+            /**
+             * Source
+             * @enum {string}
+             */
+            source: "person" | "bulk" | "import";
+            /**
+             * P Right
+             * @description probability that the label is right; 1 where a person looked
+             */
+            p_right: number;
             /** Decided At */
             decided_at: string;
         };
@@ -1695,6 +1730,11 @@ export interface components {
              * @description whether a decision about its label or its near-duplicates drops it
              */
             dropped: boolean;
+            /**
+             * Set Aside
+             * @description whether it is out of training and results until somebody decides
+             */
+            set_aside: boolean;
             /** Duplicates */
             duplicates: components["schemas"]["DuplicateEntry"][];
             label_issue: components["schemas"]["LabelIssueEntry"] | null;
@@ -1850,6 +1890,20 @@ export interface components {
             step: number | null;
         };
         /**
+         * KeptLabels
+         * @description The labels that stay, and the share (0..1) of right ones to expect among them, with an interval.
+         */
+        KeptLabels: {
+            /** Images */
+            images: number;
+            /** Share */
+            share: number;
+            /** Low */
+            low: number;
+            /** High */
+            high: number;
+        };
+        /**
          * KindCounts
          * @description How many label issues there are of each kind, whatever the filter.
          */
@@ -1896,7 +1950,7 @@ export interface components {
         };
         /**
          * LabelChoice
-         * @description The image's label stays, the image is dropped, or nothing is decided any more.
+         * @description The image's label stays, the image is set aside or dropped, or nothing is decided any more.
          */
         LabelChoice: {
             /**
@@ -1908,7 +1962,7 @@ export interface components {
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
-            decision: "drop" | "keep" | "open";
+            decision: "drop" | "keep" | "open" | "set_aside";
             /** Label */
             label?: null;
             /**
@@ -1926,9 +1980,25 @@ export interface components {
              * Decision
              * @enum {string}
              */
-            decision: "keep" | "change" | "drop";
+            decision: "keep" | "change" | "set_aside" | "drop";
             /** Label */
             label: string | null;
+            /**
+             * Source
+             * @description who decided
+             * @enum {string}
+             */
+            source: "person" | "bulk" | "import";
+            /**
+             * By
+             * @description the name of whoever decided; only for visitors who may decide
+             */
+            by?: string | null;
+            /**
+             * P Right
+             * @description probability that the label is right; 1 where a person looked
+             */
+            p_right: number;
         };
         /**
          * LabelDecisions
@@ -1980,23 +2050,32 @@ export interface components {
             suggested: string | null;
             /**
              * P Error
-             * @description probability that the label is wrong; of kind `unlabelled`, that the suggested label is right
+             * @description probability that the label is wrong; of kind `unlabelled`, that the suggested label is right; 0 without a kind
              */
             p_error: number;
+            /**
+             * P Suggested
+             * @description probability that the suggested label is right
+             */
+            p_suggested: number;
+            /**
+             * P None
+             * @description probability that the image shows none of the labels
+             */
+            p_none: number;
             /** Suggestions */
             suggestions: components["schemas"]["Suggestion"][];
             /**
              * Kind
-             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds that are not alike; `unlabelled`, the image has no label and one is proposed
-             * @enum {string}
+             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds that are not alike; `unlabelled`, the image has no label and one is proposed; null, the image was set aside and its label is no issue
              */
-            kind: "wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled";
+            kind: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
              * Verdict
-             * @description what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` the image, an outlier or a near-duplicate of one with a more probable label; `keep` leaves it open
+             * @description what `POST /v1/labels/accept` does by default: `change` the label to `suggested`; `set_aside`, as no label is probable enough; `drop` the image, which shows none of the labels or repeats one with a more probable label; `keep` leaves it open
              * @enum {string}
              */
-            verdict: "keep" | "change" | "drop";
+            verdict: "keep" | "change" | "set_aside" | "drop";
             /** Agreeing */
             agreeing: components["schemas"]["Neighbour"][];
             /** Disagreeing */
@@ -2007,8 +2086,10 @@ export interface components {
          * LabelIssueList
          * @description Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
          *
+         *     Of the decided ones, what was accepted in bulk comes first, the least probable of it before the rest.
+         *
          *     Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
-         *     `kind`); `total` those of them in the requested state.
+         *     `kind`), without the images that are `set_aside`; `total` those in the requested state.
          */
         LabelIssueList: {
             /**
@@ -2034,6 +2115,11 @@ export interface components {
              * @description whether a list follows that takes newer decisions into account: ask again
              */
             is_updating: boolean;
+            /**
+             * Set Aside
+             * @description images that are set aside, also those whose label is no issue
+             */
+            set_aside: number;
             /**
              * Noise Rate
              * @description estimated share of wrong labels among all
@@ -2205,10 +2291,13 @@ export interface components {
         };
         /**
          * Left
-         * @description Estimated label errors without a decision: of all labels, or of the issues of a filter.
+         * @description Estimated label errors that are left, of all labels or of the issues of a filter.
          */
         Left: {
-            /** Errors */
+            /**
+             * Errors
+             * @description without a filter also those among labels that were accepted in bulk
+             */
             errors: number;
             /**
              * In Next
@@ -2969,6 +3058,7 @@ export type ImageVector = components['schemas']['ImageVector'];
 export type JobAnswer = components['schemas']['JobAnswer'];
 export type KeepImages = components['schemas']['KeepImages'];
 export type KeptAnswer = components['schemas']['KeptAnswer'];
+export type KeptLabels = components['schemas']['KeptLabels'];
 export type KindCounts = components['schemas']['KindCounts'];
 export type LabelChange = components['schemas']['LabelChange'];
 export type LabelChoice = components['schemas']['LabelChoice'];
@@ -3608,13 +3698,13 @@ export interface operations {
             query?: {
                 offset?: number;
                 limit?: number;
-                state?: "open" | "decided" | "all";
                 /** @description only issues with this label */
                 label?: string | null;
                 /** @description only issues with this as first suggestion */
                 suggested?: string | null;
                 /** @description only issues of this kind; without it, all but `unlabelled` */
                 kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
+                state?: ("open" | "decided" | "all") | "set_aside";
             };
             header?: never;
             path?: never;
@@ -3788,6 +3878,8 @@ export interface operations {
                     "x-labels-kept"?: number;
                     /** @description images */
                     "x-labels-changed"?: number;
+                    /** @description images */
+                    "x-labels-set-aside"?: number;
                     /** @description images */
                     "x-labels-dropped"?: number;
                     /** @description images */

@@ -24,7 +24,8 @@ declare global {
   type GroupEntry = api.GroupEntry;
   type GroupImage = api.GroupImageEntry;
   type ImageDetails = api.ImageDetails;
-  type LabelDecision = api.LabelDecisionEntry;
+  /** One that the page has just made says nothing of who made it. */
+  type LabelDecision = Pick<api.LabelDecisionEntry, 'decision' | 'label'> & Partial<api.LabelDecisionEntry>;
   type QualityReport = api.QualityReport;
   type RecallEntry = api.RecallEntry;
   type ScoreHistogram = api.ScoreHistogram;

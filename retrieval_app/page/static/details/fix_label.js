@@ -1,13 +1,15 @@
 // A label, what speaks against it, and the form that keeps, changes or drops it.
 
-import {button, find, icon, make, percent, refill, shownText} from '../core/dom.js';
+import {button, find, icon, make, refill, sentence, shownText} from '../core/dom.js';
 import {post} from '../core/api.js';
+import {describeSource, drawChances, isUncertain} from '../core/label_trust.js';
 import {announce, toast, toastError} from '../core/toast.js';
 import {linkTo} from '../core/url_state.js';
 
 const quoted = label => `\u201c${shownText(label)}\u201d`;
-const DROP = 'It shows no known label: leave it out of training';
-const DONE = {keep: 'kept', change: 'changed', drop: 'dropped', open: 'decided no more'};
+const ASIDE = 'No label is sure: out of training and results until somebody decides';
+const DROP = 'It shows none of the labels: leave it out for good';
+const DONE = {keep: 'kept', change: 'changed', set_aside: 'set aside', drop: 'dropped', open: 'decided no more'};
 
 /**
  * The label of an image with its form, if people may decide here; `decided()` is called after a decision.
@@ -44,7 +46,8 @@ export function drawLabelForm(image, {facts, decided}) {
       if (error.code === 'conflict') decided(); // it is another image now, or has another label
       return;
     }
-    const words = decision === 'change' ? `Label changed to ${quoted(label)}` : `Label ${DONE[decision]}`;
+    const what = ['drop', 'set_aside'].includes(decision) ? 'Image' : 'Label';
+    const words = decision === 'change' ? `Label changed to ${quoted(label)}` : `${what} ${DONE[decision]}`;
     toast(words, {kind: 'good', action: {text: 'Undo', run: () => undo(step, decided)}});
     decided();
   }
@@ -54,9 +57,10 @@ export function drawLabelForm(image, {facts, decided}) {
     make('div.row', [
       image.label === null ? make('span.soft', 'No label') : make('span.chip', make('span', shownText(image.label))),
       drawDecision(image),
-      can && image.decision?.decision === 'drop' && button('Bring back', {class: 'small'}, () => decide('open')),
+      can && isLeftOut(image.decision) && button('Bring back', {class: 'small'}, () => decide('open')),
       toggle,
     ]),
+    drawSource(image, {can, decide}),
     drawIssue(image, {can, decide}),
     form,
   ]);
@@ -65,29 +69,44 @@ export function drawLabelForm(image, {facts, decided}) {
 
 /** @param {ImageDetails} image */
 function drawDecision({decision, given_label: given, dropped}) {
-  if (dropped && decision?.decision !== 'drop') {
+  if (dropped && !isLeftOut(decision)) {
     const href = linkTo({view: 'duplicates', extra: {state: 'decided'}});
     return make('a', {href, title: 'Open its group again to bring it back'}, 'dropped as a near-duplicate');
   }
   if (!decision) return null;
   if (given !== undefined) return make('span.soft', `was: ${shownText(given ?? 'no label')}`);
+  if (isLeftOut(decision)) return make('span.chip.warn', make('span', DONE[decision.decision]));
   return make('span.chip.on', icon('check', 13), make('span', DONE[decision.decision]));
+}
+
+const isLeftOut = decision => ['drop', 'set_aside'].includes(decision?.decision);
+
+/** Who decided; what was accepted in bulk can be confirmed. @param {ImageDetails} image */
+function drawSource({decision}, {can, decide}) {
+  if (!decision) return null;
+  const isOpen = isUncertain(decision);
+  return make('div.row', [
+    make('span', {class: isOpen ? 'small warn' : 'small soft'}, sentence(describeSource(decision) ?? '')),
+    can
+      && isOpen
+      && button('Confirm', {icon: 'check', class: 'small'}, () => decide(decision.decision, decision.label)),
+  ]);
 }
 
 /** @param {ImageDetails} image */
 function drawIssue(image, {can, decide}) {
   const {label_issue: issue} = image;
-  if (!issue || image.decision) return null;
+  if (!issue || (image.decision && image.decision.decision !== 'set_aside')) return null;
   const {suggested} = issue;
   return make('div.issue', [
     icon('warning', 18),
     make('div.column', [
       make('span', [
-        issue.label === null
-          ? `Proposed label: ${quoted(suggested)}, with a probability of ${percent(issue.p_error)}.`
-          : `Label issue: the label is wrong with a probability of ${percent(issue.p_error)}.`,
-        suggested && issue.label !== null && ` Images that look like it are mostly ${quoted(suggested)}.`,
+        issue.label === null ? 'Proposed label: ' : 'Label issue. ',
+        suggested
+          && (issue.label === null ? quoted(suggested) : `Images that look like it are mostly ${quoted(suggested)}.`),
       ]),
+      drawChances(issue),
       can
         && make('div.row', [
           suggested
@@ -97,6 +116,7 @@ function drawIssue(image, {can, decide}) {
               () => decide('change', suggested),
             ),
           issue.label !== null && button('Keep it', {class: 'small'}, () => decide('keep')),
+          !image.decision && button('Set aside', {class: 'small', title: ASIDE}, () => decide('set_aside')),
         ]),
     ]),
   ]);
@@ -127,7 +147,8 @@ function fillForm(form, {image, given, facts, decide}) {
           () => decide('keep'),
         ),
       given === null && image.decision && button('No label again', {class: 'small'}, () => decide('open')),
-      button('Drop from the labels', {icon: 'close', class: 'small danger', title: DROP}, () => decide('drop')),
+      !isLeftOut(image.decision) && button('Set aside', {class: 'small', title: ASIDE}, () => decide('set_aside')),
+      button('Drop', {icon: 'close', class: 'small danger', title: DROP}, () => decide('drop')),
     ]),
   ]);
   form.addEventListener('submit', event => {

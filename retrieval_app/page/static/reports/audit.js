@@ -1,7 +1,7 @@
 // Page of an audit: label issues are filtered, sorted and decided; the decisions become decisions.csv.
 
 const COLUMNS = ['path', 'sha256', 'label', 'decision', 'new_label'];
-const KEYS = ['keep', 'change', 'drop'];
+const KEYS = ['keep', 'change', 'set_aside', 'drop'];
 
 export {}; // a module of its own
 
@@ -59,7 +59,7 @@ function recall(from, name) {
 function checkEntry(entry, row) {
   const changed = entry.decision === 'change' ? entry.new_label.trim() : '';
   if (!KEYS.includes(entry.decision) || !entry.sha256 || (entry.decision === 'change' && !changed)) {
-    throw new Error(`row ${row + 1}: expected keep, change with a new_label, or drop`);
+    throw new Error(`row ${row + 1}: expected keep, change with a new_label, set_aside or drop`);
   }
   return {...entry, new_label: changed};
 }
@@ -163,10 +163,8 @@ function draw() {
     other.hidden = !now || isListed;
     other.textContent = now && !isListed ? `→ ${now.new_label}` : '';
   }
-  const {changed, dropped} = countAccepted();
-  const words = (number, noun) => `${number} ${noun}${number === 1 ? '' : 's'}`;
-  find('#accepted').textContent = `changes ${words(changed, 'label')}, drops ${words(dropped, 'image')}`;
-  find('#accept').disabled = !(changed + dropped);
+  find('#accepted').textContent = describeAccepted();
+  find('#accept').disabled = !accepted().length;
 }
 
 const labelOf = (item, node) =>
@@ -179,11 +177,17 @@ function accepted() {
   return choose().filter(item => item.p_error >= least && item.verdict !== 'keep' && !decisions.has(item.key));
 }
 
-function countAccepted() {
-  const some = accepted();
-  const changed = some.filter(({verdict}) => verdict === 'change').length;
-  const wrong = Math.round(some.reduce((total, item) => total + item.p_error, 0));
-  return {changed, dropped: some.length - changed, wrong, right: some.length - wrong};
+/** "17 labels change (about 14 of the new ones are right), 30 images are set aside, 5 are dropped". */
+function describeAccepted() {
+  const of = verdict => accepted().filter(item => item.verdict === verdict);
+  const [changed, aside, dropped] = ['change', 'set_aside', 'drop'].map(of);
+  const right = Math.round(changed.reduce((total, item) => total + item.p_suggested, 0));
+  const are = ({length}) => (length === 1 ? 'is' : 'are');
+  return (
+    `${changed.length} label${changed.length === 1 ? ' changes' : 's change'}`
+    + `${changed.length ? ` (about ${right} of the new ones are right)` : ''}, `
+    + `${aside.length} image${aside.length === 1 ? '' : 's'} ${are(aside)} set aside, ${dropped.length} ${are(dropped)} dropped`
+  );
 }
 
 // Which item the keys are about, and the images, which are set when they come into sight.
@@ -216,7 +220,7 @@ function goOn(item) {
 function acceptVerdict(item) {
   // `keep` is the verdict on a rare class or a near-duplicate that stays, even where the label is probably wrong.
   const isOpen = item.verdict === 'keep' && item.p_error >= 0.5;
-  if (isOpen) tell('Look: no recommendation. L keeps the label, X drops the image.');
+  if (isOpen) tell('Look: no recommendation. L keeps the label, D sets the image aside, X drops it.');
   else decide(item, item.verdict, item.new_label ?? '');
 }
 
@@ -267,10 +271,7 @@ find('#load').addEventListener('click', () => find('#file').click());
 find('#file').addEventListener('change', load);
 find('#download').addEventListener('click', download);
 find('#accept').addEventListener('click', () => {
-  const {changed, dropped, wrong, right} = countAccepted();
-  find('#effect').textContent =
-    `Changes ${changed} label${changed === 1 ? '' : 's'}, drops ${dropped} image${dropped === 1 ? '' : 's'}. `
-    + `By their probabilities about ${wrong} of these labels are wrong, and about ${right} right.`;
+  find('#effect').textContent = `${describeAccepted()}. Undo takes all of it back.`;
   find('dialog').showModal();
 });
 find('dialog').addEventListener('close', () => {
@@ -298,6 +299,7 @@ document.addEventListener('keydown', event => {
     ArrowUp: () => step(-1),
     a: () => item && acceptVerdict(item),
     l: () => item && decide(item, 'keep'),
+    d: () => item && decide(item, 'set_aside'),
     x: () => item && decide(item, 'drop'),
     r: () => item?.card.querySelector('input').focus(),
     u: undo,

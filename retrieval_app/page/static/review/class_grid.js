@@ -6,13 +6,13 @@ import {openZoom} from './review_bar.js';
 
 const LIKELY_ERROR = 0.5; // probability of a label error from which on it is shown
 
-/** @typedef {{id: number, path: string, p_error?: number | null}} Shown */
+/** @typedef {{id: number, path: string, p_error?: number | null, decision?: LabelDecision}} Shown */
 
 /** The images as items of a list; `aria-pressed` says whether one is marked. @param {Shown[]} images */
 export const drawImages = (images, {canMark}) => images.map(image => make('li', drawImage(image, canMark)));
 
 /** @param {Shown} image @param {boolean} canMark */
-function drawImage({id, path, p_error: error}, canMark) {
+function drawImage({id, path, p_error: error, decision}, canMark) {
   const name = shownText(path);
   const chance = error && error >= LIKELY_ERROR ? percent(error) : null;
   return make(
@@ -26,6 +26,7 @@ function drawImage({id, path, p_error: error}, canMark) {
     },
     thumb(id),
     chance && make('span.class-chance', chance),
+    decision?.decision === 'drop' && make('span.class-chance', 'dropped'),
   );
 }
 

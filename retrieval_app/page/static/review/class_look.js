@@ -2,7 +2,7 @@
 
 import {gallery, get, post, thumbnailUrl} from '../core/api.js';
 import {isDialogOpen} from '../core/dialog.js';
-import {button, count, make, refill, shownText} from '../core/dom.js';
+import {button, count, make, refill, sentence, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {notice, showFailure} from '../core/loading.js';
 import {announce, toast, toastError} from '../core/toast.js';
@@ -13,7 +13,7 @@ import {drawReadOnly} from './review_bar.js';
 import {makeQueue} from './review_list.js';
 
 /** The decision about an image that is set aside. */
-const SET_ASIDE = 'drop';
+const SET_ASIDE = 'set_aside';
 const MOST = 1000; // images of one step
 const PREFETCHED = 24; // thumbnails of the next class
 
@@ -193,7 +193,10 @@ class ClassLook {
     const left = total - images.length;
     const fetchMore = () => this.#fetchMore();
     refill(this.more, left > 0 && button(`Show more (${left.toLocaleString('en')} left)`, {}, fetchMore));
-    this.outTitle.textContent = out.length ? `Set aside (${out.length.toLocaleString('en')})` : 'Set aside';
+    const dropped = out.filter(({decision}) => decision.decision === 'drop').length;
+    const number = (some, words) => (some ? `${words} (${some.toLocaleString('en')})` : '');
+    const titles = [number(out.length - dropped, 'set aside'), number(dropped, 'dropped')];
+    this.outTitle.textContent = sentence(titles.filter(Boolean).join(', ') || 'set aside');
     this.outNote.hidden = out.length > 0;
     refill(this.out, drawImages(out, {canMark: this.#canReview}));
     if (!images.length) refill(this.more, notice({icon: 'check', title: 'No image has this label any more'}));
@@ -283,7 +286,7 @@ class ClassLook {
     else toast('Mark images that are set aside first: click them, or press X.');
   }
 
-  /** One step for undo. @param {number[]} ids @param {typeof SET_ASIDE | 'open'} decision */
+  /** One step for undo. @param {number[]} ids @param {'set_aside' | 'open'} decision */
   #decide(ids, decision, words) {
     if (ids.length > MOST) return toast(`At most ${MOST.toLocaleString('en')} images at once.`);
     const label = this.#label;

@@ -6,7 +6,7 @@ import {drawGroup, openComparison, wordsFor} from './duplicate_group.js';
 import {count, make, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {awaitReady, openView} from '../core/loading.js';
-import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
+import {drawNothingIn, drawReadOnly, drawReviewBar, LIST_STATES, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
 import {select} from '../core/selection.js';
 import {toast} from '../core/toast.js';
@@ -42,7 +42,10 @@ export function start(panel) {
   });
 }
 
-const readFilter = (state = readState()) => ({state: readListState(state), labels_differ: Boolean(state.extra.differ)});
+const readFilter = (state = readState()) => ({
+  state: readListState(state, LIST_STATES),
+  labels_differ: Boolean(state.extra.differ),
+});
 
 async function open(body, _, retry) {
   view = null;

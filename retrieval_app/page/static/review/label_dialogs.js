@@ -2,15 +2,12 @@
 
 import {askName, newLabelWords} from '../core/ask_name.js';
 import {openDialog} from '../core/dialog.js';
-import {count, make, percent, sentence, shownScore, shownText} from '../core/dom.js';
+import {count, make, sentence, shownScore, shownText} from '../core/dom.js';
+import {describeSource, drawChances} from '../core/label_trust.js';
 import {drawPair, wordsFor} from './label_rows.js';
 import {openZoom} from './review_bar.js';
 import {drawLead} from './label_file.js';
 import {thumb} from '../core/thumbs.js';
-
-const BUILTIN =
-  'The built-in model confuses classes that look alike, such as models of cars, and then damages right labels: look at '
-  + 'some of the images first, or build the gallery with another model.';
 
 /** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */
 export function askLabel(item, names, done) {
@@ -26,43 +23,15 @@ export function askLabel(item, names, done) {
   });
 }
 
-/** A threshold in whole percent, rounded down, so that it is true of all that is accepted. @param {number} share */
-export const wholePercent = share => Math.floor(100 * share + 1e-6);
-
-/** Ask before all verdicts, or all proposals, from a threshold on are accepted; a note is first. @param {Accepted} preview */
-export function confirmAccept(preview, run, {proposals, isBuiltin, note}) {
-  const percentage = wholePercent(preview.threshold);
-  openDialog({
-    title: proposals
-      ? `Accept the proposed labels with a probability of at least ${percentage} %?`
-      : `Accept the verdicts on labels that are wrong with a probability of at least ${percentage} %?`,
-    body: make('div.column', [
-      note && make('p', {role: 'alert'}, make('b', note)),
-      make('p', `${sentence(describeAccepted(preview, {proposals}))}. One undo takes all of it back.`),
-      isBuiltin && make('p', BUILTIN),
-    ]),
-    actions: [
-      {text: 'Cancel', class: 'quiet'},
-      {text: 'Accept', class: 'primary', run},
-    ],
-  });
-}
-
-/** "changes 120 labels, drops 8 images; about 97 of the 128 labels are wrong". @param {Accepted} preview */
-export function describeAccepted({changed, dropped, expected_wrong: expected}, {proposals, isDone = false}) {
-  const [labels, changes, drops] = isDone ? ['labelled', 'changed', 'dropped'] : ['labels', 'changes', 'drops'];
-  const what = proposals
-    ? `${labels} ${count(changed, 'image')}`
-    : `${changes} ${count(changed, 'label')}, ${drops} ${count(dropped, 'image')}`;
-  const all = count(changed + dropped, 'label');
-  const about = `; about ${Math.round(expected).toLocaleString('en')} of the ${all} are ${proposals ? 'right' : 'wrong'}`;
-  return isDone || !(changed + dropped) ? what : what + about;
-}
-
 /** Ask before the verdicts on so many selected images are accepted; `open` others have no recommendation. */
 export function confirmMany(decisions, run, {open}) {
   const some = kind => decisions.filter(({decision}) => decision === kind).length;
-  const kinds = Object.entries({'change the label': 'change', 'keep the label': 'keep', 'drop the image': 'drop'})
+  const kinds = Object.entries({
+    'change the label': 'change',
+    'keep the label': 'keep',
+    'set the image aside': 'set_aside',
+    'drop the image': 'drop',
+  })
     .filter(([, kind]) => some(kind))
     .map(([words, kind]) => `${words}: ${some(kind).toLocaleString('en')}`);
   openDialog({
@@ -89,7 +58,7 @@ export function enlarge(item, {act, onClose}) {
     onKey: event => {
       const name = {ArrowDown: 'j', ArrowUp: 'k'}[event.key] ?? event.key.toLowerCase();
       if (name === 'z') zoom.close();
-      else if ('jkalxu123'.includes(name)) act(name);
+      else if ('jkalxdcbu123'.includes(name)) act(name);
       else return;
       event.preventDefault();
     },
@@ -98,16 +67,20 @@ export function enlarge(item, {act, onClose}) {
     return [
       drawPair(now),
       make('p.small.soft', [
-        now.decision
-          ? wordsFor(now.decision)
-          : `Not decided; ${now.label === null ? shownText(now.suggested) : 'wrong'} with a probability of ${percent(now.p_error)}`,
-        ' · ',
-        shownText(now.path),
+        [
+          now.decision ? wordsFor(now.decision) : 'Not decided',
+          now.decision && describeSource(now.decision),
+          shownText(now.path),
+        ]
+          .filter(Boolean)
+          .join(' · '),
       ]),
+      now.kind && drawChances(now),
       make('div.row.zoom-keys', [
         [
           ['A', 'Accept', 'a'],
           ['L', 'Keep', 'l'],
+          ['D', 'Set aside', 'd'],
           ['X', 'Drop', 'x'],
           ['U', 'Undo', 'u'],
           ['↓', 'Next', 'j'],

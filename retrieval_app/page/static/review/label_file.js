@@ -10,8 +10,8 @@ export const PAGE = 30;
 
 /** Where decisions are kept, in a sentence. */
 export const KEPT =
-  'What you decide shows at once in search, filters, Quality and exports, and dropped images leave the results; '
-  + 'images and folders stay as they are.';
+  'What you decide shows at once in search, filters, Quality and exports; images that are dropped or set aside leave the '
+  + 'results. Images and folders stay as they are.';
 
 /** What is said of training on the decisions above the list. */
 export function drawHint() {
@@ -37,6 +37,7 @@ export function drawLead(id, close, props = {}) {
 }
 
 const LEFT_OUT = {
+  'set-aside': 'set aside',
   dropped: 'dropped',
   unlabelled: 'without a label',
   'in-archives': 'in archives, which training does not read',

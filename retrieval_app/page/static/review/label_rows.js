@@ -2,6 +2,7 @@
 
 import {bar} from '../core/charts.js';
 import {button, make, percent, refill, refillKeepingFocus, shownName, shownScore, shownText} from '../core/dom.js';
+import {describeSource, drawChances, isUncertain} from '../core/label_trust.js';
 import {decisionButton} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 
@@ -11,7 +12,8 @@ export function wordsFor(decision) {
   const words = {
     keep: 'Label kept',
     change: `Changed to ${shownText(decision.label)}`,
-    drop: 'Dropped: no clear label',
+    set_aside: 'Set aside',
+    drop: 'Dropped',
   };
   return words[decision.decision] ?? decision.decision;
 }
@@ -19,6 +21,8 @@ export function wordsFor(decision) {
 /** Decisions that take no new label. */
 /** @type {LabelDecision} */
 export const KEEP = {decision: 'keep', label: null};
+/** @type {LabelDecision} */
+export const SET_ASIDE = {decision: 'set_aside', label: null};
 /** @type {LabelDecision} */
 export const DROP = {decision: 'drop', label: null};
 
@@ -36,9 +40,13 @@ export const LOOK = 'Look: no recommendation';
  */
 export function proposalOf({verdict, suggested, label, p_error: probability}) {
   if (verdict === 'change' && suggested !== null) return {decision: 'change', label: suggested};
+  if (verdict === 'set_aside') return SET_ASIDE;
   if (verdict === 'drop') return DROP;
   return verdict === 'keep' && (label === null || probability < LIKELY_ERROR) ? KEEP : null;
 }
+
+/** The kind of labels proposed for images without one. */
+export const PROPOSAL = 'unlabelled';
 
 /** Kinds of label issues. */
 export const KINDS = {
@@ -67,26 +75,45 @@ export function drawConfused(place, pairs, choose) {
   refill(place, ['Confused classes, used for each other: ', pairs.slice(0, CONFUSED_SHOWN).map(draw), CONFUSED_ADVICE]);
 }
 
-const NO_LABEL = 'No label is clear: leave the image out of the label file';
+const UNSURE = 'No label is sure: out of training and results until somebody decides';
+const NO_LABEL = 'It shows none of the labels: leave it out for good';
 const isProposal = item => item.label === null;
 const changeTo = (item, label) => `${isProposal(item) ? 'Set label' : 'Change to'} ${shownText(label)}`;
 const say = ({decision, label}, item) =>
   ({
     change: changeTo(item, label),
     keep: isProposal(item) ? 'Leave unlabelled' : `Keep ${shownText(item.label)}`,
-    drop: 'Drop image',
+    set_aside: 'Set aside',
+    drop: 'Drop',
   })[decision];
 
 const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: shownText(text)}, shownName(text));
+
+const BACK = 'Back into training and results, with the label as it is given';
+const CONFIRM = 'You looked: the label is right';
+
+/** A decision of the machine as that of a person, who makes it certain. @param {LabelDecision} decision @returns {LabelDecision} */
+export const confirmed = ({decision, label}) => ({decision, label});
+
+const verdictOf = item => (proposalOf(item)?.decision ?? 'look').replace('_', ' ');
+
+/** Who decided, and why an image was set aside. @param {LabelIssueEntry} item */
+function explainDecision({decision, kind, label, p_suggested: suggested, p_error: error, p_none: none}) {
+  const who = describeSource(/** @type {LabelDecision} */ (decision));
+  if (decision?.decision !== 'set_aside' || !kind || decision.source !== 'bulk') return who ?? '';
+  const likeliest = Math.max(suggested, label === null ? 0 : 1 - error, none);
+  return `${who}: no label is sure enough, the most probable one has ${percent(likeliest)}`;
+}
 
 /** "polo → t-shirt". @param {LabelIssueEntry} item */
 export function drawPair(item) {
   return make('p.given-suggested', [
     named(item.label ?? 'no label', 'given'),
-    item.verdict === 'change' && [
-      make('span', {class: 'arrow', role: 'img', 'aria-label': 'looks like'}, '→'),
-      named(item.suggested, 'suggested'),
-    ],
+    ['change', 'set_aside'].includes(item.verdict)
+      && item.suggested !== null && [
+        make('span', {class: 'arrow', role: 'img', 'aria-label': 'looks like'}, '→'),
+        named(item.suggested, 'suggested'),
+      ],
   ]);
 }
 
@@ -111,23 +138,29 @@ export function drawRow(item, {on, canReview}) {
     zoomer(item.id, name, () => on.zoom(item)),
     box,
   );
+  const made = make('p.small.issue-made', {hidden: true});
   const about = make('div.issue-about', [
-    make('p.issue-head', [
-      make('b', {class: item.p_error >= LIKELY_ERROR && !isProposal(item) ? 'bad' : ''}, percent(item.p_error)),
-      isProposal(item) ? ' probability of the proposed label' : ' probability that the label is wrong',
-      !isProposal(item) && make('span.chip', proposalOf(item)?.decision ?? 'look'),
-    ]),
-    !['wrong_label', 'unlabelled'].includes(item.kind)
+    item.kind && drawChances(item),
+    item.kind
+      && !['wrong_label', PROPOSAL].includes(item.kind)
       && make('p.small.soft', `${KINDS[item.kind].title}: ${KINDS[item.kind].means}`),
-    drawPair(item),
+    make('div.issue-head', drawPair(item), item.kind && !isProposal(item) && make('span.chip', verdictOf(item))),
     make('div', {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'}, [
       item.suggestions.slice(0, 3).map((suggestion, n) => drawSuggestion(item, suggestion, n, {on, canReview})),
     ]),
+    made,
     make('p', {class: 'clip small soft issue-path', title: name}, name),
   ]);
   const near = make('div.issue-near', [
-    drawNear(isProposal(item) ? 'Nearest with the proposed label' : 'Nearest with this label', item.agreeing, item, on),
-    drawNear('Nearest with others', item.disagreeing, item, on),
+    item.kind && [
+      drawNear(
+        isProposal(item) ? 'Nearest with the proposed label' : 'Nearest with this label',
+        item.agreeing,
+        item,
+        on,
+      ),
+      drawNear('Nearest with others', item.disagreeing, item, on),
+    ],
   ]);
   const decide = make('div', {class: 'decide', role: 'group', 'aria-label': 'Decision'});
   const node = make(
@@ -138,13 +171,16 @@ export function drawRow(item, {on, canReview}) {
       dataset: {id: item.id},
       'aria-label': isProposal(item)
         ? `${name}, without a label, ${shownText(item.suggested)} with a probability of ${percent(item.p_error)}`
-        : `${name}, labelled ${shownText(item.label)}, wrong with a probability of ${percent(item.p_error)}`,
+        : `${name}, labelled ${shownText(item.label)}${item.kind ? `, wrong with a probability of ${percent(item.p_error)}` : ''}`,
       onfocusin: () => on.focus(item),
     },
     [picture, about, near, decide],
   );
   const redraw = () => {
     node.classList.toggle('decided', item.decision !== null);
+    made.textContent = item.decision ? explainDecision(item) : '';
+    made.hidden = !made.textContent;
+    made.classList.toggle('warn', isUncertain(item.decision));
     if (canReview) drawDecide(decide, item, on);
     else refill(decide, item.decision && make('span.chip.on', wordsFor(item.decision)));
   };
@@ -194,17 +230,29 @@ function drawDecide(place, item, on) {
   const isSuggested =
     decision !== null && decision.decision === proposal?.decision && decision.label === proposal.label;
   const isOther = decision?.decision === 'change' && !isSuggested;
+  const isAside = decision?.decision === 'set_aside';
   const entry = (key, words, pressed, run, more) =>
     decisionButton(key, words, {pressed, onclick: pressed ? () => on.decide(item, null) : run, ...more});
   const offer = (key, decided, pressed, more) =>
     entry(key, say(decided, item), pressed, () => on.decide(item, decided), more);
   const other = isOther ? `→ ${shownText(decision.label)}` : 'Other label…';
   refillKeepingFocus(place, [
-    proposal ? offer('A', proposal, isSuggested, {kind: 'proposed'}) : make('p.small.soft', LOOK),
+    isAside && entry('B', 'Bring back', false, () => on.decide(item, null), {kind: 'proposed', title: BACK}),
+    decision
+      && isUncertain(decision)
+      && entry('C', 'Confirm', false, () => on.decide(item, confirmed(decision)), {kind: 'proposed', title: CONFIRM}),
+    isAside && proposal?.decision === 'set_aside'
+      ? null
+      : proposal
+        ? offer('A', proposal, isSuggested, {kind: isAside ? '' : 'proposed'})
+        : item.kind && make('p.small.soft', LOOK),
     proposal?.decision !== 'keep' && offer('L', KEEP, decision?.decision === 'keep'),
     entry('R', other, isOther, () => on.ask(item), {
       title: `${isProposal(item) ? 'Set' : 'Change to'} a label you type`,
     }),
-    proposal?.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
+    make('div.decide-pair', [
+      proposal?.decision !== 'set_aside' && !isAside && offer('D', SET_ASIDE, false, {title: UNSURE}),
+      proposal?.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
+    ]),
   ]);
 }

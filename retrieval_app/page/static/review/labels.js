@@ -3,13 +3,27 @@
 import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
+import {isUncertain} from '../core/label_trust.js';
 import {isLooking, lookAt, startLook} from './class_look.js';
 import {findFirstClass} from './class_order.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
-import {DROP, drawConfused, drawRow, KEEP, KINDS, LOOK, proposalOf, wordsFor} from './label_rows.js';
-import {makeAccept, makeSelection, PROPOSAL} from './label_selection.js';
+import {openAccept} from './label_accept.js';
+import {
+  confirmed,
+  DROP,
+  drawConfused,
+  drawRow,
+  KEEP,
+  KINDS,
+  LOOK,
+  PROPOSAL,
+  proposalOf,
+  SET_ASIDE,
+  wordsFor,
+} from './label_rows.js';
+import {makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
-import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
+import {drawNothingIn, drawReadOnly, drawReviewBar, LABEL_STATES, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, PAGE} from './label_file.js';
 import {toast, toastError} from '../core/toast.js';
@@ -35,7 +49,12 @@ export function start(panel) {
     key(['l'], 'Keep the label', () => view.act('l')),
     key(['1', '2', '3'], 'Choose that suggestion', event => view.act(event.key)),
     key(['r'], 'Write another label', () => view.act('r')),
+    key(['d'], 'Set the image aside: no label is sure, out of training and results until somebody decides', () =>
+      view.act('d'),
+    ),
     key(['x'], 'Drop the image', () => view.act('x')),
+    key(['b'], 'Bring the image back: nothing is decided any more', () => view.act('b')),
+    key(['c'], 'Confirm what was accepted in bulk', () => view.act('c')),
     key(['u', 'Ctrl+z'], 'Undo the last decision', () => view.act('u')),
     key(['z'], 'Enlarge the image; these keys go on working', () => view.act('z')),
     key(['s'], 'Select, to decide several at once', () => view.act('s')),
@@ -77,7 +96,7 @@ async function open(body, about, retry) {
   drawList(body, described, first);
 }
 
-/** The estimated number of label errors without a decision, and whether it still pays to go on. */
+/** The estimated number of label errors that are left, and whether it still pays to go on. */
 function describeLeft({checked, open: listed, left: {errors, in_next: inNext, next}}, filter) {
   if (filter.kind === PROPOSAL) {
     const right = Math.round(errors).toLocaleString('en');
@@ -85,9 +104,9 @@ function describeLeft({checked, open: listed, left: {errors, in_next: inNext, ne
   }
   const some = errors < 0.5 ? 'Hardly any' : `About ${Math.round(errors).toLocaleString('en')}`;
   const isChosen = filter.label || filter.suggested || filter.kind;
-  const labels = isChosen ? 'labels of this choice' : `${checked.toLocaleString('en')} labels`;
+  const labels = isChosen ? 'open labels of this choice' : `${checked.toLocaleString('en')} labels`;
   const pays = next && inNext < next / 10 ? ' It hardly pays to go on.' : '';
-  return `${some} of the ${labels} are estimated to be wrong and have no decision yet; ${count(listed, 'open issue')}.${pays}`;
+  return `${some} of the ${labels} are still estimated to be wrong; ${count(listed, 'open issue')}.${pays}`;
 }
 
 /** @type {(state?: State) => any} */
@@ -96,7 +115,7 @@ const readChoice = (state = readState()) => ({
   suggested: state.extra.suggested ?? '',
   kind: state.extra.kind ?? '',
 });
-const readFilter = (state = readState()) => ({state: readListState(state), ...readChoice(state)});
+const readFilter = (state = readState()) => ({state: readListState(state, LABEL_STATES), ...readChoice(state)});
 const choose = change => writeState({extra: {...readState().extra, ...change}});
 
 function drawList(body, described, first) {
@@ -125,6 +144,7 @@ function drawList(body, described, first) {
   );
   const bar = drawReviewBar({
     canReview,
+    states: LABEL_STATES,
     filters: [
       given,
       pair,
@@ -177,21 +197,21 @@ function drawList(body, described, first) {
       if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
-      if (answer) accept?.update();
+      accept.disabled = now.tally.open === 0;
     },
-    onRecount(answer) {
-      drawProgress(answer);
-      accept?.update();
-    },
+    onRecount: answer => drawProgress(answer),
     onMove: item => view?.zoomed?.show(item),
     isBusy: () => !selection.element.hidden,
     past,
   });
-  const accept = canReview ? makeAccept(list, readChoice, described.model.builtin) : null;
+  const accept = button('Accept in bulk…', {icon: 'check', class: 'small', disabled: true}, () =>
+    openAccept(list, readChoice()),
+  );
   const selection = makeSelection(list, {
     accept: acceptMany,
     decide: (items, decision) => list.decide(items.map(item => [item, decision])),
     KEEP,
+    SET_ASIDE,
     DROP,
   });
   refill(body, [
@@ -199,8 +219,7 @@ function drawList(body, described, first) {
     bar.element,
     left,
     confused,
-    make('div.row.review-line', found, kind, hint),
-    accept && accept.element,
+    make('div.row.review-line', found, kind, canReview && accept, hint),
     place,
     more,
     selection.element,
@@ -242,7 +261,7 @@ function drawList(body, described, first) {
   }
   function acceptMany(items) {
     const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
-    if (!changes.length) return toast(`${LOOK}. Keep, change or drop these yourself.`);
+    if (!changes.length) return toast(`${LOOK}. Decide these yourself.`);
     const run = () => {
       list.decide(changes);
       selection.clear();
@@ -279,14 +298,25 @@ function drawList(body, described, first) {
     else if (name === 'z') zoom(item);
     else if (canReview) decide(item, name);
   }
+  function bringBack(item) {
+    if (item.decision) list.decide([[item, null]], {onward: true});
+    else toast('Nothing is decided about this image.');
+  }
+  function confirm(item) {
+    if (isUncertain(item.decision)) list.decide([[item, confirmed(item.decision)]], {onward: true});
+    else toast('Only what was accepted in bulk is to be confirmed. A accepts the verdict, L keeps the label.');
+  }
   function decide(item, name) {
     const suggestion = item.suggestions[Number(name) - 1];
     const on = decision => list.decide([[item, decision]], {onward: true});
     const proposal = proposalOf(item);
     if (name === 'a' && proposal) on(proposal);
-    else if (name === 'a') toast(`${LOOK}. L keeps the label, R changes it, X drops the image.`);
+    else if (name === 'a') toast(`${LOOK}. L keeps the label, R changes it, D sets the image aside, X drops it.`);
     else if (name === 'l') on(KEEP);
+    else if (name === 'd') on(SET_ASIDE);
     else if (name === 'x') on(DROP);
+    else if (name === 'b') bringBack(item);
+    else if (name === 'c') confirm(item);
     else if (name === 'r') ask(item, true);
     else if (name === 's') selection.toggle(item, !selection.has(item));
     else if (suggestion) on(labelled(item, suggestion.label));
@@ -312,7 +342,7 @@ function drawNothing(list) {
   const chosen = filter.label || filter.suggested || filter.kind;
   const clear =
     chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: '', kind: ''}));
-  if (chosen && filter.state !== 'decided') {
+  if (chosen && !['decided', 'set_aside'].includes(filter.state)) {
     const text = 'No open label issue matches this choice.';
     return notice({icon: 'check', title: 'Nothing left here', text}, clear);
   }

@@ -1,5 +1,6 @@
 // Newer items in place of those that a working list shows: the current one, the focus and the place on the page stay.
 
+import {stateOf} from './review_bar.js';
 import {announce} from '../core/toast.js';
 
 /**
@@ -14,7 +15,7 @@ export function replaceItems(list, items, {keyOf, drawItem, place}) {
   const nodeOf = item => list.cards.get(keyOf(item)).node;
   const known = new Map(list.items.map(item => [keyOf(item), item]));
   const listed = new Set(items.map(keyOf));
-  const isDecidedHere = item => state !== 'all' && (item.decision !== null) !== (state === 'decided');
+  const isDecidedHere = item => state !== 'all' && stateOf(item) !== state;
   const staying = list.items.filter(item => listed.has(keyOf(item)) || isDecidedHere(item));
   const from = list.items.indexOf(list.current);
   const anchor = staying.find(item => list.items.indexOf(item) >= from) ?? staying.at(-1);

@@ -11,23 +11,27 @@ import {toast, toastError} from '../core/toast.js';
 const PATHS = 'paths';
 
 /** What a list shows, by its name in the address and in words. */
-const STATES = {open: 'To decide', decided: 'Decided', all: 'All'};
+const STATES = {open: 'To decide', decided: 'Decided', set_aside: 'Set aside', all: 'All'};
+export const LIST_STATES = /** @type {const} */ (['open', 'decided', 'all']);
+export const LABEL_STATES = /** @type {const} */ (['open', 'decided', 'set_aside', 'all']);
+
+/** In which state an item is. @param {{decision: {decision: string} | null}} item */
+export function stateOf({decision}) {
+  if (!decision) return 'open';
+  return decision.decision === 'set_aside' ? 'set_aside' : 'decided';
+}
 
 /**
- * The bar; on: {state(name), undo()}; file: {path, text, after(headers, paths), hasPaths: its paths can be absolute or
+ * The bar; states: those that there are; on: {state(name), undo()}; file: {path, text, after(headers, paths), hasPaths: its paths can be absolute or
  * relative, for those who may know the former}; `update` with what the server counts.
  *
  * @param {{
- *   filters?: Child[], canReview: boolean, on: {state: (name: string) => void, undo: () => void},
+ *   filters?: Child[], canReview: boolean, states?: readonly string[], on: {state: (name: string) => void, undo: () => void},
  *   file: {path: string, text: string, after: (headers: Headers, paths?: string) => string, hasPaths?: boolean},
  * }} given
  */
-export function drawReviewBar({filters = [], file, canReview, on}) {
-  const states = Object.entries(STATES).map(([name, text]) => ({
-    name,
-    text,
-    node: button(text, {}, () => on.state(name)),
-  }));
+export function drawReviewBar({filters = [], file, canReview, states: names = LIST_STATES, on}) {
+  const states = names.map(name => ({name, text: STATES[name], node: button(STATES[name], {}, () => on.state(name))}));
   const track = make('div', {class: 'progress', role: 'progressbar', 'aria-label': 'Decided', 'aria-valuemin': 0});
   const words = make('span', {class: 'figures', role: 'status'});
   const undo =
@@ -50,11 +54,15 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
   ]);
   return {
     element,
-    update({state, open, decided, canUndo}) {
+    update({state, open, decided, setAside, canUndo}) {
       const total = open + decided;
       for (const {name, text, node} of states) {
         node.setAttribute('aria-pressed', String(name === state));
-        refill(node, text, make('span.tally', {open, decided, all: total}[name].toLocaleString('en')));
+        refill(
+          node,
+          text,
+          make('span.tally', {open, decided, set_aside: setAside, all: total + setAside}[name].toLocaleString('en')),
+        );
       }
       track.style.setProperty('--share', String(total ? decided / total : 0));
       track.setAttribute('aria-valuemax', total);
@@ -80,9 +88,15 @@ function drawPathsChoice() {
   return choice;
 }
 
-/** Which of them the address asks for. @param {State} state */
-export function readListState({extra}) {
-  return Object.hasOwn(STATES, extra.state ?? '') ? /** @type {keyof STATES} */ (extra.state) : 'open';
+/**
+ * Which of them the address asks for.
+ *
+ * @template {string} Name
+ * @param {State} state
+ * @param {readonly Name[]} names
+ */
+export function readListState({extra}, names) {
+  return names.find(name => name === extra.state) ?? names[0];
 }
 
 /** What stands in the place of a list without items: what was decided, that all is, or that there is nothing at all. */
@@ -90,6 +104,11 @@ export function drawNothingIn({filter, tally}, {icon, all, title, text, more = /
   if (filter.state === 'decided') {
     const words = 'What you decide is listed here, and can be changed.';
     return notice({icon, title: 'Nothing decided yet', text: words}, more);
+  }
+  if (filter.state === 'set_aside') {
+    const words =
+      'Images without a sure label come here, set aside one by one, in a class or in bulk, until somebody decides.';
+    return notice({icon, title: 'Nothing is set aside', text: words}, more);
   }
   return notice({icon: 'check', ...(tally.decided ? {title: 'All decided', text: all} : {title, text})});
 }

@@ -5,6 +5,7 @@ import {isDialogOpen} from '../core/dialog.js';
 import {button, debounce, refill, sentence} from '../core/dom.js';
 import {showFailure} from '../core/loading.js';
 import {replaceItems} from './replaced_items.js';
+import {stateOf} from './review_bar.js';
 import {announce, toast, toastError} from '../core/toast.js';
 import {onState} from '../core/url_state.js';
 
@@ -16,7 +17,7 @@ for (const name of ['keydown', 'pointerdown', 'pointerup', 'pointermove', 'wheel
   addEventListener(name, () => (touchedAt = performance.now()), {capture: true, passive: true});
 }
 
-/** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string,
+/** @typedef {{state: 'open' | 'decided' | 'set_aside' | 'all', label?: string, suggested?: string, kind?: string,
  *   labels_differ?: boolean}} ListFilter */
 
 /**
@@ -31,7 +32,7 @@ for (const name of ['keydown', 'pointerdown', 'pointerup', 'pointermove', 'wheel
  * A newer list, such as one that knows what decisions teach, takes the place of the shown one by itself.
  *
  * @template {{decision: Decision | null}} Item
- * @template Decision
+ * @template {{decision: string}} Decision
  */
 export class ReviewList {
   /** @type {Item[]} */
@@ -40,7 +41,7 @@ export class ReviewList {
   /** @type {Item | null} */
   current = null;
   total = 0;
-  tally = {open: 0, decided: 0, canUndo: false};
+  tally = {open: 0, decided: 0, setAside: 0, canUndo: false};
   /** @type {{step: number, before?: [Item, Decision | null][] | null}[]} */
   #past; // steps that were made here, the last one last
   #inTurn = makeQueue();
@@ -105,8 +106,8 @@ export class ReviewList {
     const {drawNothing, place, onChange} = this.#given;
     const {tally} = this;
     this.total = answer.total;
-    Object.assign(tally, {open: answer.open, decided: answer.decided, canUndo: answer.can_undo ?? tally.canUndo});
-    place.classList.toggle('all-decided', this.filter.state === 'decided');
+    Object.assign(tally, countsOf(answer), {canUndo: answer.can_undo ?? tally.canUndo});
+    place.classList.toggle('all-decided', ['decided', 'set_aside'].includes(this.filter.state));
     if (!this.current && this.items.length) this.setCurrent(this.items[0]);
     if (!this.items.length) refill(place, drawNothing(this));
     this.#drawMore(answer.items.length > 0);
@@ -130,12 +131,13 @@ export class ReviewList {
   // What was decided since stays in sight, but is not among those that the server counts any more.
   #countShown() {
     const {state} = this.filter;
-    return this.items.filter(item => state === 'all' || (item.decision !== null) === (state === 'decided')).length;
+    return this.items.filter(item => state === 'all' || stateOf(item) === state).length;
   }
 
   /** What the server has of the list, from one place on. @returns {Promise<any>} */
   #ask(offset, limit = this.#given.size) {
-    return this.#inTurn(() => get(this.#given.path, {...this.filter, offset, limit}));
+    const parameters = /** @type {any} */ ({...this.filter, offset, limit});
+    return this.#inTurn(() => get(this.#given.path, parameters));
   }
 
   async #fetchMore() {
@@ -180,7 +182,7 @@ export class ReviewList {
     const made = this.#made;
     const answer = await this.#ask(0, 1).catch(() => null);
     if (!answer || made !== this.#made) return;
-    Object.assign(this.tally, {open: answer.open, decided: answer.decided});
+    Object.assign(this.tally, countsOf(answer));
     this.#given.onChange(this);
     this.#given.onRecount?.(answer);
     const isNewer = answer.decisions_used !== this.#used || (this.#isOutdated && !answer.is_updating);
@@ -312,10 +314,9 @@ export class ReviewList {
   /** @param {[Item, Decision | null][]} changes */
   #putAll(changes) {
     for (const [item, decision] of changes) {
-      const added = Number(decision !== null) - Number(item.decision !== null);
-      this.tally.open -= added;
-      this.tally.decided += added;
+      this.tally[TALLIES[stateOf(item)]] -= 1;
       item.decision = decision;
+      this.tally[TALLIES[stateOf(item)]] += 1;
       this.#cardOf(item)?.redraw();
       this.#given.onChange(this);
     }
@@ -366,6 +367,11 @@ export class ReviewList {
     if (['conflict', 'not_found', 'timeout'].includes(error.code)) this.refresh();
   }
 }
+
+/** @type {Record<string, 'open' | 'decided' | 'setAside'>} */
+const TALLIES = {open: 'open', decided: 'decided', set_aside: 'setAside'};
+
+const countsOf = ({open, decided, set_aside: setAside = 0}) => ({open, decided, setAside});
 
 /** One after the other, so that an undo never overtakes a decision. */
 export function makeQueue() {

@@ -131,7 +131,7 @@ export function makeGrid({act, moved}) {
       const card = cardOf(id);
       if (!item || !card) return;
       Object.assign(item, {label, given_label: given});
-      find(card, '.card-label').replaceWith(drawLabel(item, decision?.decision === 'drop'));
+      find(card, '.card-label').replaceWith(drawLabel(item, LEFT_OUT[decision?.decision ?? '']));
       mark({});
     },
     focusFirst: () => stop !== null && focus(stop),
@@ -201,14 +201,16 @@ function drawCard(item, {eager, text}) {
   ]);
 }
 
+const LEFT_OUT = {drop: 'dropped', set_aside: 'set aside'};
+
 /** The label, and what was given where that is another one. @param {Item} item */
-function drawLabel(item, dropped = false) {
+function drawLabel(item, leftOut = '') {
   const label = item.label && shownText(item.label);
   const given = item.given_label !== undefined && `was: ${shownText(item.given_label ?? 'no label')}`;
   return make('span.card-label', [
     label && make('span', {class: 'chip', title: label}, make('span', shownName(item.label))),
     given && make('span', {class: 'small soft clip', title: given}, given),
-    dropped && make('span.chip.warn', 'dropped'),
+    leftOut && make('span.chip.warn', leftOut),
   ]);
 }
 
