@@ -10,6 +10,7 @@ from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import LabelErrors, Mask
 
+NO_LABELS: Doubles = np.empty(0)
 AT_LEAST_RIGHT = 0.95  # share of right labels among those that stay, unless another one is given
 # Measured on simulated label noise (`benchmarks.labels.promise`): between these multiples of the expected share of
 # wrong labels, and a point more, lies the true one in nearly all cells.
@@ -20,19 +21,21 @@ LEAST_LOOK_ALIKES = 0.6
 LEAST_LABELS = 1000  # in simulated crawls of 300 to 600 images a third of all promises failed by more than two points
 
 
-def choose_threshold(p_best: Doubles, at_least_right: float) -> float:
+def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles = NO_LABELS) -> float:
     """The lowest probability, from one half on, from which on labels are right at least so often on average.
 
     Args:
         p_best: (N,) probability of the most probable label of each image, the given or the suggested one.
+        fixed: (S,) the same of labels that stay whatever it is, and count on top.
 
     Returns:
-        0.5..1; above 1 where no labels reach the share.
+        0.5..1; the share itself where no threshold reaches it.
     """
     falling = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
     is_last = np.append(falling[1:] < falling[:-1], True)[: len(falling)]  # of equals all stay or none
-    enough = np.flatnonzero(is_last & (np.cumsum(falling) >= at_least_right * np.arange(1, len(falling) + 1) - 1e-9))
-    return float(falling[enough[-1]]) if len(enough) else float(np.nextafter(1, 2))
+    images = len(fixed) + np.arange(1, len(falling) + 1)
+    enough = np.flatnonzero(is_last & (fixed.sum() + np.cumsum(falling) >= at_least_right * images - 1e-9))
+    return float(falling[enough[-1]]) if len(enough) else at_least_right
 
 
 def judge_labels(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[str]:
@@ -75,10 +78,11 @@ def give_verdicts(
         decided = np.zeros(len(labels), dtype=bool)
     stays, loses = compare_duplicates(labels.tolist(), groups, confidences=errors.own, decided=decided, rare=rare)
     p_label = 1 - errors.p_error
-    threshold = choose_threshold(np.maximum(p_label, errors.p_suggested), at_least_right)
+    is_kept = decided | rare | (stays & (errors.p_error < LIKELY_ERROR))
+    p_best = np.maximum(p_label, errors.p_suggested)[~is_kept & ~loses]
+    threshold = choose_threshold(p_best, at_least_right, fixed=p_label[is_kept & ~loses])
     judged = judge_labels(p_label, errors.p_suggested, errors.none, threshold=threshold)
-    is_likely = errors.p_error < LIKELY_ERROR
-    verdicts = np.select([loses, decided | rare | (stays & is_likely)], [DROP, KEEP], default=judged)
+    verdicts = np.select([loses, is_kept], [DROP, KEEP], default=judged)
     return verdicts.tolist(), np.where(verdicts == CHANGE, errors.suggested, NO_ID).astype(np.int64)
 
 

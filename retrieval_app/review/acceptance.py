@@ -88,11 +88,15 @@ def plan_acceptance(
     rest_right = max(rest - rest_errors, 0.0)
     if threshold is None:
         share = AT_LEAST_RIGHT if at_least_right is None else at_least_right
-        p_best = [issue.p_suggested for issue in wanted] if is_proposal else [
-            *(max(1 - issue.p_error, issue.p_suggested) for issue in errors), *(one.p_right for one in held)
-        ]  # fmt: skip
-        p_rest = np.full(0 if is_proposal else rest, rest_right / max(rest, 1))
-        least = choose_threshold(np.concatenate([np.array(p_best), p_rest]), share)
+        if is_proposal:
+            p_best, fixed = [issue.p_suggested for issue in wanted], list[float]()
+        else:
+            free = [issue for issue in errors if _fixed_verdict(issue) is None]
+            p_best = [max(1 - one.p_error, one.p_suggested if _can_be_decided(one.suggested) else 0) for one in free]
+            p_best += [rest_right / max(rest, 1)] * rest
+            fixed = [1 - issue.p_error for issue in errors if _fixed_verdict(issue) == KEEP]
+            fixed += [one.p_right for one in held]
+        least = choose_threshold(np.array(p_best), share, fixed=np.array(fixed))
     else:
         least, wanted = LIKELY_ERROR, [issue for issue in wanted if issue.p_error >= threshold]
     verdicts = dict(zip((issue.id for issue in wanted), _judge(wanted, least=least), strict=True))
@@ -121,23 +125,28 @@ def plan_acceptance(
 
 
 def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[str]:
-    """A verdict for each issue; rare labels stay, and near-duplicates with a more probable label are dropped."""
+    """A verdict for each issue."""
     p_error, p_suggested, p_none = (
         np.array([getattr(issue, name) for issue in issues]) for name in ("p_error", "p_suggested", "p_none")
     )
     judged = judge_labels(1 - p_error, p_suggested, p_none, threshold=least) if issues else []
     verdicts = []
-    for issue, verdict in zip(issues, judged, strict=True):
+    for issue, by_probabilities in zip(issues, judged, strict=True):
+        verdict = _fixed_verdict(issue) or by_probabilities
         if issue.kind == PROPOSAL:
             verdict = CHANGE if issue.verdict == CHANGE and issue.p_suggested >= least else KEEP
-        elif issue.kind == "rare_class":
-            verdict = KEEP
-        elif issue.kind == "conflicting_duplicates" and issue.verdict in (DROP, KEEP):
-            verdict = issue.verdict
         if verdict == CHANGE and not _can_be_decided(issue.suggested):
             verdict = KEEP if issue.kind == PROPOSAL else SET_ASIDE
         verdicts.append(verdict)
     return verdicts
+
+
+def _fixed_verdict(issue: LabelIssue) -> str | None:
+    """The verdict on a rare label, or a near-duplicate with another label; None where the probabilities decide."""
+    if issue.kind == "rare_class":
+        return KEEP
+    is_fixed = issue.kind == "conflicting_duplicates" and issue.verdict in (DROP, KEEP)
+    return issue.verdict if is_fixed else None
 
 
 def _decide(
