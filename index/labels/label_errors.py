@@ -6,6 +6,7 @@ more. In the second pass rows are weighted by the probability that their label i
 constants were chosen on parts of five datasets that `benchmarks.labels.chances` does not report on.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -116,7 +117,6 @@ def find_label_errors(
     groups: Ids | None = None,
     p_right: Doubles | None = None,
     before: ScoreCalibration | None = None,
-    besides: ScoreCalibration | None = None,
     unlabelled: Floats | None = None,
     most_values: int = MOST_VALUES,
     most_labels: int = MOST_LABELS,
@@ -135,7 +135,6 @@ def find_label_errors(
         p_right: (N,) probability that the label is right, as whoever set it said: 1 where a person looked, NaN where
             nobody decided.
         before: calibration from before the decisions.
-        besides: calibration of the same rows by other features, see `ScoreCalibration.join`.
         unlabelled: (M, D) float32 of images without a label, for which labels are proposed.
         most_values: confidences in memory.
         most_labels: of which every pair is estimated, which takes C x C numbers.
@@ -143,9 +142,9 @@ def find_label_errors(
     with single_threaded_blas() if len(labels) < MANY_ROWS else nullcontext():
         passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
         if len(labels) * count <= most_values and count <= most_labels:
-            errors = passes.find_held(before, besides)
+            errors = passes.find_held(before)
         else:
-            errors = passes.find_by_blocks(before, besides)
+            errors = passes.find_by_blocks(before)
         if unlabelled is None or not len(unlabelled):
             return errors
         return replace(errors, proposals=passes.propose(unlabelled, clear=CLEAR * float(np.median(errors.highest))))
@@ -193,15 +192,13 @@ class _TwoPasses:
         ]
         self._classes = GaussianClasses(features, labels, count=count, prior=BALANCE, groups=groups, tell=tell)
 
-    def find_held(self, before: ScoreCalibration | None, besides: ScoreCalibration | None) -> LabelErrors:
+    def find_held(self, before: ScoreCalibration | None) -> LabelErrors:
         """Label errors with all confidences in memory."""
         suggestions = self._score_suggestions(simulates=before is None)
-        first, _ = estimate_p_error(
-            self.hold(self._first_pass(suggestions)), self.labels, before=before, besides=besides
-        )
+        first, _ = estimate_p_error(self.hold(self._first_pass(suggestions)), self.labels, before=before)
         self.reweight(first.p_error)
         confidences = self.hold(self.blocks())
-        found, model = estimate_p_error(confidences, self.labels, before=before, besides=besides)
+        found, model = estimate_p_error(confidences, self.labels, before=before)
         alike = LookAlikes(suggestions)
         for rows in row_slices(len(self.labels)):
             alike.add(np.arange(len(self.labels))[rows], confidences[rows])
@@ -209,14 +206,14 @@ class _TwoPasses:
         return errors_from_confidences(confidences, self.labels, found=found, model=model, suggestions=suggestions,
                                        p_right=self._p_right)  # fmt: skip
 
-    def find_by_blocks(self, before: ScoreCalibration | None, besides: ScoreCalibration | None) -> LabelErrors:
+    def find_by_blocks(self, before: ScoreCalibration | None) -> LabelErrors:
         """Label errors with confidences that are computed again instead of held."""
         labels, count, simulates = self.labels, self.count, before is None
         first, scores = (LabelScores.by_frequency(labels, count=count, simulates=simulates) for _ in range(2))
         suggestions = self._score_suggestions(simulates=simulates)
         for rows, confidences in self._first_pass(suggestions):
             first.add(rows, confidences)
-        calibration = first.calibrate(before=before, besides=besides)
+        calibration = first.calibrate(before=before)
         self.reweight(calibration.p_error)
         best = np.full((len(labels), TOP_CLASSES), NO_ID, dtype=np.int64)
         top, alike = np.zeros((len(labels), TOP_CLASSES), dtype=np.float32), LookAlikes(suggestions)
@@ -226,7 +223,7 @@ class _TwoPasses:
             order = np.argsort(-confidences, axis=1, kind="stable")[:, :TOP_CLASSES]
             best[rows, : order.shape[1]] = order
             top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
-        found = scores.calibrate(before=before, besides=besides)
+        found = scores.calibrate(before=before)
         return errors_from_top(
             self._calibrate(found, calibration, suggestions, alike), labels, own=scores.own, best=best,
             confidences=top, count=count, suggestions=suggestions, p_right=self._p_right,
@@ -395,6 +392,45 @@ def errors_from_confidences(
     own_confidences = confidences[np.arange(len(labels)), labels]
     return LabelErrors(
         found, p_error, suggestions.suggested, p_suggested, none, best, probabilities, rates, pairs, own_confidences
+    )
+
+
+def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> LabelErrors:
+    """Label errors of the same (N,) labels by two kinds of features: the mean of both distributions over classes.
+
+    Features that were trained with the labels make every image look sure. Alone their probabilities are too high: of a
+    well trained network's confident suggestions six in ten were right where 87 % were expected. Their mean with those
+    of frozen features was right as often as it said, and ranked wrong labels better than either.
+    """
+    both = np.concatenate([one.best, other.best], axis=1)
+    halves = np.concatenate([one.probabilities, other.probabilities], axis=1) / 2
+    halves = np.where(both == NO_ID, 0.0, halves)
+    sums = np.stack([np.where(both == column[:, None], halves, 0).sum(axis=1) for column in both.T], axis=1)
+    is_again = np.stack([(both[:, :n] == both[:, n, None]).any(axis=1) for n in range(both.shape[1])], axis=1)
+    sums = np.where(is_again | (both == NO_ID), -1.0, sums)
+    order = np.argsort(-sums, axis=1, kind="stable")[:, :TOP_CLASSES]
+    best, probabilities = (np.take_along_axis(values, order, axis=1) for values in (both, sums))
+    best = np.where(probabilities < 0, NO_ID, best)
+    others = np.where(both == labels[:, None], -1.0, sums)
+    first, own = others.argmax(axis=1), np.arange(len(labels))
+    is_known = others[own, first] > 0
+    pairs = defaultdict[tuple[int, int], float](float)
+    for label, shown, images in (*one.pairs, *other.pairs):
+        pairs[label, shown] += images / 2
+    found = other.calibration.suggestions
+    if found is not None and one.calibration.suggestions is not None:
+        found = replace(found, look_alikes=min(found.look_alikes, one.calibration.suggestions.look_alikes))
+    return LabelErrors(
+        replace(other.calibration, suggestions=found),
+        (one.p_error + other.p_error) / 2,
+        np.where(is_known, both[own, first], other.suggested),
+        np.where(is_known, others[own, first], 0.0),
+        (one.none + other.none) / 2,
+        best,
+        probabilities.clip(min=0),
+        (one.rates + other.rates) / 2,
+        tuple((label, shown, images) for (label, shown), images in sorted(pairs.items())),
+        np.asarray((one.own + other.own) / 2, dtype=np.float32),
     )
 
 

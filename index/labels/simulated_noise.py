@@ -139,10 +139,9 @@ class LabelScores:
         return found
 
     def calibrate(
-        self, *, before: "ScoreCalibration | None" = None, besides: "ScoreCalibration | None" = None,
-        model_rate: float | None = None,
-    ) -> "ScoreCalibration":  # fmt: skip
-        """Probabilities that each label is wrong: as in `before`, or by the simulated ones and by `besides`."""
+        self, *, before: "ScoreCalibration | None" = None, model_rate: float | None = None
+    ) -> "ScoreCalibration":
+        """Probabilities that each label is wrong: as in `before`, or by the simulated ones."""
         if before is not None:
             return before.apply(self.given, self.highest)
         missed = float((self.own < self.highest).mean())
@@ -150,8 +149,7 @@ class LabelScores:
             self.given, self._of_wrong, self._of_drawn, thirds=self._thirds, highest=self.highest, missed=missed,
             model_rate=model_rate,
         )  # fmt: skip
-        found = ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
-        return found if besides is None else found.join(besides)
+        return ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
 
 
 def calibrate_scores(
@@ -302,17 +300,6 @@ class ScoreCalibration:
         """(N,) probability that an image shows none of the labels."""
         return self.p_error * self.none_if_wrong
 
-    def join(self, other: "ScoreCalibration") -> "ScoreCalibration":
-        """With the probabilities of the same images by other features, rank by rank: the larger of both.
-
-        Whether an image shows none of the labels is as by the other features.
-        """
-        by_rank = np.empty(len(self.scores))
-        by_rank[np.argsort(self.scores, kind="stable")] = np.sort(other.p_error)[::-1]
-        return ScoreCalibration(
-            self.scores, np.maximum(self.p_error, by_rank), other.highest, other.none_if_wrong
-        )  # fmt: skip
-
     def read(self, scores: Doubles) -> Doubles:
         """p_error of other scores, of the same shape, by interpolation."""
         order = np.argsort(self.scores)  # equal ones have equal values
@@ -326,11 +313,7 @@ class ScoreCalibration:
 
 
 def estimate_p_error(
-    confidences: Floats,
-    labels: Labels,
-    *,
-    before: ScoreCalibration | None = None,
-    besides: ScoreCalibration | None = None,
+    confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None
 ) -> tuple[ScoreCalibration, NoiseModel]:
     """Scores of the labels with the probabilities that they are wrong, and the noise model of the simulation.
 
@@ -338,14 +321,13 @@ def estimate_p_error(
         confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
         labels: (N,) int64 in 0..C-1.
         before: calibration from before any decision; None simulates label noise to calibrate.
-        besides: calibration of the same images by other features, see `ScoreCalibration.join`.
     """
     model, each = fit_noise_model(confidences, labels), count_simulated(len(labels)) if before is None else 0
     wrong = simulate_labels(labels, model.transitions, each=each)
     scores = LabelScores(labels, wrong, draw_labels(labels, each=each), count=confidences.shape[1])
     for rows in row_slices(len(labels)):
         scores.add(np.arange(len(labels))[rows], confidences[rows])
-    return scores.calibrate(before=before, besides=besides, model_rate=model.noise_rate), model
+    return scores.calibrate(before=before, model_rate=model.noise_rate), model
 
 
 def row_slices(count: int) -> Iterator[slice]:

@@ -25,8 +25,7 @@ from index.labels.decisions import (
     encode_labels,
 )
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
-from index.labels.label_errors import LabelErrors, find_label_errors
-from index.labels.simulated_noise import ScoreCalibration
+from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
 from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
 from index.paths import path_from
 from index.progress import Progress, StepProgress
@@ -58,10 +57,9 @@ def audit_labels(
 ) -> AuditReport:  # fmt: skip
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
-    It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, those after
-    it beside them: these rank the labels better, as they tell similar classes apart, but hide wrong ones that they have
-    learnt, so that the larger of both probabilities counts. Features that were trained on the labels as given have
-    learnt the wrong ones.
+    It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, also both
+    kinds side by side: those after it tell similar classes apart, but have learnt some wrong labels. The mean of both
+    probabilities counts. Features that were trained on the labels as given have learnt the wrong ones.
 
     Args:
         run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
@@ -82,13 +80,13 @@ def audit_labels(
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
     is_finetuned = _trained_by_posteriors(run)
 
-    def detect(seen: Floats, *, begun: float = 0.0, besides: ScoreCalibration | None = None) -> LabelErrors:
+    def detect(seen: Floats, *, begun: float = 0.0) -> LabelErrors:
         def tell(done: int, total: int) -> None:
             share = begun + done / total * (0.5 if is_finetuned else 1.0)
             progress("confidences", int(len(images) * share), len(images))
 
         return find_label_errors(
-            seen, labels, count=len(classes), groups=duplicates.groups, p_right=p_right, besides=besides,
+            seen, labels, count=len(classes), groups=duplicates.groups, p_right=p_right,
             most_values=_MOST_VALUES, most_labels=_MOST_LABELS, progress=tell,
         )  # fmt: skip
 
@@ -96,7 +94,7 @@ def audit_labels(
     if is_finetuned:
         tuned = load(run.load_backbone(run.exported_backbone), progress=partial(progress, "fine-tuned features"))
         features = np.concatenate([normalise_rows(features), normalise_rows(tuned)], axis=1)
-        errors = detect(features, begun=0.5, besides=errors.calibration)
+        errors = pool_label_errors(errors, detect(features, begun=0.5), labels)
     kinds = IssueKinds(errors, labels, duplicates.groups, count=len(classes))
     verdicts, new_labels = give_verdicts(
         errors, labels, groups=duplicates.groups, rare=kinds.rare_class, decided=p_right == 1,

@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
+from index.arrays import NO_ID
 from index.labels.gaussian_classes import GaussianClasses
-from index.labels.label_errors import BALANCE, RIDGES, find_label_errors, join_confidences, two_pass_confidences
+from index.labels.label_errors import (
+    BALANCE,
+    RIDGES,
+    find_label_errors,
+    join_confidences,
+    pool_label_errors,
+    two_pass_confidences,
+)
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.simulated_noise import estimate_p_error
 from tests.index.vector_sources import VectorSource
@@ -140,3 +148,33 @@ def test_proposed_labels_of_hidden_ones_are_as_often_right_as_their_probabilitie
     assert is_right.mean() > 3 / classes
     assert (np.diff(found.probabilities, axis=1) <= 0).all()
     assert found.probabilities.sum(axis=1).max() <= 1 + 1e-6
+
+
+def test_pooled_label_errors_are_the_mean_of_both_distributions() -> None:
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 20)
+    means = random.normal(size=(6, 16))
+    noisy = np.where(random.random(120) < 0.2, random.integers(6, size=120), labels)
+    one, other = (
+        find_label_errors((means[labels] + spread * random.normal(size=(120, 16))).astype(np.float32), noisy, count=6)
+        for spread in (1.0, 2.0)
+    )
+    pooled = pool_label_errors(one, other, noisy)
+    for row in range(120):
+        halves: dict[int, float] = {}
+        for found in (one, other):
+            for label, probability in zip(found.best[row].tolist(), found.probabilities[row].tolist(), strict=True):
+                if label != NO_ID:
+                    halves[label] = halves.get(label, 0.0) + probability / 2
+        others = {label: p for label, p in halves.items() if label != noisy[row]}
+        best = max(others.values())
+        assert pooled.p_error[row] == pytest.approx((one.p_error[row] + other.p_error[row]) / 2)
+        assert pooled.none[row] == pytest.approx((one.none[row] + other.none[row]) / 2)
+        assert pooled.p_suggested[row] == pytest.approx(best)
+        assert best == 0 or others[int(pooled.suggested[row])] == pytest.approx(best)
+        assert pooled.suggested[row] != noisy[row]
+        shown = [p for label, p in zip(pooled.best[row].tolist(), pooled.probabilities[row].tolist(), strict=True)
+                 if label != NO_ID]  # fmt: skip
+        assert shown == pytest.approx(sorted(halves.values(), reverse=True)[: len(shown)])
+    both = {(label, shown): images for label, shown, images in pooled.pairs}
+    assert sum(both.values()) == pytest.approx(sum(n for found in (one, other) for *_, n in found.pairs) / 2)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from index.labels.simulated_noise import (
     LabelScores,
-    ScoreCalibration,
     calibrate_scores,
     count_simulated,
     estimate_p_error,
@@ -128,16 +127,6 @@ def test_a_calibration_is_applied_after_decisions_without_another_simulation() -
     few.add(np.arange(len(labels)), confidences)
     assert few.calibrate().none[is_junk].mean() > 0.5
     np.testing.assert_array_equal(few.given, before.scores)
-
-
-def test_two_calibrations_are_joined_rank_by_rank_and_the_larger_probability_counts() -> None:
-    mine = ScoreCalibration(np.array([-3.0, 0.0, -1.0]), np.array([0.4, 0.0, 0.1]), np.ones(3, np.float32), np.zeros(3))
-    other = ScoreCalibration(
-        np.array([0.0, -9.0, -2.0]), np.array([0.05, 0.9, 0.02]), mine.highest / 2, np.full(3, 0.5)
-    )
-    joined = mine.join(other)
-    np.testing.assert_allclose(joined.p_error, [0.9, 0.02, 0.1])
-    np.testing.assert_allclose(joined.none, [0.45, 0.01, 0.05])
 
 
 def test_confidences_that_know_nothing_of_the_labels_call_no_image_strange() -> None:
