@@ -48,6 +48,7 @@ SUGGESTIONS = 3
 _MORE_COLUMNS = (GIVEN, P_RIGHT, "verdict")  # of a cleaned label file
 _LEAST_IMAGES = 0.5  # pairs of classes with fewer estimated mistakes are not listed
 _MOST_VALUES = 1 << 30  # confidences in memory at most: 4 GB
+_LEARNT = 0.5  # of the wrong labels that frozen features estimate; a network that finds fewer has learnt the others
 _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 
 
@@ -59,7 +60,8 @@ def audit_labels(
 
     It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, also both
     kinds side by side: those after it tell similar classes apart, but have learnt some wrong labels. The mean of both
-    probabilities counts. Features that were trained on the labels as given have learnt the wrong ones.
+    probabilities counts; where both kinds estimate less than half as many wrong labels, the network has learnt them, and
+    the frozen features count alone. So they do if labels as given trained the network.
 
     Args:
         run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
@@ -94,7 +96,9 @@ def audit_labels(
     if is_finetuned:
         tuned = load(run.load_backbone(run.exported_backbone), progress=partial(progress, "fine-tuned features"))
         features = np.concatenate([normalise_rows(features), normalise_rows(tuned)], axis=1)
-        errors = pool_label_errors(errors, detect(features, begun=0.5), labels)
+        both = detect(features, begun=0.5)
+        if both.p_error.sum() >= _LEARNT * errors.p_error.sum():
+            errors = pool_label_errors(errors, both, labels)
     kinds = IssueKinds(errors, labels, duplicates.groups, count=len(classes))
     verdicts, new_labels = give_verdicts(
         errors, labels, groups=duplicates.groups, rare=kinds.rare_class, decided=p_right == 1,
