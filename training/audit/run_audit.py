@@ -60,8 +60,8 @@ def audit_labels(
 
     It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, also both
     kinds side by side: those after it tell similar classes apart, but have learnt some wrong labels. The mean of both
-    probabilities counts; where both kinds estimate less than half as many wrong labels, the network has learnt them, and
-    the frozen features count alone. So they do if labels as given trained the network.
+    probabilities counts. Where both kinds estimate less than half as many wrong labels, the network has learnt them,
+    and the frozen features count alone. So they do if labels as given trained the network.
 
     Args:
         run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
