@@ -75,11 +75,11 @@ def test_decisions_are_read_and_added_to(kept: Path, caplog: pytest.LogCaptureFi
     store = ReviewStore.of_gallery(kept / "gallery")
     before, steps = store.label_decisions(), store.steps()
     assert [(one.new_label, one.source, one.p_right) for one in before.values()] == [("hat", "person", 1)]
-    assert (store.label_trust().others_right, read_label_trust(kept / "gallery").others_right) == (None, None)
-    store.decide([LabelDecision("a" * 64, "dress", "set_aside", source="bulk", others_right=0.9)])
+    assert (store.label_trust().others, read_label_trust(kept / "gallery").others) == (None, None)
+    store.decide([LabelDecision("a" * 64, "dress", "set_aside", source="bulk", others_right=0.9, others_to=7)])
     assert store.steps()[:-1] == steps
     assert read_label_trust(kept / "gallery") == store.label_trust()
-    assert store.label_trust().others_right == 0.9
+    assert store.label_trust().others == (0.9, 7)
     store.undo()
     assert (store.label_decisions(), store.steps()) == (before, steps)
     records = list_dataset(kept / "gallery").records

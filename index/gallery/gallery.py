@@ -26,6 +26,7 @@ from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.hits import Hit
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.labels.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
+from index.labels.decisions import LabelKey
 from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
@@ -93,6 +94,10 @@ class Gallery:
     def decided(self) -> DecidedRows:
         """The label decisions when the version was opened: rows with a changed label, or dropped."""
         return self._decisions.rows
+
+    def has_decided(self, key: LabelKey) -> bool:
+        """Whether this version has an image that a decision changes or leaves out."""
+        return self._decisions.is_present(key)
 
     @property
     def dropped_copies(self) -> DroppedCopies:

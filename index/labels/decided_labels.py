@@ -37,7 +37,6 @@ from index.labels.decisions import (
     check_version,
     data_version,
     follow_labels,
-    parse_p_right,
 )
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
 from index.labels.marks import Mark, last_marks_step, read_marks
@@ -107,6 +106,10 @@ class DecidedLabels:
         """The near-duplicates that decisions about groups drop."""
         return self._groups[1]
 
+    def is_present(self, key: LabelKey) -> bool:
+        """Whether the gallery has an image that a decision changes or leaves out."""
+        return bool(self._ids.get(key))
+
     def is_current(self, gallery: Path) -> bool:
         """Whether no annotation came since, without waiting; False where that is unknown."""
         if _identify(decisions_file(gallery)) != self._file:
@@ -162,33 +165,38 @@ class LabelTrust:
     """How probably labels are right, by who set them.
 
     Attributes:
-        decisions: that hold, by image and given label, in the order they were made.
+        decisions: that hold, by image and given label, in the order they were made; also those that left one `open`.
     """
 
     decisions: Mapping[LabelKey, LabelDecision]
 
     @cached_property
-    def others_right(self) -> float | None:
-        """Expected share of right labels among those that the last bulk accept left as they were; None without one."""
-        shares = (one.others_right for one in reversed(list(self.decisions.values())) if one.others_right is not None)
-        return next(shares, None)
+    def others(self) -> tuple[float, int] | None:
+        """`others_right` and `others_to` of the last bulk accept; None without one."""
+        for one in reversed(list(self.decisions.values())):
+            if one.others_right is not None and one.others_to is not None:
+                return one.others_right, one.others_to
+        return None
 
     def of(self, row: CatalogRow) -> tuple[float | None, str | None]:
         """Probability that a row's label is right, None where nobody decided, and its label before a machine's change.
 
         Without a decision, of the columns `p_right` and `given` of the label file or table that the gallery was built
-        from.
+        from, else as the last bulk accept expected of images that it did not list.
         """
         decision = self.decisions.get((row.sha256 or "", row.given_label))
+        if decision is not None and decision.decision == OPEN:
+            return (decision.p_right if decision.source == "bulk" else None), None
         if decision is not None:
             is_moved = decision.decision == CHANGE and decision.p_right < 1
             return decision.p_right, row.given_label if is_moved else None
         metadata = row.metadata
-        p_right = parse_p_right(as_text(metadata.get(P_RIGHT)).strip(), where=printable_path(row.path))
-        if p_right is None:
-            return self.others_right, None
+        p_right = metadata.get(P_RIGHT)
+        if not isinstance(p_right, int | float) or isinstance(p_right, bool):
+            is_covered = self.others is not None and row.id <= self.others[1]
+            return (self.others[0] if self.others is not None and is_covered else None), None
         given = as_text(metadata.get(GIVEN)).strip()
-        return p_right, given if given and given != row.label else None
+        return min(max(float(p_right), 0.0), 1.0), given if given and given != row.label else None
 
 
 def read_label_trust(gallery: Path) -> LabelTrust:
@@ -196,7 +204,7 @@ def read_label_trust(gallery: Path) -> LabelTrust:
     path = decisions_file(gallery)
     if not path.exists():
         return LabelTrust({})
-    found = read_annotations(path, wait_s=LOCK_WAIT_S, holding=DECISIONS)
+    found = read_annotations(path, wait_s=LOCK_WAIT_S, holding=(*DECISIONS, OPEN))
     found.connection.close()
     return LabelTrust(found.labels[-1][1])
 

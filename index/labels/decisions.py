@@ -36,8 +36,8 @@ _LATER_DECISIONS = (
 KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
-DecisionSource: TypeAlias = Literal["person", "bulk", "import"]
-"""Who decided: a person who looked, a bulk accept, or a file of another program."""
+DecisionSource: TypeAlias = Literal["person", "bulk", "import", "agent"]
+"""Who decided: a person who looked, a bulk accept, a file of another program, or an agent over MCP."""
 SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
 P_RIGHT, GIVEN = "p_right", "given"
 """Columns of label files and tables: the probability that the label is right, and the label before decisions."""
@@ -63,7 +63,8 @@ class LabelDecision:
         path: of the image that was shown, undecodable bytes as surrogates; for people.
         source: who decided.
         p_right: probability (0..1) that the label it leaves is right; below 1 only where no person looked.
-        others_right: of a bulk accept, the expected share (0..1) of right labels among those that it left as they were.
+        others_right: of a bulk accept, the expected share (0..1) of right labels among the images up to the id
+            `others_to` that were no label issues.
         decided_at: UTC, ISO 8601; set by the store of decisions.
         decided_by: the name of whoever decided, where it is known; likewise.
     """
@@ -77,6 +78,7 @@ class LabelDecision:
     source: DecisionSource = "person"
     p_right: float = 1.0
     others_right: float | None = None
+    others_to: int | None = None
     decided_at: str = ""
     decided_by: str | None = field(default=None, compare=False)
 
@@ -184,7 +186,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                     f"{shown}: expected a header with the columns {','.join(_COLUMNS)}; lacks {','.join(missing)}"
                 )
             for row in rows:
-                yield rows.line_num, {name: row[name] or "" for name in _COLUMNS}
+                yield rows.line_num, {name: row.get(name) or "" for name in (*_COLUMNS, P_RIGHT)}
     except csv.Error as error:
         raise InputError(f"{shown}: not a readable CSV file: {error}") from error
 
@@ -197,7 +199,11 @@ def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
         raise InputError(f"{where}: {CHANGE} needs a new_label, found none")
     if decision == CHANGE and new == row["label"]:
         decision = KEEP
-    return LabelDecision(row["sha256"], row["label"], decision, new if decision == CHANGE else None, path=row["path"])
+    p_right = parse_p_right(row[P_RIGHT], where=where)
+    return LabelDecision(
+        row["sha256"], row["label"], decision, new if decision == CHANGE else None, path=row["path"],
+        p_right=1.0 if p_right is None else p_right,
+    )  # fmt: skip
 
 
 def check_version(connection: sqlite3.Connection) -> int:

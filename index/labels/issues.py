@@ -179,6 +179,7 @@ def list_label_issues(
     names: Sequence[str],
     groups: Ids,
     p_right: Doubles | None = None,
+    decided: Mask | None = None,
     before: ScoreCalibration | None = None,
     unlabelled: tuple[Vectors, Ids] | None = None,
     progress: Progress = no_progress,
@@ -193,6 +194,7 @@ def list_label_issues(
         ids: (N,) int64 of the images.
         groups: (N,) int64; rows of one group are duplicates.
         p_right: as of `find_label_errors`; labels that a person has decided, at 1, are no issue any more.
+        decided: (N,) whether anybody has decided the label, which then does not count among the estimated errors.
         before: calibration from before the decisions.
         unlabelled: (M, D) float32 unit rows and (M,) int64 ids of images without a label, for which one is proposed.
         progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
@@ -249,7 +251,7 @@ def list_label_issues(
     found = collect_issues(
         items,
         checked=int(can_be_checked.sum()),
-        errors=float(p_error.sum()),
+        errors=float(p_error.sum() if decided is None else p_error[~decided].sum()),
         confused_classes=[(names[one], names[two], images) for one, two, images in kinds.confused_classes],
     )
     suggestions = errors.calibration.suggestions

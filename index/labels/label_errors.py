@@ -264,7 +264,7 @@ class _TwoPasses:
         found: list[tuple[Ids, Floats]] = []
         left = MOST_UNSEEN // self.count
         for label in np.random.default_rng(0).permutation(np.flatnonzero(self._images)).tolist():
-            found.append(regression.confidences_unseen(label))
+            found.append(regression.confidences_unseen(label, most=max(left, 1)))
             left -= len(found[-1][0])
             if left <= 0:
                 break

@@ -149,11 +149,15 @@ class LeaveOneOut:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return softmax(self.temperature * self._predict(rows)).astype(np.float32)
 
-    def confidences_unseen(self, label: int) -> tuple[Ids, Floats]:
-        """(n,) rows of a label, and their (n, C) float32 confidences without any row of it; 0 in the label itself."""
-        rows = np.flatnonzero(self._labels == label)
+    def confidences_unseen(self, label: int, *, most: int | None = None) -> tuple[Ids, Floats]:
+        """(n,) rows of a label, and their (n, C) float32 confidences without any row of it; 0 in the label itself.
+
+        Of very many rows those of `most` at least, spread evenly.
+        """
+        together = rows = np.flatnonzero(self._labels == label)
         if len(rows) > self._width:
-            predictions = self._features(rows) @ self._weights_without(rows)
+            rows = rows[:: max(1, len(rows) // (most or len(rows)))]
+            predictions = self._features(rows) @ self._weights_without(together)
         else:
             predictions = self._predict_without(rows)
         predictions[:, label] = -np.inf

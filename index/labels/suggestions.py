@@ -51,7 +51,7 @@ class SuggestionScores:
 
     def __init__(self, labels: Labels, *, count: int, each: int) -> None:
         drawn = draw_labels(labels, each=each)
-        self.labels, self.simulates = labels, each > 0
+        self.labels, self.simulates, self._count = labels, each > 0, count
         self._wrong = np.where(drawn == labels[:, None], (drawn + 1) % count, drawn)
         self.suggested, self.confidences = np.empty(len(labels), dtype=np.int64), np.empty(len(labels), np.float32)
         self._shown, self._unseen, self._scores, self._unseen_scores = np.full((4, *drawn.shape), np.nan)
@@ -86,7 +86,8 @@ class SuggestionScores:
 
             sum_i p_i^2 [t_i = t]  in proportion to  (1 - s) a(t) w_a(t) + s h(t) w_h(t)
 
-        (p_i^2, as p_i (1 - p_i) is expected of right labels). The share s is the mean of its posterior.
+        (p_i^2, as p_i (1 - p_i) is expected of right labels). The share s is the mean of its posterior; of two classes
+        it cannot be told and is 0.
         """
         from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
 
@@ -100,7 +101,7 @@ class SuggestionScores:
             return np.bincount(np.searchsorted(edges, values), weights=weights, minlength=bins).astype(np.float64)
 
         of_shown, of_unseen = np.repeat(right, each), np.repeat(right[is_unseen], each)
-        of_shown, of_unseen = of_shown / of_shown.sum(), of_unseen / max(of_unseen.sum(), _LEAST)
+        of_shown, of_unseen = of_shown / max(of_shown.sum(), _LEAST), of_unseen / max(of_unseen.sum(), _LEAST)
         called, called_unseen = found.read(self._scores.ravel()), found.read(self._unseen_scores[is_unseen].ravel())
         seen = amounts(self.confidences, p_error**2)
         wrong = amounts(shown, of_shown * called) + _LEAST
@@ -109,7 +110,7 @@ class SuggestionScores:
         likely = np.log(mixed / mixed.sum(axis=1, keepdims=True)) @ seen
         likely += _PRIOR * np.log(np.maximum(1 - _NONE_SHARES, _LEAST))
         posterior = np.exp(likely - likely.max())
-        share = float(posterior @ _NONE_SHARES / posterior.sum())
+        share = 0.0 if self._count < 3 else float(posterior @ _NONE_SHARES / posterior.sum())
 
         all_shown, all_unseen = amounts(shown, of_shown), amounts(unseen, of_unseen)
         total = np.maximum((1 - share) * all_shown + share * all_unseen, _LEAST)

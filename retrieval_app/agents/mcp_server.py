@@ -149,7 +149,9 @@ async def _decide(
         if log is not None:
             log.record(what, client, **details)
 
-    keep = partial(keep_label_decisions, answers.engine.snapshot(), review, body, log=record, by=client.name)
+    keep = partial(
+        keep_label_decisions, answers.engine.snapshot(), review, body, log=record, by=client.name, is_agent=True
+    )
     return await asyncio.to_thread(keep)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, SET_ASIDE, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, SET_ASIDE, DecisionSource, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import PROPOSAL, Kind
 from index.text import valid_text
@@ -54,7 +54,7 @@ class LabelDecisionEntry(Answer):
 
     decision: Literal["keep", "change", "set_aside", "drop"]
     label: str | None
-    source: Literal["person", "bulk", "import"] = Field(description="who decided")
+    source: DecisionSource = Field(description="who decided")
     by: str | None = Field(default=None, description="the name of whoever decided; only for visitors who may decide")
     p_right: float = Field(description="probability that the label is right; 1 where a person looked")
 
@@ -207,7 +207,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     open_errors = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
     left = sum(open_errors)
     if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
-        left = count_errors_left(issues, keys, decisions)
+        left = count_errors_left(snapshot.gallery, issues, keys, decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
         describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)), names=names)
@@ -261,7 +261,7 @@ def apply_verdicts(
     step = None
     if plan.decisions and body.digest is not None:
         try:
-            step = review.decide(plan.decisions, by=by, seen=decisions).number
+            step = review.decide((*plan.decisions, *plan.left_open), by=by, seen=decisions).number
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
     return {

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import LabelDecision
+from index.labels.decisions import MOST_RIGHT, DecisionSource, LabelDecision
 from index.labels.group_decisions import DuplicateDecision, Subject, find_images
 from index.text import printable_path, valid_text
 from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
@@ -89,7 +90,7 @@ class DecidedLabel(Answer):
     label: str | None
     decision: Literal["keep", "change", "set_aside", "drop"]
     new_label: str | None
-    source: Literal["person", "bulk", "import"]
+    source: DecisionSource
     p_right: float = Field(description="probability that the label is right; 1 where a person looked")
     decided_at: str
 
@@ -109,14 +110,17 @@ Log = Callable[..., object]
 
 
 def keep_label_decisions(
-    snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, log: Log, by: str | None = None
-) -> dict[str, Any]:
-    """Keep label decisions as one step, by somebody of a name; the response."""
+    snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, log: Log, by: str | None = None,
+    is_agent: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Keep label decisions as one step, by somebody of a name; the response. An agent is no person who looked."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
         _decide_label(snapshot, subjects[choice.image_id], choice, place=place)
         for place, choice in enumerate(body.decisions)
     ]
+    if is_agent:
+        chosen = [replace(one, source="agent", p_right=MOST_RIGHT) for one in chosen]
     step = review.decide(chosen, by=by)
     lines = [
         {"image": one.image_id, "decision": one.decision, **({} if one.label is None else {"label": one.label})}

@@ -78,22 +78,22 @@ def apply_decisions(
             vectors[rows], given[rows], count=len(names), groups=groups, p_right=p_right[rows], progress=progress
         ).calibration
     numbers = {name: number for number, name in enumerate(names)}
-    now, is_left_out, doubted = given.copy(), np.zeros(len(given), dtype=bool), 0.0
+    now, (is_left_out, is_decided) = given.copy(), np.zeros((2, len(given)), dtype=bool)
     place_of = {number: place for place, number in enumerate(ids.tolist())}
     for place, decision in ((place_of[number], one) for number, one in decided.items() if number in place_of):
+        is_decided[place] = True
         if decision.label_after is None:
             is_left_out[place] = True
         else:
             now[place] = numbers.setdefault(decision.label_after, len(numbers))
             p_right[place] = decision.p_right
-            doubted += 1 - decision.p_right
     rows = np.flatnonzero((now != UNLABELLED) & ~is_left_out)
     without = np.flatnonzero((now == UNLABELLED) & ~is_left_out)
     used, labels = np.unique(now[rows], return_inverse=True)
     all_names = list(numbers)
     found = list_label_issues(
         vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
-        groups=duplicates.groups_of(ids[rows]), p_right=p_right[rows], before=before,
+        groups=duplicates.groups_of(ids[rows]), p_right=p_right[rows], decided=is_decided[rows], before=before,
         unlabelled=(vectors[without], ids[without]), progress=progress,
     )  # fmt: skip
     # What was decided stays listed as the issue that it was decided for.
@@ -101,8 +101,7 @@ def apply_decisions(
     items = [*kept, *(issue for issue in found.items if issue.id not in decided)]
     items.sort(key=lambda issue: (issue.kind == PROPOSAL, -issue.p_error))
     # What is open counts as no more than before: decisions never raise the estimate.
-    open_errors = max(found.noise_rate * found.checked - doubted, 0.0)
-    errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + open_errors
+    errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + found.noise_rate * found.checked
     errors = min(errors, base.noise_rate * base.checked)
     updated = collect_issues(items, checked=base.checked, errors=errors, confused_classes=found.confused_classes)
     return _continue(updated, base, decisions=decisions), before
@@ -123,14 +122,17 @@ def read_p_right(gallery: Gallery) -> Doubles:
     return np.array([found.get(number, np.nan) for number in gallery.ids.tolist()], dtype=np.float64).clip(0, 1)
 
 
-def count_errors_left(issues: LabelIssues, keys: Mapping[int, LabelKey], decisions: Decisions) -> float:
+def count_errors_left(
+    gallery: Gallery, issues: LabelIssues, keys: Mapping[int, LabelKey], decisions: Decisions
+) -> float:
     """Estimated number of wrong labels that are left: of open labels, and of those that no person looked at.
 
     Args:
         keys: of the images with issues, by id.
     """
     decided = sum(issue.p_error for issue in issues.errors if keys.get(issue.id) in decisions)
-    doubted = sum(1 - one.p_right for one in decisions.values() if one.label_after is not None)
+    held = [one for one in decisions.values() if one.p_right < 1 and one.label_after is not None]
+    doubted = sum(1 - one.p_right for one in held if gallery.has_decided(one.key))
     return max(issues.noise_rate * issues.checked - decided, 0.0) + doubted
 
 

@@ -36,7 +36,7 @@ def accept_verdicts(
     )  # fmt: skip
     if dry_run or not plan.decisions:
         return plan, None
-    step = ReviewStore.of_gallery(opened.path).decide(plan.decisions, seen=now.decisions)
+    step = ReviewStore.of_gallery(opened.path).decide((*plan.decisions, *plan.left_open), seen=now.decisions)
     counts = {"changed": plan.count(CHANGE), "set_aside": plan.count(SET_ASIDE), "dropped": plan.count(DROP)}
     record_command(opened.path, "accept-verdicts", step=step.number, threshold=plan.threshold, **counts)
     return plan, step.number

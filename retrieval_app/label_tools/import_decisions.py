@@ -16,6 +16,7 @@ from index.labels.decisions import (
     DECISIONS,
     DROP,
     KEEP,
+    MOST_RIGHT,
     P_RIGHT,
     LabelDecision,
     LabelKey,
@@ -23,6 +24,7 @@ from index.labels.decisions import (
     parse_p_right,
 )
 from index.labels.group_decisions import Subject
+from index.sources.table_rows import as_text
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
 from retrieval_app.label_tools.scored_labels import DECISIONS_NAME, read_audited
@@ -167,7 +169,13 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         if target is not None and not isinstance(target, str):
             raise InputError(f"{where}: expected a label or its place in `classes`, found {target!r}")
         path, decision = str(places.get(key, key)), DROP if target is None else CHANGE
-        yield FileRow(where, str(more.get("sha256") or ""), path, more.get("given"), decision, target, False)
+        is_suggestion = isinstance(value, dict) and "attributes" not in value  # as in our suggested.json
+        stated = more.get(P_RIGHT, more.get("confidence") if is_suggestion else None)
+        p_right = parse_p_right(as_text(stated), where=where)
+        yield FileRow(
+            where, str(more.get("sha256") or ""), path, more.get("given"), decision, target, False,
+            MOST_RIGHT if p_right is None else p_right,
+        )  # fmt: skip
 
 
 def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
@@ -194,7 +202,7 @@ def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
             given = cells["label"] if decides else None
             p_right = parse_p_right(row.get(P_RIGHT), where=where)
             yield FileRow(
-                where, cells["sha256"], path, given, decision, new, decides, 1.0 if p_right is None else p_right
+                where, cells["sha256"], path, given, decision, new, decides, MOST_RIGHT if p_right is None else p_right
             )
 
 
@@ -204,8 +212,8 @@ def import_decisions(place: Path, file: Path) -> dict[str, int]:
         scored = read_audited(place)
         decisions, unknown = match_decisions(file, [item.subject for item in scored.items])
         all_of_them = {**scored.decisions, **{d.key: d for d in decisions}}
-        rows = [[d.path, d.sha256, d.label, d.decision, d.new_label] for d in all_of_them.values()]
-        write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label"], rows)
+        rows = [[d.path, d.sha256, d.label, d.decision, d.new_label, d.p_right] for d in all_of_them.values()]
+        write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label", P_RIGHT], rows)
     else:
         gallery = Gallery.open(place)
         decisions, unknown = match_decisions(file, read_all_subjects(gallery))

@@ -11,7 +11,7 @@ import numpy as np
 from index.arrays import UNLABELLED, Floats
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import LabelDecision, LabelKey, read_decisions
+from index.labels.decisions import P_RIGHT, LabelDecision, LabelKey, read_decisions
 from index.labels.group_decisions import Subject
 from index.labels.issues import MIN_P_ERROR, LabelIssues, collect_issues
 from index.labels.kinds import PROPOSAL
@@ -31,7 +31,7 @@ COLUMNS = (
     {"path": "string", "sha256": "string", "label": "string", "p_error": "float64", "suggested": "string"}
     | {f"suggestion{name}_{rank}": kind for rank in range(1, _SUGGESTIONS + 1) for name, kind in
        (("", "string"), ("_probability", "float64"))}
-    | {"decision": "string", "new_label": "string"}
+    | {"decision": "string", "new_label": "string", P_RIGHT: "float64"}
 )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ class ScoredLabels:
                 row |= {f"suggestion_{rank}": label, f"suggestion_probability_{rank}": probability}
             row["suggested"] = row["suggestion_1"]
             if decided is not None:
-                row |= {"decision": decided.decision, "new_label": decided.new_label}
+                row |= {"decision": decided.decision, "new_label": decided.new_label, P_RIGHT: decided.p_right}
             yield row
 
 
@@ -97,7 +97,9 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]], float]:
     if (place / "audit.csv").exists():
         audited = read_audited(place)
         errors = [item.p_error for item in audited.items]
-        issues, left = collect_issues([], checked=len(errors), errors=sum(errors)), sum(errors)
+        issues = collect_issues([], checked=len(errors), errors=sum(errors))
+        left = sum(item.p_error for item in audited.items if item.subject.key not in audited.decisions)
+        left += sum(1 - one.p_right for one in audited.decisions.values() if not one.leaves_out)
         scored = replace(audited, items=tuple(item for item in audited.items if item.p_error >= MIN_P_ERROR))
     else:
         now = find_current_issues(Gallery.open(place))
@@ -105,7 +107,7 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]], float]:
         items = [ScoredLabel(subjects[one.id], one.p_error, one.suggestions, one.kind) for one in issues.items]
         scored = ScoredLabels(tuple(items), (), now.decisions)
         keys = {number: subject.key for number, subject in subjects.items()}
-        left = label_issues.count_errors_left(issues, keys, now.decisions)
+        left = label_issues.count_errors_left(now.gallery, issues, keys, now.decisions)
     return issues, [{**row, "kind": item.kind} for row, item in zip(scored.rows(), scored.items, strict=True)], left
 
 
@@ -113,6 +115,7 @@ def list_issues(place: Path) -> tuple[LabelIssues, list[dict[str, Any]], float]:
 class CurrentIssues:
     """The label issues of a gallery after its decisions, as the Labels view has them."""
 
+    gallery: Gallery
     issues: LabelIssues
     duplicates: DuplicateReport
     decisions: Mapping[LabelKey, LabelDecision]
@@ -135,7 +138,7 @@ def find_current_issues(opened: Gallery, progress: Progress = no_progress) -> Cu
             before=None, duplicates=duplicates,
         )  # fmt: skip
     issues = label_issues.without_dropped_copies(issues, opened)
-    return CurrentIssues(issues, duplicates, decisions, subjects)
+    return CurrentIssues(opened, issues, duplicates, decisions, subjects)
 
 
 def score_gallery(gallery: Gallery) -> ScoredLabels:

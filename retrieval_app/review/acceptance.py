@@ -9,7 +9,7 @@ import numpy as np
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, SET_ASIDE, LabelDecision, LabelKey, check_label
+from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, OPEN, SET_ASIDE, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import LIKELY_ERROR, PROPOSAL
 from index.labels.verdicts import (
@@ -22,7 +22,7 @@ from index.labels.verdicts import (
 )
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS
-from retrieval_app.review.subjects import find_subjects
+from retrieval_app.review.subjects import find_decided_ids, find_subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Acceptance:
     """What accepting verdicts decides, and what to expect of it.
 
     Attributes:
+        decisions: those that decide.
+        left_open: of issues that stay, with the probability that their label is right; kept beside the others.
         threshold: probability from which on a label stays or is changed; with a threshold of label errors that one.
         stay: number of labels that stay as they are, undecided.
         changed_right: expected number of right ones among the changed labels.
@@ -38,6 +40,7 @@ class Acceptance:
     """
 
     decisions: tuple[LabelDecision, ...]
+    left_open: tuple[LabelDecision, ...]
     threshold: float
     stay: int
     changed_right: float
@@ -77,15 +80,18 @@ def plan_acceptance(
         at_least_right: 0..1; `AT_LEAST_RIGHT` without a threshold.
         threshold: decides instead on the issues with at least this probability of a label error.
     """
+    present = find_decided_ids(gallery, decisions.values())
     open_issues = [issue for issue in issues.items if keys.get(issue.id) not in decisions]
     errors = [issue for issue in open_issues if issue.kind != PROPOSAL]
     wanted = [issue for issue in open_issues if chosen(issue)]
     is_proposal = bool(wanted) and wanted[0].kind == PROPOSAL
-    held = [one for one in decisions.values() if one.label_after is not None]
-    listed = [issue for issue in issues.errors if keys.get(issue.id) in decisions]
-    rest = max(issues.checked - len(errors) - len(listed), 0)
-    rest_errors = max(issues.noise_rate * issues.checked - sum(one.p_error for one in (*errors, *listed)), 0.0)
-    rest_right = max(rest - rest_errors, 0.0)
+    held = [decisions[key] for key in present if decisions[key].label_after is not None]
+    listed = {keys[issue.id]: issue for issue in issues.errors if keys.get(issue.id) in decisions}
+    unlisted = issues.checked - len(errors) - len(listed)
+    rest = max(unlisted - sum(key[1] is not None for key in present.keys() - listed.keys()), 0)
+    listed_errors = sum(issue.p_error for issue in (*errors, *listed.values()))
+    rest_p_error = max(issues.noise_rate * issues.checked - listed_errors, 0.0) / max(unlisted, 1)
+    rest_right = rest * max(1 - rest_p_error, 0.0)
     if threshold is None:
         share = AT_LEAST_RIGHT if at_least_right is None else at_least_right
         if is_proposal:
@@ -93,7 +99,7 @@ def plan_acceptance(
         else:
             free = [issue for issue in errors if _fixed_verdict(issue) is None]
             p_best = [max(1 - one.p_error, one.p_suggested if _can_be_decided(one.suggested) else 0) for one in free]
-            p_best += [rest_right / max(rest, 1)] * rest
+            p_best += [1 - rest_p_error] * rest
             fixed = [1 - issue.p_error for issue in errors if _fixed_verdict(issue) == KEEP]
             fixed += [one.p_right for one in held]
         least = choose_threshold(np.array(p_best), share, fixed=np.array(fixed))
@@ -108,20 +114,39 @@ def plan_acceptance(
     stays = len(stay) + rest
     changed = sum(one.decision == CHANGE for _, one in made)
     right = stay_right + changed_right + sum(one.p_right for one in held)
-    others_right = min(stay_right / stays, MOST_RIGHT) if stays and not is_proposal else None
+    kept = expect_right(stays + changed + len(held), right)
+    no_promise: str | None = "no label would stay"
+    if kept.images:
+        no_promise = why_no_promise(
+            labels=issues.checked, look_alikes=issues.look_alikes, classes=issues.classes,
+            is_lower_bound=issues.is_lower_bound,
+        )  # fmt: skip
+    left_open: list[LabelDecision] = []
+    if not is_proposal:
+        others_right, last = min(1 - rest_p_error, MOST_RIGHT), int(gallery.as_given.ids.max(initial=0))
+        made = [(issue, replace(one, others_right=others_right, others_to=last)) for issue, one in made]
+        left_open = _leave_open(gallery, stay[: MAX_STEP_DECISIONS - len(made)], but={one.key for _, one in made})
     return Acceptance(
-        tuple(replace(one, others_right=others_right) for _, one in made),
+        tuple(one for _, one in made),
+        tuple(left_open),
         least if threshold is None else threshold,
         stays,
         changed_right,
-        expect_right(stays + changed + len(held), right),
-        why_no_promise(
-            labels=issues.checked,
-            look_alikes=issues.look_alikes,
-            classes=issues.classes,
-            is_lower_bound=issues.is_lower_bound,
-        ),
+        kept,
+        no_promise,
     )
+
+
+def _leave_open(gallery: Gallery, issues: Sequence[LabelIssue], *, but: Container[LabelKey]) -> list[LabelDecision]:
+    """Decisions that decide nothing, with the probability that each label is right."""
+    subjects = find_subjects(gallery, [issue.id for issue in issues])
+    found: dict[LabelKey, LabelDecision] = {}
+    for issue in issues:
+        subject = subjects[issue.id]
+        if subject.key not in but:
+            p_right = min(1 - issue.p_error, MOST_RIGHT)
+            found[subject.key] = replace(subject.decide(OPEN), source="bulk", p_right=p_right)
+    return list(found.values())
 
 
 def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[str]:
@@ -143,7 +168,8 @@ def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[str]:
 
 def _fixed_verdict(issue: LabelIssue) -> str | None:
     """The verdict on a rare label, or a near-duplicate with another label; None where the probabilities decide."""
-    if issue.kind == "rare_class":
+    is_rare = issue.verdict == KEEP and issue.p_error > LIKELY_ERROR and issue.kind != PROPOSAL
+    if issue.kind == "rare_class" or is_rare:
         return KEEP
     is_fixed = issue.kind == "conflicting_duplicates" and issue.verdict in (DROP, KEEP)
     return issue.verdict if is_fixed else None

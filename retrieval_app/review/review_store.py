@@ -206,7 +206,7 @@ class ReviewStore:
         with self._lock, self._database.reading() as connection:
             if connection is None:
                 return LabelTrust({})
-            return LabelTrust(self._follow_labels(connection))
+            return LabelTrust({one.key: one for one in read_labels(connection)})
 
     def decide_duplicates(self, decisions: Sequence[DuplicateDecision], *, by: str | None = None) -> Step:
         """Keep decisions about groups of duplicates as one step."""

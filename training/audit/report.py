@@ -237,6 +237,8 @@ def override_verdicts(
     for row, image in enumerate(images):
         decision = decisions.get((image.sha256, image.label))
         if decision is not None:
-            images[row] = replace(image, verdict=decision.decision, new_label=decision.new_label)
+            images[row] = replace(
+                image, verdict=decision.decision, new_label=decision.new_label, p_right=decision.p_right
+            )
             decided.append(row)
     return replace(report, images=tuple(images)), frozenset(decided)

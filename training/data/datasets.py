@@ -173,6 +173,7 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
 
 def _list_folder(folder: Path) -> Dataset:
     records, skipped, unlabelled = [], [], []
+    trust = _read_exported_trust(folder)
     for found in walk_folder(folder):
         path = folder.resolve() / found.path
         label = folder_label(found.path)
@@ -181,11 +182,26 @@ def _list_folder(folder: Path) -> Dataset:
         elif label is None:
             unlabelled.append(found.path)
         else:
-            records.append(Record(path, label))
+            records.append(Record(path, label, None, *trust.get(str(path), (None, None))))
     if unlabelled and records:
         named = ", ".join(map(printable_path, unlabelled[:3])) + (", …" if len(unlabelled) > 3 else "")
         logger.warning("left out, because not in a class folder of %s: %d (%s)", folder, len(unlabelled), named)
     return Dataset(tuple(records), tuple(skipped))
+
+
+def _read_exported_trust(folder: Path) -> dict[str, tuple[float | None, str | None]]:
+    """`p_right` and the label before a machine's change by path, of the table beside an exported image folder."""
+    table = folder / "metadata.parquet"
+    if not table.is_file() or not {P_RIGHT, "file_name"} <= set(read_column_names(table)):
+        return {}
+    columns = TableColumns(path="file_name")
+    p_right, given, labels = (read_column(table, name, columns=columns) for name in (P_RIGHT, GIVEN, columns.label))
+    shown, found = printable_path(str(table)), dict[str, tuple[float | None, str | None]]()
+    for path, text in p_right.items():
+        before = given.get(path)
+        where = f"{shown}: {printable_path(path)}"
+        found[path] = parse_p_right(text, where=where), None if before == labels.get(path) else before
+    return found
 
 
 def _list_table(path: Path, columns: TableColumns) -> Dataset:

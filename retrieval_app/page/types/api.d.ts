@@ -1222,7 +1222,7 @@ export interface components {
              * Source
              * @enum {string}
              */
-            source: "person" | "bulk" | "import";
+            source: "person" | "bulk" | "import" | "agent";
             /**
              * P Right
              * @description probability that the label is right; 1 where a person looked
@@ -1988,7 +1988,7 @@ export interface components {
              * @description who decided
              * @enum {string}
              */
-            source: "person" | "bulk" | "import";
+            source: "person" | "bulk" | "import" | "agent";
             /**
              * By
              * @description the name of whoever decided; only for visitors who may decide

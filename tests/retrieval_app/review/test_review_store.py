@@ -284,8 +284,8 @@ def test_a_merge_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
     assert held(store) == {A: "keep"}
 
 
-BULK = LabelDecision(A, "shoe", "change", "boot", source="bulk", p_right=0.8, others_right=0.9)
-ASIDE = LabelDecision(B, "shoe", "set_aside", source="bulk", others_right=0.9)
+BULK = LabelDecision(A, "shoe", "change", "boot", source="bulk", p_right=0.8, others_right=0.9, others_to=7)
+ASIDE = LabelDecision(B, "shoe", "set_aside", source="bulk", others_right=0.9, others_to=7)
 IMPORTED = LabelDecision(C, None, "change", "hat", source="import", p_right=0.25)
 
 
@@ -295,15 +295,15 @@ def test_who_decided_and_how_probably_it_is_right_comes_back_and_goes_with_an_un
     store.decide([BULK, ASIDE])
     again = ReviewStore(store.path)
     assert set(meaning(again.label_decisions())) == {BULK, ASIDE, IMPORTED}
-    assert again.label_trust().others_right == 0.9
+    assert again.label_trust().others == (0.9, 7)
     assert again.label_trust().decisions == again.label_decisions()
     undone = again.undo()
     assert undone is not None
     assert set(undone.labels) == {BULK, ASIDE}
-    assert again.label_trust().others_right == 0.7
+    assert again.label_trust().others == (0.7, 7)
     assert again.label_decisions()[BULK.key].p_right == 0.6
     again.undo()
-    assert (again.label_trust().others_right, again.label_decisions()) == (None, {})
+    assert (again.label_trust().others, again.label_decisions()) == (None, {})
 
 
 def test_a_merge_brings_who_decided_and_the_share_of_right_labels_along(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_merge_brings_who_decided_and_the_share_of_right_labels_along(tmp_path
     brought = [Step(EARLY, (replace(BULK, others_right=0.5), IMPORTED)), Step(LATER, (ASIDE,))]
     assert here.merge(brought) == {"restored": 2, "present": 0, "older": 1}
     assert set(meaning(here.label_decisions())) == {label(A), ASIDE, IMPORTED}
-    assert here.label_trust().others_right == 0.9
+    assert here.label_trust().others == (0.9, 7)
     steps = here.steps()
     assert here.merge(steps)["restored"] == 0
     assert store_with(tmp_path / "copy.sqlite", *steps).steps() == steps

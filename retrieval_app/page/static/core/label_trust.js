@@ -29,5 +29,6 @@ export function describeSource({decision, source, by, p_right: right}) {
   const done = DONE[decision];
   if (source === 'bulk') return `${done ?? 'accepted'} in bulk${chance}`;
   if (source === 'import') return `imported${chance}`;
+  if (source === 'agent') return `${done ?? 'decided'} by an agent${chance}`;
   return `${done ?? 'decided'} by ${by && by !== UNNAMED ? shownText(by) : 'a person'}`;
 }
