@@ -8,6 +8,7 @@ import numpy as np
 from fastapi import Query
 from pydantic import Field
 
+from index.arrays import normalise_rows
 from index.errors import InputError
 from index.filters.condition import LABEL, Compare, Constant
 from index.gallery.gallery import Gallery
@@ -23,6 +24,7 @@ from retrieval_app.serving.live_gallery import Snapshot
 
 router = make_router("review")
 MOST_LEFT_OUT = 500  # of an answer
+_SAMPLE = 2000  # images whose mean is the middle of the gallery
 
 
 class LabelEntry(Answer):
@@ -44,7 +46,9 @@ class ClassImage(Answer):
 
     id: int
     path: str
-    typicality: float = Field(description="cosine of its vector to the mean of the class's images")
+    typicality: float = Field(
+        description="cosine of its vector to the mean of the class's images, both from the middle of the gallery"
+    )
     p_error: float | None = Field(description="probability that the label is wrong; null where that is no open issue")
 
 
@@ -105,7 +109,9 @@ def _list_images(snapshot: Snapshot, review: ReviewStore, *, page: ClassPage) ->
         ids = gallery.matching_ids(Compare(LABEL, "=", Constant("text", page.label)))
     except InputError:  # no image has the label any more
         ids = gallery.ids[:0]
-    typicality = measure_typicality(gallery.for_label_errors().vectors(ids), np.zeros(len(ids), dtype=np.int64))
+    seen = gallery.for_label_errors()
+    middle = seen.vectors(gallery.ids[:: max(1, len(gallery.ids) // _SAMPLE)]).mean(axis=0)
+    typicality = measure_typicality(normalise_rows(seen.vectors(ids) - middle), np.zeros(len(ids), dtype=np.int64))
     order = np.argsort(typicality, kind="stable")[page.offset : page.offset + page.limit]
     p_errors = {issue.id: issue.p_error for issue in find_open_issues(snapshot, decisions) or ()}
     images = [

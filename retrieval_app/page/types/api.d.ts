@@ -1105,7 +1105,7 @@ export interface components {
             path: string;
             /**
              * Typicality
-             * @description cosine of its vector to the mean of the class's images
+             * @description cosine of its vector to the mean of the class's images, both from the middle of the gallery
              */
             typicality: number;
             /**
