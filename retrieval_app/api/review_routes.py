@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import MOST_RIGHT, DecisionSource, LabelDecision
+from index.labels.decisions import MOST_RIGHT, OPEN, DecisionSource, LabelDecision
 from index.labels.group_decisions import DuplicateDecision, Subject, find_images
 from index.text import printable_path, valid_text
 from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
@@ -153,7 +153,8 @@ def take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str,
 
 def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     """The present ids of a step's images: a restored step may be from a gallery with other ids."""
-    ids = set(find_decided_ids(gallery, step.labels).values())
+    labels = [one for one in step.labels if one.decision != OPEN or one.source != "bulk"]  # those it left open stay so
+    ids = set(find_decided_ids(gallery, labels).values())
     if step.marks:
         with gallery.as_given.catalog() as catalog:
             ids.update(number for number, _, _ in catalog.find_contents({mark.sha256 for mark in step.marks}))

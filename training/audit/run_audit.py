@@ -273,7 +273,7 @@ def write_cleaned_labels(report: AuditReport, path: Path, *, decided: frozenset[
             len(kept) - len(writable), printable_path(str(first)),
         )  # fmt: skip
     p_right = [
-        (image.p_right or 0.0)
+        (1.0 if image.p_right is None else image.p_right)
         if row in decided or (image.p_right == 1 and label == image.label)
         else min(image.p_suggested if label != image.label else 1 - image.p_error, MOST_RIGHT)
         for row, image, label in writable

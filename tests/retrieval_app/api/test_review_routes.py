@@ -28,7 +28,7 @@ from tests.conftest import CLASSES, draw_folder, draw_image
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.test_gallery_routes import wait_for
 
-DROPPED = {"decision": "drop", "label": None, "source": "person", "p_right": 1}
+DROPPED = {"decision": "drop", "label": None, "source": "person", "by": "this machine", "p_right": 1}
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_a_class_is_listed_with_the_least_typical_images_first_and_those_left_ou
     now = review.get("/v1/labels/class", params={"label": "red", "limit": 3}).json()
     assert (now["total"], len(now["images"]), now["can_undo"]) == (listed["total"] - 2, 3, True)
     assert [image["id"] for image in now["left_out"]] == [image["id"] for image in reversed(worst)]
-    assert now["left_out"][0]["decision"] == DROPPED
+    assert now["left_out"][0]["decision"] == {name: value for name, value in DROPPED.items() if name != "by"}
     back = [{"image_id": worst[0]["id"], "decision": "open"}]
     review.post("/v1/labels/decisions", json={"decisions": back})
     again = review.get("/v1/labels/class", params={"label": "red"}).json()
@@ -119,7 +119,7 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
     now = review.get("/v1/labels/issues").json()
     assert (now["open"], now["decided"]) == (issues["open"] - 1, 1)
     [decided] = review.get("/v1/labels/issues", params={"state": "decided"}).json()["items"]
-    by_person = changed | {"source": "person", "p_right": 1}
+    by_person = changed | {"source": "person", "by": "this machine", "p_right": 1}
     assert (decided["id"], decided["decision"]) == (chosen, by_person)
     assert review.get(f"/v1/images/{chosen}").json()["decision"] == by_person
     [listed] = review.get("/v1/labels/decisions").json()["decisions"]
