@@ -27,8 +27,8 @@ CONFUSED_SHARE, CONFUSED_IMAGES = 0.05, 3.0
 
 
 def is_outlier(errors: LabelErrors) -> Mask:
-    """(N,) whether an image more probably shows none of the labels than any of them."""
-    unlike: Mask = errors.none > errors.probabilities.max(axis=1)
+    """(N,) whether an image shows none of the labels with one half or more, and with more than any label."""
+    unlike: Mask = (errors.none >= LIKELY_ERROR) & (errors.none > errors.probabilities.max(axis=1))
     return unlike
 
 

@@ -37,6 +37,7 @@ RIDGES = (0.1, 0.3, 1.0, 3.0)
 BALANCE = 0.5
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
 MOST_LABELS = 2048  # of which every pair is estimated
+CLEAN = 0.01  # estimated share of wrong labels below which look-alike errors are not simulated
 MANY_ROWS = 20_000  # from which on products are large enough to share among threads
 MOST_UNSEEN = 1 << 24  # confidences of images whose label is left out: 64 MB
 TOP_CLASSES = 4  # of an image that are kept: its label and three others
@@ -240,7 +241,8 @@ class _TwoPasses:
         if found.suggestions is not None:
             return found
         calibrated = suggestions.calibrate(first, self._believe(first.p_error))
-        return replace(found, suggestions=replace(calibrated, look_alikes=alike.found(found)))
+        is_clean = found.p_error.mean() < CLEAN  # then none of them would be called wrong
+        return replace(found, suggestions=replace(calibrated, look_alikes=1.0 if is_clean else alike.found(found)))
 
     def _first_pass(self, suggestions: SuggestionScores) -> Iterator[tuple[Ids, Floats]]:
         """As `blocks` before `reweight`; the suggestions are scored on the way."""

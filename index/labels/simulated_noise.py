@@ -257,7 +257,8 @@ class SuggestionCalibration:
         right: (K,) probability that the suggested label is right; it never falls.
         none: (K,) probability that the image shows none of the labels; it never rises.
         none_share: share of the wrong labels whose image shows none.
-        look_alikes: share of simulated errors between look-alike labels that would be called wrong.
+        look_alikes: share of simulated errors between look-alike labels that would be called wrong; 1 where hardly any
+            label is.
     """
 
     confidences: Doubles

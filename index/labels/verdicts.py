@@ -41,14 +41,20 @@ def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles =
 def judge_labels(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[str]:
     """A verdict for each of N labels, by the probabilities of the label, of the suggested one and of none of them.
 
-    - `drop`: the image most probably shows none of the labels.
+    - `drop`: the image shows none of the labels with one half or more, and with more than any label.
     - `change`: the suggested label is the most probable, and at least as probable as the threshold.
     - `keep`: the same of the given label.
     - `set_aside`: neither is.
     """
     likeliest = np.maximum(p_label, p_suggested)
     verdicts: list[str] = np.select(
-        [p_none > likeliest, likeliest < threshold, p_suggested > p_label], [DROP, SET_ASIDE, CHANGE], default=KEEP
+        [
+            (p_none >= LIKELY_ERROR) & (p_none > likeliest),
+            (likeliest < threshold) | (p_none > likeliest),
+            p_suggested > p_label,
+        ],
+        [DROP, SET_ASIDE, CHANGE],
+        default=KEEP,
     ).tolist()
     return verdicts
 

@@ -57,7 +57,9 @@ def apply_decisions(
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
 ) -> tuple[LabelIssues, ScoreCalibration]:
-    """Label issues after decisions: detection runs again, with decided labels as right as their `p_right` says.
+    """Label issues after decisions: detection runs again, with the labels that people decided as right.
+
+    Labels that a machine decided take part as they were given.
 
     Args:
         decided: decisions by image id.
@@ -82,11 +84,13 @@ def apply_decisions(
     place_of = {number: place for place, number in enumerate(ids.tolist())}
     for place, decision in ((place_of[number], one) for number, one in decided.items() if number in place_of):
         is_decided[place] = True
+        if decision.source == "bulk" or decision.p_right < 1:
+            continue  # a machine that learns from its own decisions becomes too sure of what it left
         if decision.label_after is None:
             is_left_out[place] = True
         else:
             now[place] = numbers.setdefault(decision.label_after, len(numbers))
-            p_right[place] = decision.p_right
+            p_right[place] = 1.0
     rows = np.flatnonzero((now != UNLABELLED) & ~is_left_out)
     without = np.flatnonzero((now == UNLABELLED) & ~is_left_out)
     used, labels = np.unique(now[rows], return_inverse=True)

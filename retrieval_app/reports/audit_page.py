@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from index.labels.decisions import DECISIONS, KEEP, LabelDecision
-from index.labels.kinds import LIKELY_ERROR
 from index.progress import Progress, no_progress
 from index.sources.items import Place
 from index.text import printable_path, valid_text
@@ -73,7 +72,7 @@ def write_audit_page(
         noise_rate=report.noise_rate, confused_classes=report.confused_classes,
         items=items, gone=gone,
         verdicts={verdict: verdicts[verdict] for verdict in DECISIONS}, labels=sorted(labels), panels=panels,
-        counts=of_page, threshold=LIKELY_ERROR, no_promise=report.no_promise,
+        counts=of_page, threshold=0, no_promise=report.no_promise,
     )  # fmt: skip
     return len(items)
 

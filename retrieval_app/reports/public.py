@@ -195,9 +195,10 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
 
     cleaned, run, folder = outcome.cleaned, outcome.report.run, outcome.files[0].parent
     if cleaned is None:
+        is_again = Path(outcome.trained["data"]).name == "cleaned.csv"  # which is not replaced
         return [
             f"open {_shown(folder / 'audit.html')}, save what you decide as {_shown(folder / 'decisions.csv')}, then:",
-            f"  retrieval audit {_quoted(run)} --apply cleaned.csv",
+            f"  retrieval audit {_quoted(run)} --apply {'cleaned-again' if is_again else 'cleaned'}.csv",
         ]
     again = run.with_name(run.name + "-cleaned")
     return [

@@ -89,7 +89,7 @@ def test_labels_are_mixed_up_where_each_is_given_for_the_other() -> None:
     assert find_confused_classes(pairs, labels, count=4) == [(0, 1, 10.0)]  # 2 is never given for 3
 
 
-def test_an_outlier_more_probably_shows_none_of_the_labels_than_any_of_them() -> None:
+def test_an_outlier_shows_none_of_the_labels_with_one_half_or_more_and_with_more_than_any_of_them() -> None:
     chances = np.array([[0.3, 0.2], [0.3, 0.2], [0.5, 0.3]])
-    found = _errors(np.tile([1, 0], (3, 1)), chances, np.full(3, 0.7), np.array([0.31, 0.3, 0.1]))
+    found = _errors(np.tile([1, 0], (3, 1)), chances, np.full(3, 0.7), np.array([0.5, 0.49, 0.1]))
     assert is_outlier(found).tolist() == [True, False, False]
