@@ -1,6 +1,5 @@
 """Every benchmark command runs for real at its smallest size and writes a record of its results."""
 
-import hashlib
 import importlib.util
 import json
 from pathlib import Path
@@ -13,9 +12,8 @@ from torch.nn import functional
 
 from index.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from index.model.backends.onnxruntime import import_onnxruntime
-from index.writing.build import build_gallery
 from tests.photos import KINDS, write_photos
-from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
+from tests.retrieval_app.insights.conftest import draw_labelled
 
 pytestmark = pytest.mark.slow
 
@@ -172,21 +170,44 @@ def test_label_chances(tmp_path: Path) -> None:
         assert results["compared"][0]["average_precision"] > 0.8
 
 
-def test_bulk_accept(tmp_path: Path, tiny_model: Path) -> None:
-    from benchmarks.labels.bulk_accept import THRESHOLDS, Photo, accept_at_thresholds
+@pytest.mark.parametrize("kind", ["any:.2", "near:.2", "any:.1+far:.1"])
+def test_promised_shares_of_a_crawl(kind: str) -> None:
+    from benchmarks.labels.known_labels import KnownLabels
+    from benchmarks.labels.promise import COLUMNS, NONE, make_crawl, measure
+
+    generator = np.random.default_rng(0)
+    right = np.repeat(np.arange(30), 20)
+    features = (3 * generator.normal(size=(30, 24))[right] + generator.normal(size=(600, 24))).astype(np.float32)
+    known = KnownLabels(features, right, {}, tuple(map(str, range(30))), ())
+    foreign = generator.normal(size=(200, 24)).astype(np.float32)
+    seen, labels, truth = make_crawl(known, kind, foreign=foreign, seed=0)
+    assert len(seen) == len(labels) == len(truth)
+    assert (labels != truth).mean() == pytest.approx(0.2, abs=0.04)
+    assert (truth == NONE).any() == (kind != "any:.2")
+    cells = dict(zip(COLUMNS[3:], measure(seen, labels, truth, at_least_right=0.95), strict=True))
+    assert cells["images"] == len(labels)
+    assert cells["right"] >= 0.93
+
+
+def test_the_crawl_of_an_afternoon_has_the_files_and_labels_of_its_truth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks.labels import afternoon
 
     images = draw_labelled(tmp_path / "images")
-    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
-    photos = []
-    for path in sorted(images.glob("*/*")):
-        label, digest = path.parent.name, hashlib.sha256(path.read_bytes()).hexdigest()
-        right = MISLABELLED.get(f"{label}/{path.name}", label)
-        photos.append(Photo(path, digest, label, right, is_copy=False))
-    rows = accept_at_thresholds(photos, tmp_path / "gallery")
-    assert [row[0] for row in rows] == list(THRESHOLDS)
-    assert {row[2] for row in rows} == {len(MISLABELLED)}
-    assert min(row[3] for row in rows) < len(MISLABELLED)
-    assert "anew" in rows[-1][-1]
+    paths = sorted(images.glob("*/*"))
+    monkeypatch.setattr(afternoon, "list_images", lambda *_: (paths, {"right": [path.parent.name for path in paths]}))
+    monkeypatch.setattr(afternoon, "CLASSES", len({path.parent.name for path in paths}) - 1)
+    monkeypatch.setattr(afternoon, "PLACEHOLDERS", 1)
+    monkeypatch.setattr(afternoon, "BROKEN", 1)
+    truth = afternoon.make_crawl("cars", "choose", tmp_path / "out", seed=0, images=tmp_path)
+    assert {path.parent.name for path in truth} == {one.given for one in truth.values()}
+    assert all(path.is_file() for path in truth)
+    broken = set((tmp_path / "out" / "crawl").rglob("*.*")) - set(truth)
+    assert {path.name for path in broken} == {"broken0.jpg"}
+    assert {one.right is None for path, one in truth.items() if path.name.startswith(("other", "placeholder"))} == {
+        True
+    }
 
 
 @pytest.mark.timeout(900)
