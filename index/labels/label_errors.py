@@ -204,8 +204,9 @@ class _TwoPasses:
         for rows in row_slices(len(self.labels)):
             alike.add(np.arange(len(self.labels))[rows], confidences[rows])
         found = self._calibrate(found, first, suggestions, alike)
-        return errors_from_confidences(confidences, self.labels, found=found, model=model, suggestions=suggestions,
-                                       p_right=self._p_right)  # fmt: skip
+        return errors_from_confidences(
+            confidences, self.labels, found=found, model=model, suggestions=suggestions, p_right=self._p_right
+        )
 
     def find_by_blocks(self, before: ScoreCalibration | None) -> LabelErrors:
         """Label errors with confidences that are computed again instead of held."""
@@ -247,16 +248,16 @@ class _TwoPasses:
     def _first_pass(self, suggestions: SuggestionScores) -> Iterator[tuple[Ids, Floats]]:
         """As `blocks` before `reweight`; the suggestions are scored on the way."""
         (regression,) = self._regressions
-        unseen_rows, unseen = self._predict_unseen() if suggestions.simulates else (np.empty(0, np.int64), None)
+        unseen_rows, unseen = np.empty(0, dtype=np.int64), np.empty((0, self.count), dtype=np.float32)
+        if suggestions.simulates:
+            unseen_rows, unseen = self._predict_unseen()
         for rows, by_classes in self._classes.blocks():
             confidences = join_confidences(regression.confidences(rows), by_classes)
-            places = np.searchsorted(unseen_rows, rows).clip(max=max(len(unseen_rows) - 1, 0))
-            is_unseen = np.flatnonzero(unseen_rows[places] == rows) if len(unseen_rows) else unseen_rows
+            is_unseen = np.flatnonzero(np.isin(rows, unseen_rows))
             without = by_classes[is_unseen]
-            if unseen is not None and len(is_unseen):
-                without[np.arange(len(is_unseen)), self.labels[rows[is_unseen]]] = 0
-                without /= np.maximum(without.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-                without = join_confidences(unseen[places[is_unseen]], without)
+            without[np.arange(len(is_unseen)), self.labels[rows[is_unseen]]] = 0
+            without /= np.maximum(without.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+            without = join_confidences(unseen[np.searchsorted(unseen_rows, rows[is_unseen])], without)
             suggestions.add(rows, confidences, without, is_unseen)
             yield rows, confidences
 

@@ -150,7 +150,6 @@ class AuditedImage:
         p_right: probability that the label is right, as whoever set it said: 1 where a person looked; None where
             nobody decided.
         before: the label before a machine changed it; None where none did.
-        is_rare: whether the label has few images, so that it stays.
         kind: of `index.labels.kinds`; None where the label is probably right and no near-duplicate has another one.
     """
 
@@ -171,7 +170,6 @@ class AuditedImage:
     kind: Kind | None = None
     p_right: float | None = None
     before: str | None = None
-    is_rare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,6 @@ def audit_labels(
             duplicate_of=None if (twin := duplicates.other_label[row]) == NO_ID else int(twin),
             p_right=known[row],
             before=image.before,
-            is_rare=bool(kinds.rare_class[row]),
         )
         for row, image in enumerate(images)
     )
