@@ -225,9 +225,15 @@ def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Prog
 
 
 def _write(
-    model: PixelModel, out: Path, config: ExportConfig, *, contract: ModelContract, images: Pixels,
-    own: tuple[Path, LabelledPaths] | None, progress: Progress,
-) -> ExportReport:  # fmt: skip
+    model: PixelModel,
+    out: Path,
+    config: ExportConfig,
+    *,
+    contract: ModelContract,
+    images: Pixels,
+    own: tuple[Path, LabelledPaths] | None,
+    progress: Progress,
+) -> ExportReport:
     """Write the model as it is, or in a lower precision by way of float32, checked on `images`."""
     if config.precision == "fp32":
         return export_model(model, contract=contract, out=out, check_images=images)

@@ -61,11 +61,18 @@ class Int8Converter:
         with self._prepared() as path:
             written = path.with_name("int8.onnx")
             library.quantize_static(
-                path, written, _reader(library, self._images), quant_format=library.QuantFormat.QDQ, per_channel=True,
-                activation_type=library.QuantType.QUInt8, weight_type=library.QuantType.QInt8,
-                calibrate_method=library.CalibrationMethod.MinMax, op_types_to_quantize=list(_OPERATIONS),
-                nodes_to_exclude=list(leave), reduce_range=True,
-            )  # fmt: skip
+                path,
+                written,
+                _reader(library, self._images),
+                quant_format=library.QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=library.QuantType.QUInt8,
+                weight_type=library.QuantType.QInt8,
+                calibrate_method=library.CalibrationMethod.MinMax,
+                op_types_to_quantize=list(_OPERATIONS),
+                nodes_to_exclude=list(leave),
+                reduce_range=True,
+            )
             return onnx.load(written)
 
     @contextmanager
@@ -131,9 +138,14 @@ class LabelledPixels:
 
 
 def lower_precision(
-    report: ExportReport, out: Path, precision: str, *, images: LabelledPixels,
-    max_recall_drop: float = MAX_RECALL_DROP, progress: Progress = no_progress,
-) -> ExportReport:  # fmt: skip
+    report: ExportReport,
+    out: Path,
+    precision: str,
+    *,
+    images: LabelledPixels,
+    max_recall_drop: float = MAX_RECALL_DROP,
+    progress: Progress = no_progress,
+) -> ExportReport:
     """Write a model in another precision, if that costs no more Recall@1 than is allowed, else `InputError`.
 
     Where int8 costs too much, groups of consecutive layers stay in float32, one more at a time, until the bound holds:

@@ -33,9 +33,11 @@ class ExportConfig:
     weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|imagenet|none|FILE")
     whiten: Path | None = option(None, "Without RUN: half-whitened PCA on these images.", metavar="FOLDER")
     embedding_dim: int | None = option(
-        None, "With --whiten: width of the embedding.", at_least=1,
+        None,
+        "With --whiten: width of the embedding.",
+        at_least=1,
         usual=f"{USUAL_DIM}, less where images or backbone allow no more",
-    )  # fmt: skip
+    )
     resize: int | None = option(
         None, "Without RUN: stretch images to this.", usual="the backbone's own", metavar="PIXELS", at_least=1
     )
@@ -50,36 +52,47 @@ class ExportConfig:
     )
     cache: Path | None = option(None, "With --whiten: folder of backbone features.", usual="your cache folder")
     preprocessor: Path | None = option(
-        None, "Of an ONNX --backbone: its preprocessor_config.json (transformers) or config.json (timm).",
-        usual="the one beside it", metavar="FILE",
-    )  # fmt: skip
+        None,
+        "Of an ONNX --backbone: its preprocessor_config.json (transformers) or config.json (timm).",
+        usual="the one beside it",
+        metavar="FILE",
+    )
     mean: str | None = option(
-        None, "Of an ONNX --backbone: mean of the normalisation, for values in 0..1.", metavar="R,G,B",
+        None,
+        "Of an ONNX --backbone: mean of the normalisation, for values in 0..1.",
+        metavar="R,G,B",
         usual="the preprocessor file's",
-    )  # fmt: skip
+    )
     std: str | None = option(
-        None, "Of an ONNX --backbone: standard deviation of the normalisation.", metavar="R,G,B",
+        None,
+        "Of an ONNX --backbone: standard deviation of the normalisation.",
+        metavar="R,G,B",
         usual="the preprocessor file's",
-    )  # fmt: skip
+    )
     output: str | None = option(
-        None, "Of an ONNX --backbone: the output that has the features.", metavar="NAME",
-        usual="the pooled one",
-    )  # fmt: skip
+        None, "Of an ONNX --backbone: the output that has the features.", metavar="NAME", usual="the pooled one"
+    )
     tokens: str | None = option(
-        None, "Of an ONNX --backbone that gives tokens: take the class token, or the mean of all.",
-        choices=("class", "mean"), usual="class, where there is one",
-    )  # fmt: skip
+        None,
+        "Of an ONNX --backbone that gives tokens: take the class token, or the mean of all.",
+        choices=("class", "mean"),
+        usual="class, where there is one",
+    )
     precision: str = option(
         "fp32", "Of the weights, and with int8 of the layers; what it costs is measured.", choices=tuple(PRECISIONS)
     )
     images: Path | None = option(
-        None, "Labelled images on which the precision is measured.", metavar="FOLDER|TABLE",
+        None,
+        "Labelled images on which the precision is measured.",
+        metavar="FOLDER|TABLE",
         usual="those of RUN, or of --whiten",
-    )  # fmt: skip
+    )
     max_recall_drop: float = option(
-        MAX_RECALL_DROP, "Write nothing where the precision costs more Recall@1, as a share: 0.01 is one point.",
-        at_least=0, at_most=1,
-    )  # fmt: skip
+        MAX_RECALL_DROP,
+        "Write nothing where the precision costs more Recall@1, as a share: 0.01 is one point.",
+        at_least=0,
+        at_most=1,
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -19,12 +19,28 @@ from contextlib import contextmanager
 from typing import Any
 
 EXTRAS = {
-    "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
-    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "serve", "gradio": "ui",
-    "fastapi": "serve", "orjson": "serve", "prometheus_client": "serve", "pydantic": "serve", "starlette": "serve",
-    "uvicorn": "serve", "obstore": "remote", "ray": "cluster", "pymilvus": "cluster",
+    "torch": "train",
+    "torchvision": "train",
+    "safetensors": "train",
+    "onnx": "train",
+    "onnxscript": "train",
+    "scipy": "train",
+    "faiss": "cpu",
+    "onnxruntime": "cpu",
+    "mcp": "agents",
+    "anyio": "serve",
+    "gradio": "ui",
+    "fastapi": "serve",
+    "orjson": "serve",
+    "prometheus_client": "serve",
+    "pydantic": "serve",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "obstore": "remote",
+    "ray": "cluster",
+    "pymilvus": "cluster",
     "openvino": "fast",
-}  # fmt: skip
+}
 """By the name that is imported."""
 
 DAMAGE_ADVICE = (

@@ -66,9 +66,12 @@ def _lock_on_windows(descriptor: int, *, wait: bool, shared: bool) -> bool:
 
     class Overlapped(ctypes.Structure):
         _fields_ = (
-            ("internal", ctypes.c_void_p), ("internal_high", ctypes.c_void_p), ("offset", ctypes.c_uint32),
-            ("offset_high", ctypes.c_uint32), ("event", ctypes.c_void_p),
-        )  # fmt: skip
+            ("internal", ctypes.c_void_p),
+            ("internal_high", ctypes.c_void_p),
+            ("offset", ctypes.c_uint32),
+            ("offset_high", ctypes.c_uint32),
+            ("event", ctypes.c_void_p),
+        )
 
     place = Overlapped(None, None, 0, 0x7FFFFFFF, None)
     flags = (0 if wait else 1) | (0 if shared else 2)

@@ -8,13 +8,17 @@ import os
 import sys
 
 SWITCHES = (
-    ("ORT_DISABLE_TELEMETRY", "1", "ONNX Runtime uploads events to its maker, and keeps a device id and a database in"
-     " ~/.cache; read once, when it is imported, after which nothing stops its look-ups"),
+    (
+        "ORT_DISABLE_TELEMETRY",
+        "1",
+        "ONNX Runtime uploads events to its maker, and keeps a device id and a database in"
+        " ~/.cache; read once, when it is imported, after which nothing stops its look-ups",
+    ),
     ("GRADIO_ANALYTICS_ENABLED", "False", "Gradio reports every page that starts, and asks for its newest version"),
     ("HF_HUB_DISABLE_TELEMETRY", "1", "the client of the Hugging Face hub, which Gradio loads, reports who uses it"),
     ("HF_HUB_DISABLE_UPDATE_CHECK", "1", "the same client asks for its newest version"),
     ("RAY_USAGE_STATS_ENABLED", "0", "Ray reports every cluster that starts"),
-)  # fmt: skip
+)
 """(variable, value, why). Other dependencies were tested, and report nothing."""
 
 _logger = logging.getLogger(__name__)

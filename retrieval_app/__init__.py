@@ -25,11 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["audit", "build", "compare", "evaluate", "export", "export_dataset", "open_gallery", "set_labels", "train"]
 _MODULES = {
-    "audit": "retrieval_app.reports.public", "build": "index.public", "compare": "retrieval_app.comparing.public",
-    "evaluate": "index.public", "export": "export.public",
-    "export_dataset": "retrieval_app.dataset_export.public", "open_gallery": "index.public",
-    "set_labels": "retrieval_app.review.bulk", "train": "training.public",
-}  # fmt: skip
+    "audit": "retrieval_app.reports.public",
+    "build": "index.public",
+    "compare": "retrieval_app.comparing.public",
+    "evaluate": "index.public",
+    "export": "export.public",
+    "export_dataset": "retrieval_app.dataset_export.public",
+    "open_gallery": "index.public",
+    "set_labels": "retrieval_app.review.bulk",
+    "train": "training.public",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -92,11 +92,14 @@ def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, 
                 strict=True,
             )
             columns: list[Any] = [
-                pyarrow.array(xy[:, 0]), pyarrow.array(xy[:, 1]), pyarrow.array(in_map), pyarrow.array(ids),
+                pyarrow.array(xy[:, 0]),
+                pyarrow.array(xy[:, 1]),
+                pyarrow.array(in_map),
+                pyarrow.array(ids),
                 *(pyarrow.array(values, pyarrow.string()) for values in texts),
                 pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), gallery.width),
                 pyarrow.array(_find_neighbours(gallery, ids, vectors), schema.field("neighbors").type),
-            ]  # fmt: skip
+            ]
             if thumbnails:
                 images = list(islice(pictures, len(rows)))
                 made += sum(image is not None for image in images)
@@ -114,13 +117,18 @@ def _make_schema(width: int, *, thumbnails: bool) -> Any:
     number, text = pyarrow.float32(), pyarrow.string()
     neighbours = [("ids", pyarrow.list_(pyarrow.int64())), ("distances", pyarrow.list_(number))]
     image = [("image", pyarrow.struct([("bytes", pyarrow.binary()), ("path", text)]))]  # as of Hugging Face
-    return pyarrow.schema([
-        ("x", number), ("y", number), ("in_map", pyarrow.bool_()), ("id", pyarrow.int64()),
-        *((name, text) for name in TEXTS),
-        ("vector", pyarrow.list_(number, width)),
-        ("neighbors", pyarrow.struct(neighbours)),
-        *(image if thumbnails else []),
-    ])  # fmt: skip
+    return pyarrow.schema(
+        [
+            ("x", number),
+            ("y", number),
+            ("in_map", pyarrow.bool_()),
+            ("id", pyarrow.int64()),
+            *((name, text) for name in TEXTS),
+            ("vector", pyarrow.list_(number, width)),
+            ("neighbors", pyarrow.struct(neighbours)),
+            *(image if thumbnails else []),
+        ]
+    )
 
 
 def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[str, list[Any]]]:

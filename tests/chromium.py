@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
 
 _EXPECT_MS = 30_000  # a page that loads on a busy machine; what comes at once is waited for no longer
 

@@ -58,9 +58,14 @@ class ForkedCommand:
     """A running command, with what tests use of a `subprocess.Popen`."""
 
     def __init__(
-        self, words: Sequence[object], *, stdout: int, stderr: int, env: Mapping[str, str] | None = None,
+        self,
+        words: Sequence[object],
+        *,
+        stdout: int,
+        stderr: int,
+        env: Mapping[str, str] | None = None,
         function: Callable[[], object] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start it in the checkout.
 
         Args:
@@ -149,9 +154,11 @@ class _Parent:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forked", str(theirs.fileno())],
-                cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-            )  # fmt: skip
+            )
         self._lock = threading.Lock()
 
     def ask(self, request: bytes, files: list[int]) -> None:

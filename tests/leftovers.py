@@ -24,8 +24,14 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 # SIGALRM is left out: it is pytest-timeout's, of each test another.
 _SIGNALS = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2,
-)  # fmt: skip
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGPIPE,
+    signal.SIGCHLD,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 _LIMITS = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
 _SET_BY_IMPORTS = {
     "PYTEST_CURRENT_TEST": "pytest",
@@ -161,17 +167,21 @@ def _look_at_torch(torch: Any) -> State:
 
 
 _LIBRARIES: dict[str, tuple[str, Callable[[Any], object]]] = {
-    "faiss": ("faiss", lambda faiss: (
-        faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit(),
-        faiss.omp_get_max_threads(),
-    )),
+    "faiss": (
+        "faiss",
+        lambda faiss: (
+            faiss.get_deserialization_vector_byte_limit(),
+            faiss.get_deserialization_loop_limit(),
+            faiss.omp_get_max_threads(),
+        ),
+    ),
     "numpy": ("numpy", lambda numpy: (str(numpy.get_printoptions()), sorted(numpy.geterr().items()))),
     "numpy.random": ("numpy.random", lambda drawn: hash(drawn.get_state(legacy=True)[1].tobytes())),
     "torch": ("torch", _look_at_torch),
     "PIL.Image": ("PIL.Image", lambda module: module.MAX_IMAGE_PIXELS),
     "PIL.ImageFile": ("PIL.ImageFile", lambda module: (module.LOAD_TRUNCATED_IMAGES, module.MAXBLOCK)),
     "PIL.PngImagePlugin": ("PIL.PngImagePlugin", lambda module: (module.MAX_TEXT_CHUNK, module.MAX_TEXT_MEMORY)),
-}  # fmt: skip
+}
 """What is shown of it, the module, which is never loaded for this, and what of it is compared."""
 
 _LIVE_AS_LONG = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "index.images.decoding_worker")

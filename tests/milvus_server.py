@@ -47,8 +47,11 @@ class RunningMilvus:
         with (self._folder / "server.log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 ["sh", "-c", _KEEP, str(self._folder / "bin" / "milvus")],
-                cwd=self._folder, env=self._environment, stdout=log, stderr=log,
-            )  # fmt: skip
+                cwd=self._folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
         self.wait()
 
     def wait(self) -> None:

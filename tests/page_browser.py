@@ -258,9 +258,13 @@ def open_page(
 ) -> Visit:
     """A visit in a browser context of its own."""
     context = browser.new_context(
-        viewport=PHONE if phone else DESKTOP, is_mobile=phone, has_touch=phone, locale="en-GB",
-        color_scheme="dark" if dark else "light", reduced_motion="reduce",
-    )  # fmt: skip
+        viewport=PHONE if phone else DESKTOP,
+        is_mobile=phone,
+        has_touch=phone,
+        locale="en-GB",
+        color_scheme="dark" if dark else "light",
+        reduced_motion="reduce",
+    )
     context.set_default_timeout(ACTION_MS)
     if not newcomer:
         context.add_init_script(KNOWN)

@@ -89,10 +89,27 @@ def _fill_in(recipe: str, folder: Path, *, server: int) -> tuple[str, Path]:
     folder.mkdir()
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}",
-         "-addext", f"subjectAltName=DNS:{HOST}", "-keyout", str(key), "-out", str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={HOST}",
+            "-addext",
+            f"subjectAltName=DNS:{HOST}",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
     shown = (f"{_SHOWN}.pem", str(certificate)), (f"{_SHOWN}.key", str(key))
     return put(recipe, *shown, ("127.0.0.1:7860", f"127.0.0.1:{server}")), certificate
 

@@ -133,8 +133,10 @@ def serve(
     with log.open("a") as errors, open(output) as announced:
         process = ForkedCommand(
             [*(("mcp", gallery, "--http") if agents else ("serve", gallery, "--port")), port, "--json", *options],
-            env=environment, stdout=written, stderr=errors.fileno(),
-        )  # fmt: skip
+            env=environment,
+            stdout=written,
+            stderr=errors.fileno(),
+        )
         os.close(written)
         try:
             line = announced.readline()

@@ -37,8 +37,13 @@ def test_what_is_not_put_back_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "environment: LEFT None → '1'" in told
     assert "names in the checkout: new ['left'], gone []" in told
     assert {line.partition(":")[0] for line in told} == {
-        "environment", "working folder", "names in the checkout", "logger index", "numpy.random", "torch",
-    }  # fmt: skip
+        "environment",
+        "working folder",
+        "names in the checkout",
+        "logger index",
+        "numpy.random",
+        "torch",
+    }
 
 
 def test_threads_and_processes_that_do_not_end_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,28 @@ from training.public import train_resolved
 class TrainCommand(OptionFileCommand):
     """`--help` shows the usual options, with the values of the default recipe and of spa-paper where they differ."""
 
-    common = frozenset({
-        "out", "val", "config_file", "resume", "as_json", "help_all", "weights", "backbone", "method", "embedding_dim",
-        "view", "for_", "frozen", "finetune", "epochs", "time_budget", "copy_head", "tensorboard",
-    })  # fmt: skip
+    common = frozenset(
+        {
+            "out",
+            "val",
+            "config_file",
+            "resume",
+            "as_json",
+            "help_all",
+            "weights",
+            "backbone",
+            "method",
+            "embedding_dim",
+            "view",
+            "for_",
+            "frozen",
+            "finetune",
+            "epochs",
+            "time_budget",
+            "copy_head",
+            "tensorboard",
+        }
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,39 +68,52 @@ class TrainCommand(OptionFileCommand):
             if error.option_name.startswith(("--nproc", "--nnodes")):
                 raise click.UsageError(
                     f"{error.option_name} is an option of torchrun, which starts the processes: "
-                    "torchrun --nproc-per-node N -m training ...", ctx=ctx,
-                ) from error  # fmt: skip
+                    "torchrun --nproc-per-node N -m training ...",
+                    ctx=ctx,
+                ) from error
             raise
 
 
 @click.command(cls=TrainCommand)
 @click.argument("data", type=PATH)
 @click.option("--out", required=True, type=PATH, metavar="RUN", help="Run folder to write.")
+@click.option("--val", type=PATH, help="Labelled images for evaluation (with --protocol: its test part unless given).")
 @click.option(
-    "--val", type=PATH,
-    help="Labelled images for evaluation (with --protocol: its test part unless given).",
-)  # fmt: skip
-@click.option(
-    "--recipe", type=click.Choice(RECIPES), default="default", show_default=True,
+    "--recipe",
+    type=click.Choice(RECIPES),
+    default="default",
+    show_default=True,
     help="Default values: those of docs/recipe.md, or those of the Smooth Proxy-Anchor (SPA) paper.",
-)  # fmt: skip
+)
 @config_options(TrainConfig, *option_groups(), Machine)
 @click.option("--resume", is_flag=True, help="Continue an interrupted RUN.")
 @click.option(
-    "--rank-timeout", type=click.FloatRange(min=0, min_open=True), default=600, show_default=True,
-    metavar="SECONDS", help="With torchrun: timeout for the other processes in a step.",
-)  # fmt: skip
+    "--rank-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="With torchrun: timeout for the other processes in a step.",
+)
 @click.option(
-    "--tensorboard", type=PATH, metavar="DIR",
+    "--tensorboard",
+    type=PATH,
+    metavar="DIR",
     help="Also write TensorBoard's files, in a folder of each run's own (extra `tensorboard`).",
-)  # fmt: skip
+)
 @config_file_option("embedding-dim = 128", before="the command line overrides it")
 @output_options
 @help_all_option
 def train(
-    data: Path, out: Path, val: Path | None, resume: bool, rank_timeout: float, tensorboard: Path | None,
-    as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    data: Path,
+    out: Path,
+    val: Path | None,
+    resume: bool,
+    rank_timeout: float,
+    tensorboard: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Train an image embedding on labelled photos, some with wrong labels.
 
     DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, a gallery (labels as
@@ -104,9 +135,10 @@ def train(
     context = click.get_current_context()
     machine = {name: options.pop(name) for name in option_names(Machine)}
     given = {
-        name: value for name, value in options.items()
+        name: value
+        for name, value in options.items()
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }  # fmt: skip
+    }
     try:
         config = resolve(**given)
     except InputError as error:
@@ -120,9 +152,17 @@ def train(
     try:
         with watch_training(shown=is_first) as watcher:
             report = train_resolved(
-                data, out, config=config, asked=given, machine=machine, val=val, resume=resume, watcher=watcher,
-                rank_timeout=rank_timeout, tensorboard=tensorboard,
-            )  # fmt: skip
+                data,
+                out,
+                config=config,
+                asked=given,
+                machine=machine,
+                val=val,
+                resume=resume,
+                watcher=watcher,
+                rank_timeout=rank_timeout,
+                tensorboard=tensorboard,
+            )
     except AnotherFailedError:  # and has said why
         context.exit(1)
     if is_first:

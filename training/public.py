@@ -55,16 +55,32 @@ def train(
     if "weights" in options:
         options["weights"] = str(options["weights"])
     return train_resolved(
-        as_path(data, "data"), as_path(out, "out"), config=resolve(**options), asked=options, machine=machine,
-        val=None if val is None else as_path(val, "val"), resume=resume, watcher=watcher, rank_timeout=rank_timeout,
+        as_path(data, "data"),
+        as_path(out, "out"),
+        config=resolve(**options),
+        asked=options,
+        machine=machine,
+        val=None if val is None else as_path(val, "val"),
+        resume=resume,
+        watcher=watcher,
+        rank_timeout=rank_timeout,
         tensorboard=None if tensorboard is None else as_path(tensorboard, "tensorboard"),
-    )  # fmt: skip
+    )
 
 
 def train_resolved(
-    data: Path, out: Path, *, config: TrainConfig, asked: Mapping[str, Any], machine: Mapping[str, Any],
-    val: Path | None, resume: bool, watcher: Watcher | None, rank_timeout: float, tensorboard: Path | None,
-) -> dict[str, Any]:  # fmt: skip
+    data: Path,
+    out: Path,
+    *,
+    config: TrainConfig,
+    asked: Mapping[str, Any],
+    machine: Mapping[str, Any],
+    val: Path | None,
+    resume: bool,
+    watcher: Watcher | None,
+    rank_timeout: float,
+    tensorboard: Path | None,
+) -> dict[str, Any]:
     """`train` with resolved options; `asked` are the given ones, `machine` those of `Machine`."""
     with naming_extras("training"):
         from training.run.distributed import Place, join_processes, require_same_start
@@ -78,9 +94,15 @@ def train_resolved(
     def run() -> dict[str, Any]:
         with open_tensorboard(tensorboard, tell=watcher.on_note) as log:
             return run_training(
-                data, out, config=config, asked=asked, machine=place, val=val, resume=resume,
+                data,
+                out,
+                config=config,
+                asked=asked,
+                machine=place,
+                val=val,
+                resume=resume,
                 watcher=watcher.beside(log),
-            )  # fmt: skip
+            )
 
     with join_processes(Place.read(), machine=place, wait_s=rank_timeout) as team:
         given = {"DATA": data, "--out": out, "--val": val, "--resume": resume, "--precision": place.precision}

@@ -43,10 +43,12 @@ def build(settings: Settings) -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     disk_bytes = sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".json")
     return {
-        "seconds": seconds, "disk_bytes": disk_bytes, "before": before,
+        "seconds": seconds,
+        "disk_bytes": disk_bytes,
+        "before": before,
         "peak_anonymous": max(peaks["anonymous"], before["anonymous"]),
         "peak_resident": max(usage, peaks["resident"]),
-    }  # fmt: skip
+    }
 
 
 def open_and_search(settings: Settings) -> dict[str, Any]:

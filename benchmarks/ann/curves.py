@@ -41,10 +41,16 @@ def measure_curves(bench: AnnBench, *, rounds: int) -> dict[str, Any]:
     ]
     count, width = bench.base.shape
     return {
-        "vectors": count, "width": width, "queries": len(bench.queries), "builds": builds, "rounds": rounds,
-        "rows": rows, "fronts": {mode: find_fronts(rows, mode) for mode in MODES}, "compared": compare_points(rows),
+        "vectors": count,
+        "width": width,
+        "queries": len(bench.queries),
+        "builds": builds,
+        "rounds": rounds,
+        "rows": rows,
+        "fronts": {mode: find_fronts(rows, mode) for mode in MODES},
+        "compared": compare_points(rows),
         "described": getattr(opened.get(OURS), "described", None),
-    }  # fmt: skip
+    }
 
 
 def _turn(bench: AnnBench, opened: Opened, truth: Truth, *, name: str, number: int) -> dict[str, Any]:
@@ -52,10 +58,13 @@ def _turn(bench: AnnBench, opened: Opened, truth: Truth, *, name: str, number: i
     for parameters in opened.points:
         single = time_singles(opened.prepare(parameters, threads=1), bench.queries)
         batch = time_batch(opened.prepare(parameters, threads=usable_cores()), bench.queries)
-        points.append({
-            "parameters": parameters, "single": describe(single, base, bench.queries, truth=truth),
-            "batch": describe(batch, base, bench.queries, truth=truth),
-        })  # fmt: skip
+        points.append(
+            {
+                "parameters": parameters,
+                "single": describe(single, base, bench.queries, truth=truth),
+                "batch": describe(batch, base, bench.queries, truth=truth),
+            }
+        )
     print(f"  round {number + 1}: {name}", file=sys.stderr, flush=True)
     return {"points": points}
 

@@ -68,10 +68,15 @@ def _measure_cell(
                 count = len(answers.ids)
                 recall = find_recall(base, queries[:count], answers.ids, truth=truth.take(count), allowed=mask)
                 short = int(((answers.ids != NO_ID).sum(axis=1) < NEIGHBOURS).sum())
-                rows.setdefault((name, place), []).append({
-                    "recall": recall, "queries": count, "short": short, "median_ms": answers.median_ms,
-                    "p95_ms": answers.p95_ms,
-                })  # fmt: skip
+                rows.setdefault((name, place), []).append(
+                    {
+                        "recall": recall,
+                        "queries": count,
+                        "short": short,
+                        "median_ms": answers.median_ms,
+                        "p95_ms": answers.p95_ms,
+                    }
+                )
     print(f"  filters: {kind}, {share:.2%} kept", file=sys.stderr, flush=True)
     points = [
         {"contestant": name, "parameters": opened[name].filtered_points[place], **summarise(found)}

@@ -22,9 +22,12 @@ def format_curves(results: Mapping[str, Any]) -> str:
     parts = [head, _format_builds(results), _format_held_out(results)]
     for mode in MODES:
         parts += [
-            f"### {TITLES[mode]}", "Queries/s at a recall@10, on each front:", _format_fronts(results["fronts"][mode]),
-            "Our points beside the peers' best front at the same recall:", _format_compared(results["compared"][mode]),
-        ]  # fmt: skip
+            f"### {TITLES[mode]}",
+            "Queries/s at a recall@10, on each front:",
+            _format_fronts(results["fronts"][mode]),
+            "Our points beside the peers' best front at the same recall:",
+            _format_compared(results["compared"][mode]),
+        ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -56,13 +59,16 @@ def _format_fronts(fronts: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
 def _format_compared(compared: Iterable[Mapping[str, Any]]) -> str:
     rows = [
         (
-            format_parameters(each["parameters"]), f"{each['recall']:.4f}", f"{each['rate']:,.0f}",
+            format_parameters(each["parameters"]),
+            f"{each['recall']:.4f}",
+            f"{each['rate']:,.0f}",
             "-" if each.get("p95_ms") is None else f"{each['median_ms']:.3f} / {each['p95_ms']:.3f}",
-            each["peer"] or "none gets there", "-" if each["peer"] is None else f"{each['peer_rate']:,.0f}",
+            each["peer"] or "none gets there",
+            "-" if each["peer"] is None else f"{each['peer_rate']:,.0f}",
             "-" if each["ratio"] is None else f"{each['ratio']:.2f}{' (below)' * (each['ratio'] < GOAL_RATIO)}",
         )
         for each in compared
-    ]  # fmt: skip
+    ]
     head = ["ours", "recall@10", "queries/s", "ms, median / p95", "best peer", "its queries/s", "ours / peer"]
     return format_table(head, rows)
 
@@ -76,12 +82,14 @@ def _format_held_out(results: Mapping[str, Any]) -> str:
     rows = [
         (
             format_parameters(said["parameters"]) + " *(chosen)*" * (said["parameters"] == described.get("parameters")),
-            f"{said['recall_at_10']:.4f}", f"{point['single']['recall']:.4f}",
-            f"{point['single']['recall'] - said['recall_at_10']:+.4f}", f"{said['latency_ms_median']:.3f}",
+            f"{said['recall_at_10']:.4f}",
+            f"{point['single']['recall']:.4f}",
+            f"{point['single']['recall'] - said['recall_at_10']:+.4f}",
+            f"{said['latency_ms_median']:.3f}",
             f"{point['single']['median_ms']:.3f}",
         )
         for said, point in zip(described["curve"], points, strict=True)
-    ]  # fmt: skip
+    ]
     head = ["ours", "recall@10 by held-out members", "by queries", "difference"]
     head += ["ms by held-out members", "by queries"]
     return format_table(head, rows)
@@ -95,12 +103,17 @@ def format_filters(results: Mapping[str, Any]) -> str:
         for name in (name for name in (OURS, *PEERS) if name in names):
             point = choose_peer(cell["points"], name, least_recall=GOAL_FILTERED_RECALL)
             missed = " (below)" if name == OURS and point["recall"] < GOAL_FILTERED_RECALL else ""
-            rows.append((
-                f"{cell['kind']}, {100 * cell['share']:g} % ({cell['kept']:,})", name,
-                format_parameters(point["parameters"]) or "its own", f"{point['recall']:.4f}{missed}",
-                f"{point['least_recall']:.4f}", f"{point['median_ms']:.3f} / {point['p95_ms']:.3f}",
-                f"{point['short']} of {point['queries']}",
-            ))  # fmt: skip
+            rows.append(
+                (
+                    f"{cell['kind']}, {100 * cell['share']:g} % ({cell['kept']:,})",
+                    name,
+                    format_parameters(point["parameters"]) or "its own",
+                    f"{point['recall']:.4f}{missed}",
+                    f"{point['least_recall']:.4f}",
+                    f"{point['median_ms']:.3f} / {point['p95_ms']:.3f}",
+                    f"{point['short']} of {point['queries']}",
+                )
+            )
     head = ["rows kept", "", "parameters", "recall@10", "least of a mask", "ms, median / p95"]
     head.append("fewer than 10 found")
     title = f"## Filters: {results['vectors']:,} vectors, {results['width']}-d"

@@ -86,9 +86,15 @@ def caption(image: Image.Image, _: np.random.Generator) -> Image.Image:
 
 
 EDITS: Mapping[str, Edit] = {
-    "cut to 70 %": cut_to(0.7), "mirrored": mirror, "recoloured": recolour, "JPEG 20": compress, "turned by 15°": turn,
-    "cut to 50 %": cut_to(0.5), "with a caption": caption, "cut to 80 %": cut_to(0.8),
-}  # fmt: skip
+    "cut to 70 %": cut_to(0.7),
+    "mirrored": mirror,
+    "recoloured": recolour,
+    "JPEG 20": compress,
+    "turned by 15°": turn,
+    "cut to 50 %": cut_to(0.5),
+    "with a caption": caption,
+    "cut to 80 %": cut_to(0.8),
+}
 PAIR_EDITS = ("cut to 80 %", "mirrored", "JPEG 20")
 Vectors = dict[str, Floats]
 """(N, D) unit rows by the name of what made them; hashes are rows of 64 signs, scaled."""
@@ -222,11 +228,14 @@ def run(options: argparse.Namespace) -> None:
     splits = {name: _some(list_split(name, work=cache), options.limit) for name in SEARCHED}
     models = {"built-in": find_builtin(), **{path.stem: path for path in options.model}}
     reader = Reader(models, weights=find_weights(options.weights), cache=cache)
-    seconds = {name: time_image(model, splits["clothing-disjoint"].test[:_TIMED])
-               for name, model in reader.models.items()}  # fmt: skip
+    seconds = {
+        name: time_image(model, splits["clothing-disjoint"].test[:_TIMED]) for name, model in reader.models.items()
+    }
     vectors = {name: reader.read(split.test, hashes=False) for name, split in splits.items()}
-    recalls = {name: {kind: recall_at_1(rows, splits[name]) for kind, rows in found.items() if "copy" not in kind}
-               for name, found in vectors.items()}  # fmt: skip
+    recalls = {
+        name: {kind: recall_at_1(rows, splits[name]) for kind, rows in found.items() if "copy" not in kind}
+        for name, found in vectors.items()
+    }
 
     photos = [record for name in SEARCHED[:3] for record in splits[name].test]  # of people, of 100 pixels and more
     order = np.random.default_rng(options.seed).permutation(len(photos)).tolist()
@@ -242,8 +251,13 @@ def run(options: argparse.Namespace) -> None:
     if _PHASH in reader.hashes:
         limits[_PHASH] = 1 - 2 * _PHASH_BITS / 64
     pairs = {name: call_pairs(reader.read, splits[name].test, limits) for name in SEARCHED[1:3]}
-    results = {"seconds": seconds, "recall": recalls, "found first": first, "pairs": pairs,
-               "bytes": {name: path.stat().st_size for name, path in models.items()}}  # fmt: skip
+    results = {
+        "seconds": seconds,
+        "recall": recalls,
+        "found first": first,
+        "pairs": pairs,
+        "bytes": {name: path.stat().st_size for name, path in models.items()},
+    }
     text = _report(results, limits, searched=len(gallery[_RIVAL]), splits=splits)
     print(text)
     write_record(options.out / "builtin.json", settings=vars(options), results=results, text=text)
@@ -260,17 +274,27 @@ def _report(
 
     recall, first = results["recall"], results["found first"]
     parts = [
-        *(f"{name}: {1000 * seconds:.1f} ms an image, decoded and embedded, {results['bytes'][name] / 1e6:.1f} MB"
-          for name, seconds in results["seconds"].items()),
-        "", "Recall@1 in %", format_table(["searched", *heads(recall)], percent(recall)),
-        "", f"Original found first among {searched:,}, in %", format_table(["edited", *heads(first)], percent(first)),
-    ]  # fmt: skip
+        *(
+            f"{name}: {1000 * seconds:.1f} ms an image, decoded and embedded, {results['bytes'][name] / 1e6:.1f} MB"
+            for name, seconds in results["seconds"].items()
+        ),
+        "",
+        "Recall@1 in %",
+        format_table(["searched", *heads(recall)], percent(recall)),
+        "",
+        f"Original found first among {searched:,}, in %",
+        format_table(["edited", *heads(first)], percent(first)),
+    ]
     for name, rules in results["pairs"].items():
         rows = [
-            [f"{rule}, from {limits[rule]:.2f}", *(f"{100 * found[edit]:.1f}" for edit in PAIR_EDITS),
-             str(found["wrong pairs"]), f"{found['precision']:.4f}"]
+            [
+                f"{rule}, from {limits[rule]:.2f}",
+                *(f"{100 * found[edit]:.1f}" for edit in PAIR_EDITS),
+                str(found["wrong pairs"]),
+                f"{found['precision']:.4f}",
+            ]
             for rule, found in rules.items()
-        ]  # fmt: skip
+        ]
         title = f"Called copies, {name}, {len(splits[name].test):,} photos: % of edited ones, wrong pairs, precision"
         parts += ["", title, format_table(["rule", *PAIR_EDITS, "wrong pairs", "precision"], rows)]
     return "\n".join(parts)

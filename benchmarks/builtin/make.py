@@ -69,21 +69,31 @@ def run(options: argparse.Namespace) -> None:
     clothes = np.array([records[row].path.is_relative_to(find_photos()) for row in rows])
     copy, threshold = teach_copies(views, clothes, options)
     contract = ModelContract(
-        backbone=NAME, method="pca-half-whitened", embedding_dim=options.dim, preprocess=extractor.preprocess,
-        view="whole", pooling="layers", copy_dim=options.copy_dim, copy_threshold=threshold,
-    )  # fmt: skip
+        backbone=NAME,
+        method="pca-half-whitened",
+        embedding_dim=options.dim,
+        preprocess=extractor.preprocess,
+        view="whole",
+        pooling="layers",
+        copy_dim=options.copy_dim,
+        copy_threshold=threshold,
+    )
     model = EmbeddingModel(extractor.backbone, semantic, extractor.preprocess, others=[copy])
     export_model(
-        model, contract=contract, out=options.out / "float32.onnx",
+        model,
+        contract=contract,
+        out=options.out / "float32.onnx",
         check_images=read_check_images([record.path for record in records], extractor.preprocess),
-    )  # fmt: skip
+    )
     table = options.out / "images.csv"
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([("path", "label"), *((record.path, record.label) for record in records)])
     report = export_again(
-        options.out / "float32.onnx", options.out / "builtin.onnx", ExportConfig(precision="int8", images=table),
+        options.out / "float32.onnx",
+        options.out / "builtin.onnx",
+        ExportConfig(precision="int8", images=table),
         progress=partial(_tell, "measured"),
-    )  # fmt: skip
+    )
     write_record(options.out / "builtin.json", settings=vars(options), results=report.to_json())
 
 
@@ -100,9 +110,8 @@ def extract_views(paths: list[Path], extractor: Extractor, *, views: int, cache:
     """(N,) rows of the different images, and (N, V, F) features of them and of their edited copies."""
     store = open_store(cache, extractor, views=views)
     extracted = extract_features(
-        paths, store=store, extractor=extractor, views=views, workers=usable_cores(),
-        progress=partial(_tell, "images"),
-    )  # fmt: skip
+        paths, store=store, extractor=extractor, views=views, workers=usable_cores(), progress=partial(_tell, "images")
+    )
     first = dict(zip(reversed(extracted.hashes), reversed(extracted.rows.tolist()), strict=True))
     return list(first.values()), store.load(list(first))
 
@@ -116,9 +125,13 @@ def teach_copies(views: Floats, clothes: np.ndarray, options: argparse.Namespace
     """
     held = np.arange(len(views)) % 10 == 0
     head = fit_copy_head(
-        views[~held], np.arange(len(views))[~held], copy_dim=options.copy_dim, seed=options.seed, steps=options.steps,
+        views[~held],
+        np.arange(len(views))[~held],
+        copy_dim=options.copy_dim,
+        seed=options.seed,
+        steps=options.steps,
         progress=partial(_tell, "steps"),
-    )  # fmt: skip
+    )
     with torch.inference_mode():
         every = head(torch.from_numpy(views[clothes, 0])).numpy()  # (N, D)
         asked = [head(torch.from_numpy(views[held & clothes, view])).numpy() for view in range(views.shape[1])]

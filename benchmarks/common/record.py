@@ -26,9 +26,18 @@ from index.errors import InputError, RetrievalError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file
 
 PACKAGES = (
-    "torch", "torchvision", "faiss-cpu", "faiss-gpu", "hnswlib", "usearch", "onnxruntime", "onnxruntime-gpu", "numpy",
-    "pillow", "simplejpeg",
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "faiss-cpu",
+    "faiss-gpu",
+    "hnswlib",
+    "usearch",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "numpy",
+    "pillow",
+    "simplejpeg",
+)
 
 WEIGHTS_FILES = {
     "mobilenet_v2": "mobilenet_v2_imagenet.safetensors",

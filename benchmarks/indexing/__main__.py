@@ -156,9 +156,11 @@ def measure_speed(
     inferred = _inference_settings(bench, paths, max(len(paths), LEAST_INFERRED)) | alone["chosen"]
     decoding = {"paths": list(map(str, paths)), "preprocess": bench.preprocess.to_json(), "workers": cores}
     contestants: Mapping[str, Callable[[], dict[str, Any]]] = {
-        "ours": partial(bench.build, [folder]), "loop": partial(run_peer, "torch-loop", looped),
-        "decoding": partial(run_peer, "decoding", decoding), "inference": partial(run_peer, "inference", inferred),
-    }  # fmt: skip
+        "ours": partial(bench.build, [folder]),
+        "loop": partial(run_peer, "torch-loop", looped),
+        "decoding": partial(run_peer, "decoding", decoding),
+        "inference": partial(run_peer, "inference", inferred),
+    }
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
     for number in range(options.rounds):
         for name, make in contestants.items():
@@ -173,18 +175,29 @@ def measure_speed(
     d, i, ours = (rates[name]["median"] for name in ("decoding", "inference", "ours"))
     allowed = min(d, i) if bench.on_gpu else 1 / (1 / d + 1 / i)
     return {
-        "images": len(paths), "mib": size / 2**20, "on_gpu": bench.on_gpu, "agreement": agreement,
-        "loop_settings": loop, "inference_settings": alone, "rounds": rounds, "rates": rates, "allowed": allowed,
-        "over_loop": ours / rates["loop"]["median"], "of_bound": ours / allowed,
-    }  # fmt: skip
+        "images": len(paths),
+        "mib": size / 2**20,
+        "on_gpu": bench.on_gpu,
+        "agreement": agreement,
+        "loop_settings": loop,
+        "inference_settings": alone,
+        "rounds": rounds,
+        "rates": rates,
+        "allowed": allowed,
+        "over_loop": ours / rates["loop"]["median"],
+        "of_bound": ours / allowed,
+    }
 
 
 def _loop_settings(bench: Bench, paths: Sequence[Path], index: Path) -> dict[str, Any]:
     """The settings that are not chosen."""
     return {
-        "paths": list(map(str, paths)), "weights": bench.weights, "preprocess": bench.preprocess.to_json(),
-        "index": index, "on_gpu": bench.on_gpu,
-    }  # fmt: skip
+        "paths": list(map(str, paths)),
+        "weights": bench.weights,
+        "preprocess": bench.preprocess.to_json(),
+        "index": index,
+        "on_gpu": bench.on_gpu,
+    }
 
 
 def _inference_settings(bench: Bench, paths: Sequence[Path], images: int) -> dict[str, Any]:

@@ -77,9 +77,17 @@ def _climb(name: str, fixed: Settings, first: Settings, steps: Sequence[Sequence
 
 
 def run_torch_loop(
-    *, paths: Sequence[str], weights: str, preprocess: Settings, index: str, batch_size: int, workers: int,
-    threads: int, channels_last: bool, on_gpu: bool,
-) -> dict[str, Any]:  # fmt: skip
+    *,
+    paths: Sequence[str],
+    weights: str,
+    preprocess: Settings,
+    index: str,
+    batch_size: int,
+    workers: int,
+    threads: int,
+    channels_last: bool,
+    on_gpu: bool,
+) -> dict[str, Any]:
     """The usual loop: torchvision's MobileNetV2 without its classifier, a DataLoader, faiss.
 
     The clock runs from building the model to the written index; imports are not counted.
@@ -100,10 +108,14 @@ def run_torch_loop(
     model.classifier = torch.nn.Identity()  # the pooled features
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model = model.eval().to(device, memory_format=layout)
-    transform = transforms.Compose([
-        transforms.Resize((config.resize, config.resize)), transforms.CenterCrop(config.crop),
-        transforms.ToTensor(), transforms.Normalize(config.mean, config.std),
-    ])  # fmt: skip
+    transform = transforms.Compose(
+        [
+            transforms.Resize((config.resize, config.resize)),
+            transforms.CenterCrop(config.crop),
+            transforms.ToTensor(),
+            transforms.Normalize(config.mean, config.std),
+        ]
+    )
     loader: DataLoader[Any] = DataLoader(
         cast(Any, _Photos(paths, transform)), batch_size, num_workers=workers, pin_memory=device == "cuda"
     )

@@ -156,15 +156,24 @@ def read_label_file(path: Path) -> dict[Path, str]:
 
 
 def describe(
-    step: str, labels: Mapping[Path, str], truth: Mapping[Path, Truth], *, right: float | None = None,
+    step: str,
+    labels: Mapping[Path, str],
+    truth: Mapping[Path, Truth],
+    *,
+    right: float | None = None,
     wrong: float | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """A row: how many of the labels are right, and what the program says of it."""
     is_right = float(np.mean([label == truth[path].right for path, label in labels.items()]))
     row = [
-        step, len(labels), round(len(labels) / len(truth), 3), round(is_right, 3), right and round(right, 3),
-        round(1 - is_right, 3), wrong if wrong is None else round(wrong, 3),
-    ]  # fmt: skip
+        step,
+        len(labels),
+        round(len(labels) / len(truth), 3),
+        round(is_right, 3),
+        right and round(right, 3),
+        round(1 - is_right, 3),
+        wrong if wrong is None else round(wrong, 3),
+    ]
     print(*row, file=sys.stderr, flush=True)
     return row
 

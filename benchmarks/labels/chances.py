@@ -35,10 +35,24 @@ from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import find_label_errors
 
 KINDS = (
-    "right", "aggre", "random1", "worse", "any:0.02", "any:0.05", "any:0.2", "any:0.4",
-    "alike:0.02", "alike:0.05", "alike:0.2", "alike:0.4", "none:0.05", "none:0.2",
-    "tail right", "tail any:0.2", "tail alike:0.2",
-)  # fmt: skip
+    "right",
+    "aggre",
+    "random1",
+    "worse",
+    "any:0.02",
+    "any:0.05",
+    "any:0.2",
+    "any:0.4",
+    "alike:0.02",
+    "alike:0.05",
+    "alike:0.2",
+    "alike:0.4",
+    "none:0.05",
+    "none:0.2",
+    "tail right",
+    "tail any:0.2",
+    "tail alike:0.2",
+)
 PEERS_AT = ("aggre", "random1", "worse", "any:0.05", "any:0.2", "alike:0.05", "alike:0.2")
 SEEDS = (0, 1, 2)
 BINS, RESAMPLES = 10, 200
@@ -110,14 +124,21 @@ def measure_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str,
     ranked[order] = np.arange(len(order), 0, -1)
     top = chances[order[:50]]
     return {
-        "images": len(rows), "wrong": float(wrong.mean()), "estimate": float(chances.mean()),
+        "images": len(rows),
+        "wrong": float(wrong.mean()),
+        "estimate": float(chances.mean()),
         "error": expected_error(chances, wrong),
         "error_of_suggestions": expected_error(of_suggested, suggested == known.right[rows]),
-        "likely_wrong": float((chances >= LIKELY_ERROR).mean()), "top_50_above_0.9": int((top > 0.9).sum()),
-        "highest": float(chances.max()), **_verdicts(chances >= LIKELY_ERROR, wrong), "best_f1": best_f1(ranked, wrong),
-        "average_precision": average_precision(ranked, wrong), "looks": looks_for_most(ranked, wrong),
-        "seconds": seconds, "reliability": reliability(chances, wrong),
-    }, ranked.astype(np.float32)  # fmt: skip
+        "likely_wrong": float((chances >= LIKELY_ERROR).mean()),
+        "top_50_above_0.9": int((top > 0.9).sum()),
+        "highest": float(chances.max()),
+        **_verdicts(chances >= LIKELY_ERROR, wrong),
+        "best_f1": best_f1(ranked, wrong),
+        "average_precision": average_precision(ranked, wrong),
+        "looks": looks_for_most(ranked, wrong),
+        "seconds": seconds,
+        "reliability": reliability(chances, wrong),
+    }, ranked.astype(np.float32)
 
 
 def reliability(chances: np.ndarray, wrong: np.ndarray) -> list[tuple[float, float, int]]:
@@ -154,9 +175,10 @@ def looks_for_most(scores: np.ndarray, wrong: np.ndarray) -> float | None:
 def _verdicts(called: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
     found = int((called & wrong).sum())
     return {
-        "precision": found / max(1, int(called.sum())), "recall": found / max(1, int(wrong.sum())),
+        "precision": found / max(1, int(called.sum())),
+        "recall": found / max(1, int(wrong.sum())),
         "f1": 2 * found / max(1, int(called.sum() + wrong.sum())),
-    }  # fmt: skip
+    }
 
 
 def _peers_of(row: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -167,9 +189,11 @@ def _peers_of(row: Mapping[str, Any], options: argparse.Namespace) -> dict[str, 
         wrong, ways = labels != known.right[rows], run_peers(known.features[rows], labels)
         scores = {name: ranked for name, (ranked, _) in ways.items()}
         write_with_record(
-            record, {name: _measure(*way, wrong) for name, way in ways.items()},
-            lambda file: np.savez(file, **scores), suffix=".npz",
-        )  # fmt: skip
+            record,
+            {name: _measure(*way, wrong) for name, way in ways.items()},
+            lambda file: np.savez(file, **scores),
+            suffix=".npz",
+        )
         print(f"{record.name} written", flush=True)
     found: dict[str, Any] = json.loads(record.read_text())
     return found
@@ -182,9 +206,12 @@ def _name(row: Mapping[str, Any], part: str) -> str:
 def _measure(scores: np.ndarray, called: np.ndarray, wrong: np.ndarray) -> dict[str, Any]:
     ap, f1, looks = (measure(scores, wrong) for measure in (average_precision, best_f1, looks_for_most))
     return {
-        "average_precision": ap, "best_f1": f1, "looks": looks, "called": float(called.mean()),
+        "average_precision": ap,
+        "best_f1": f1,
+        "looks": looks,
+        "called": float(called.mean()),
         **_verdicts(called, wrong),
-    }  # fmt: skip
+    }
 
 
 def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -194,16 +221,27 @@ def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def compare_cell(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Means over seeds of ours and of the best of the others in each figure, and the interval of the first."""
-    ways = {name: {key: float(np.mean([row["peers"][name][key] for row in rows])) for key in ("average_precision", "f1",
-            "best_f1", "looks")} for name in rows[0]["peers"]}  # fmt: skip
+    ways = {
+        name: {
+            key: float(np.mean([row["peers"][name][key] for row in rows]))
+            for key in ("average_precision", "f1", "best_f1", "looks")
+        }
+        for name in rows[0]["peers"]
+    }
     best = max(ways, key=lambda name: ways[name]["average_precision"])
     ours = {key: float(np.mean([row[key] for row in rows])) for key in ("average_precision", "f1", "looks")}
     return {
-        "dataset": rows[0]["dataset"], "kind": rows[0]["kind"], "seeds": len(rows), "ours": ours, "best": best,
-        "average_precision": ways[best]["average_precision"], "f1": max(way["f1"] for way in ways.values()),
-        "best_f1": max(way["best_f1"] for way in ways.values()), "looks": min(way["looks"] for way in ways.values()),
+        "dataset": rows[0]["dataset"],
+        "kind": rows[0]["kind"],
+        "seeds": len(rows),
+        "ours": ours,
+        "best": best,
+        "average_precision": ways[best]["average_precision"],
+        "f1": max(way["f1"] for way in ways.values()),
+        "best_f1": max(way["best_f1"] for way in ways.values()),
+        "looks": min(way["looks"] for way in ways.values()),
         "lead": _lead(rows, best, options),
-    }  # fmt: skip
+    }
 
 
 def _lead(rows: Sequence[dict[str, Any]], way: str, options: argparse.Namespace) -> tuple[float, float]:
@@ -234,8 +272,19 @@ def _weighted_lead(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, weig
 
 def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line a cell: means over its seeds."""
-    head = ("dataset", "labels", "wrong", "estimated", "calibration error", "of suggestions", "at .5 or more",
-            "of the top 50 above .9", "precision", "recall", "average precision")  # fmt: skip
+    head = (
+        "dataset",
+        "labels",
+        "wrong",
+        "estimated",
+        "calibration error",
+        "of suggestions",
+        "at .5 or more",
+        "of the top 50 above .9",
+        "precision",
+        "recall",
+        "average precision",
+    )
     lines = []
     for dataset, kind in dict.fromkeys((row["dataset"], row["kind"]) for row in rows):
         some = [row for row in rows if (row["dataset"], row["kind"]) == (dataset, kind)]
@@ -254,18 +303,40 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def format_peers(compared: Sequence[Mapping[str, Any]]) -> str:
     """Ours beside the best of the others: of all their ways, picked by the truth for each figure."""
-    head = ("dataset", "labels", "seeds", "average precision ours", "best other", "which", "ours leads by",
-            "F1 of our verdicts", "best F1 of any verdict of theirs", "F1 at the best threshold of theirs",
-            "looks ours", "fewest of theirs")  # fmt: skip
+    head = (
+        "dataset",
+        "labels",
+        "seeds",
+        "average precision ours",
+        "best other",
+        "which",
+        "ours leads by",
+        "F1 of our verdicts",
+        "best F1 of any verdict of theirs",
+        "F1 at the best threshold of theirs",
+        "looks ours",
+        "fewest of theirs",
+    )
     lines = []
     for cell in compared:
         ours, (low, high) = cell["ours"], cell["lead"]
         lead = f"{ours['average_precision'] - cell['average_precision']:+.3f} [{low:+.3f}, {high:+.3f}]"
-        lines.append([
-            cell["dataset"], cell["kind"], str(cell["seeds"]), f"{ours['average_precision']:.3f}",
-            f"{cell['average_precision']:.3f}", cell["best"], lead, f"{ours['f1']:.3f}", f"{cell['f1']:.3f}",
-            f"{cell['best_f1']:.3f}", f"{ours['looks']:.2f}", f"{cell['looks']:.2f}",
-        ])  # fmt: skip
+        lines.append(
+            [
+                cell["dataset"],
+                cell["kind"],
+                str(cell["seeds"]),
+                f"{ours['average_precision']:.3f}",
+                f"{cell['average_precision']:.3f}",
+                cell["best"],
+                lead,
+                f"{ours['f1']:.3f}",
+                f"{cell['f1']:.3f}",
+                f"{cell['best_f1']:.3f}",
+                f"{ours['looks']:.2f}",
+                f"{cell['looks']:.2f}",
+            ]
+        )
     return format_table(head, lines)
 
 

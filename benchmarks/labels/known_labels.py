@@ -60,16 +60,21 @@ def load_known_labels(name: str, part: str, folder: Path, *, workers: int) -> Kn
         described = {"images": len(rows), "dataset": name, "part": part}
         names = np.array([str(paths[row]) for row in rows])
         write_with_record(
-            file.with_suffix(".json"), described,
-            lambda out: np.savez(out, features=features, paths=names, **kept), suffix=".npz",
-        )  # fmt: skip
+            file.with_suffix(".json"),
+            described,
+            lambda out: np.savez(out, features=features, paths=names, **kept),
+            suffix=".npz",
+        )
     with np.load(file) as stored:
         classes, right = np.unique(stored["right"], return_inverse=True)
         by_people = {key: np.searchsorted(classes, stored[key]) for key in PEOPLE if key in stored}
         return KnownLabels(
-            stored["features"], right.astype(np.int64), by_people, tuple(classes.tolist()),
+            stored["features"],
+            right.astype(np.int64),
+            by_people,
+            tuple(classes.tolist()),
             tuple(stored["paths"].tolist()),
-        )  # fmt: skip
+        )
 
 
 def list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[str, list[str]]]:

@@ -29,14 +29,41 @@ from index.labels.verdicts import AT_LEAST_RIGHT, expect_right, give_verdicts, w
 DATASETS = ("cars", "groceries", "clothing")
 FOREIGN = {"cars": "groceries", "groceries": "cars", "clothing": "cars"}
 KINDS = (
-    "right", "any:.2", "alike:.2", "near:.05", "near:.2", "far:.05", "far:.2", "any:.18+near:.05",
+    "right",
+    "any:.2",
+    "alike:.2",
+    "near:.05",
+    "near:.2",
+    "far:.05",
+    "far:.2",
+    "any:.18+near:.05",
     "any:.1+alike:.1+near:.1",
-)  # fmt: skip
+)
 CLASSES, IMAGES = 60, 27
 NONE = -1  # the right label of an image that shows none of the classes
-COLUMNS = ("dataset", "kind", "seed", "images", "wrong", "estimate", "of no class", "estimated so", "changed",
-           "right then", "expected", "set aside", "dropped", "of no class", "kept", "right", "expected", "from", "to",
-           "promised", "look-alikes found")  # fmt: skip
+COLUMNS = (
+    "dataset",
+    "kind",
+    "seed",
+    "images",
+    "wrong",
+    "estimate",
+    "of no class",
+    "estimated so",
+    "changed",
+    "right then",
+    "expected",
+    "set aside",
+    "dropped",
+    "of no class",
+    "kept",
+    "right",
+    "expected",
+    "from",
+    "to",
+    "promised",
+    "look-alikes found",
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -117,12 +144,25 @@ def measure(features: np.ndarray, labels: np.ndarray, right: np.ndarray, *, at_l
         return round(float(of.mean()), 3) if len(of) else 0.0
 
     return [
-        len(labels), share(wrong), share(errors.p_error), share(right[wrong] == NONE), round(found.none_share, 3),
-        int(changed.sum()), share(is_right[changed]), share(p_kept[changed]), int((verdicts == SET_ASIDE).sum()),
-        int(dropped.sum()), int((right[dropped] == NONE).sum()), share(kept), share(is_right[kept]),
-        round(expected.share, 3), round(expected.low, 3), round(expected.high, 3), no_promise is None,
+        len(labels),
+        share(wrong),
+        share(errors.p_error),
+        share(right[wrong] == NONE),
+        round(found.none_share, 3),
+        int(changed.sum()),
+        share(is_right[changed]),
+        share(p_kept[changed]),
+        int((verdicts == SET_ASIDE).sum()),
+        int(dropped.sum()),
+        int((right[dropped] == NONE).sum()),
+        share(kept),
+        share(is_right[kept]),
+        round(expected.share, 3),
+        round(expected.low, 3),
+        round(expected.high, 3),
+        no_promise is None,
         round(found.look_alikes, 2),
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -30,9 +30,7 @@ from training.options.finetuning import USUAL_BLOCKS
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
-PLANNED = (
-    "finetune", "epochs", "time_budget", "image_size", "wise_ft_alpha", "view", "pooling",
-)  # fmt: skip
+PLANNED = ("finetune", "epochs", "time_budget", "image_size", "wise_ft_alpha", "view", "pooling")
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -102,9 +100,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def report(
-    options: argparse.Namespace, dataset: str, noise: str, cells_of: Mapping[str, Sequence[Mapping[str, Any]]],
+    options: argparse.Namespace,
+    dataset: str,
+    noise: str,
+    cells_of: Mapping[str, Sequence[Mapping[str, Any]]],
     rivals: Mapping[str, Mapping[str, Any]],
-) -> None:  # fmt: skip
+) -> None:
     """Print and write one table: of one dataset and noise."""
     best = max(rivals, key=lambda name: rivals[name]["recall"]["1"])
     classes, against = np.array(rivals[best]["classes"]), np.array(rivals[best]["hits"], dtype=np.float64)
@@ -123,8 +124,15 @@ def report(
     rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", "", "", ""] for name, one in rivals.items()]
     seeds = ", ".join(map(str, options.seeds))
     title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {seeds}; 95 % over classes, seeds"
-    head = ["variant", "Recall@1", f"leads {best} by", "head in closed form", "wrong labels: recall, precision",
-            "minutes of processor", "selected"]  # fmt: skip
+    head = [
+        "variant",
+        "Recall@1",
+        f"leads {best} by",
+        "head in closed form",
+        "wrong labels: recall, precision",
+        "minutes of processor",
+        "selected",
+    ]
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
     seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")
@@ -136,8 +144,13 @@ def report(
 def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     network = cell["report"]["finetuning"]
     kept = ("finetune", "image_size", "selected", "tried", "epochs", "time_budget", "seconds")
-    return {"name": cell["name"], "recall": cell["recall"], "seconds": cell["seconds"], "load": cell["load"],
-            "network": {name: network.get(name) for name in kept}}  # fmt: skip
+    return {
+        "name": cell["name"],
+        "recall": cell["recall"],
+        "seconds": cell["seconds"],
+        "load": cell["load"],
+        "network": {name: network.get(name) for name in kept},
+    }
 
 
 def _describe_times(cells: Sequence[Mapping[str, Any]]) -> list[str]:

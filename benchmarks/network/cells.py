@@ -39,8 +39,9 @@ DEFAULT = "default"
 LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim", "prism")
 PLAIN: Mapping[str, Mapping[str, Any]] = {"proxy-nca": {"targets": "labels"}}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    DEFAULT: {}, **{loss: {"method": loss, **PLAIN.get(loss, {})} for loss in LOSSES},
-}  # fmt: skip
+    DEFAULT: {},
+    **{loss: {"method": loss, **PLAIN.get(loss, {})} for loss in LOSSES},
+}
 """`default` is `retrieval train`; of the losses only `spa` reads label posteriors. All have its start and rates."""
 
 
@@ -71,8 +72,15 @@ class NetworkCell:
         noise: dict[str, Any] = {} if self.noise == CLEAN else {"label_noise": self.noise}
         if self.variant == "prism":  # its authors give it the true share of wrong labels
             noise["prism_rate"] = 0.0 if self.noise == CLEAN else float(self.noise.partition(":")[2])
-        return {"backbone": BACKBONE, "embedding_dim": width, "seed": self.seed,
-                "holdout": False, **noise, **VARIANTS[self.variant], **dict(self.plan)}  # fmt: skip
+        return {
+            "backbone": BACKBONE,
+            "embedding_dim": width,
+            "seed": self.seed,
+            "holdout": False,
+            **noise,
+            **VARIANTS[self.variant],
+            **dict(self.plan),
+        }
 
 
 def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int, cache: Path) -> dict[str, Any]:
@@ -90,9 +98,12 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
             report = train(data, run, cache=cache, resume=resumed, watcher=watcher, **options)
         seconds = {"wall": time.perf_counter() - started, "processor": time.process_time() - used}
         return {
-            "name": name, **record_scores(_search(run, split, cache=cache)),
-            "seconds": None if resumed else seconds, "load": os.getloadavg()[1], "report": report,
-        }  # fmt: skip
+            "name": name,
+            **record_scores(_search(run, split, cache=cache)),
+            "seconds": None if resumed else seconds,
+            "load": os.getloadavg()[1],
+            "report": report,
+        }
 
     return keep(folder / "cells" / f"{name}.json", make)
 
@@ -150,16 +161,25 @@ def _score_audit(run_path: Path, *, cache: Path) -> dict[str, float] | None:
     suggested = [image.suggestions[0][0] for image in audited.images]
     called, named = p_error >= LIKELY_ERROR, np.array(suggested) == np.array(truth)
     return {
-        "rate": audited.noise_rate, "average_precision": float(average_precision_score(wrong, p_error)),
-        "precision": float(wrong[called].mean()) if called.any() else 1.0, "recall": float(called[wrong].mean()),
+        "rate": audited.noise_rate,
+        "average_precision": float(average_precision_score(wrong, p_error)),
+        "precision": float(wrong[called].mean()) if called.any() else 1.0,
+        "recall": float(called[wrong].mean()),
         "named": float(named[wrong].mean()),
-    }  # fmt: skip
+    }
 
 
 def search_rivals(
-    dataset: str, seeing: Sequence[tuple[str, str]], folder: Path, *, weights: Path | str, width: int, cache: Path,
-    backbone: str, workers: int,
-) -> dict[str, dict[str, Any]]:  # fmt: skip
+    dataset: str,
+    seeing: Sequence[tuple[str, str]],
+    folder: Path,
+    *,
+    weights: Path | str,
+    width: int,
+    cache: Path,
+    backbone: str,
+    workers: int,
+) -> dict[str, dict[str, Any]]:
     """Hits of every rival that reads no labels, by its name with view and pooling; written once."""
     found: dict[str, dict[str, Any]] = {}
     for view, pooling in seeing:
@@ -169,9 +189,8 @@ def search_rivals(
             features = folder / "features" / name
             sizes = resolve_input(backbone, view=view, pooling=pooling)
             prepare_features(
-                dataset, features, cache=cache, backbone=backbone, weights=str(weights), sizes=sizes,
-                workers=workers,
-            )  # fmt: skip
+                dataset, features, cache=cache, backbone=backbone, weights=str(weights), sizes=sizes, workers=workers
+            )
             return _search_rivals(features, width=width)
 
         kept = keep(folder / "rivals" / f"{name}_{width}d.json", make)
@@ -183,8 +202,9 @@ def record_scores(scores: RetrievalScores) -> dict[str, Any]:
     """Recall@K, and of every query its hit at K=1 and its class, as JSON."""
     return {
         "recall": {str(k): value for k, value in scores.recall.items()},
-        "hits": scores.hits[1].astype(int).tolist(), "classes": scores.labels.tolist(),
-    }  # fmt: skip
+        "hits": scores.hits[1].astype(int).tolist(),
+        "classes": scores.labels.tolist(),
+    }
 
 
 def _search_rivals(folder: Path, *, width: int) -> dict[str, dict[str, Any]]:

@@ -122,13 +122,12 @@ def report(options: argparse.Namespace, dataset: str, noise: str, chosen: Mappin
     found = {
         method: [
             run_cell(
-                list_cell(method, one["best"]["trial"], dataset, noise=noise, seed=seed, **same),
-                options.out, **shared,
+                list_cell(method, one["best"]["trial"], dataset, noise=noise, seed=seed, **same), options.out, **shared
             )
             for seed in options.seeds
         ]
         for method, one in chosen.items()
-    }  # fmt: skip
+    }
     hits = {method: np.array([cell["hits"] for cell in cells], dtype=np.float64) for method, cells in found.items()}
     recall = {method: over_seeds([100 * cell["recall"]["1"] for cell in cells]) for method, cells in found.items()}
     classes = np.array(next(iter(found.values()))[0]["classes"])

@@ -31,13 +31,23 @@ from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.options.resolve import resolve_input
 
 ALL_METHODS = (
-    RECIPE, *METHODS, *(method + FILTERED for method in METHODS if method not in RIVALS),
+    RECIPE,
+    *METHODS,
+    *(method + FILTERED for method in METHODS if method not in RIVALS),
     *(method + POSTERIORS for method in READS_POSTERIORS),
-)  # fmt: skip
+)
 DEFAULT_METHODS = (
-    RECIPE, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered",
-    "multi-similarity", "adaptive-proxy-anchor", "procsim", *RIVALS,
-)  # fmt: skip
+    RECIPE,
+    "spa",
+    "proxy-anchor",
+    "proxy-anchor-filtered",
+    "proxy-nca",
+    "proxy-nca-filtered",
+    "multi-similarity",
+    "adaptive-proxy-anchor",
+    "procsim",
+    *RIVALS,
+)
 DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 
 
@@ -96,10 +106,15 @@ def run(options: argparse.Namespace) -> None:
     weights = find_weights(options.weights, backbone=options.backbone)
     for dataset in options.dataset:
         prepare_features(
-            dataset, folder.features(dataset), cache=options.cache or options.out / "cache",
-            backbone=options.backbone, weights=str(weights), backend=options.backend,
-            sizes=resolve_input(options.backbone, **sizes), workers=options.workers,
-        )  # fmt: skip
+            dataset,
+            folder.features(dataset),
+            cache=options.cache or options.out / "cache",
+            backbone=options.backbone,
+            weights=str(weights),
+            backend=options.backend,
+            sizes=resolve_input(options.backbone, **sizes),
+            workers=options.workers,
+        )
     seeds = tuple(options.seeds)
     experiments = [
         make_table(number, Setting(*each, seeds), options.method)

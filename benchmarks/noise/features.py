@@ -40,9 +40,16 @@ class FeatureSet:
 
 
 def prepare_features(
-    name: str, folder: Path, *, cache: Path, backbone: str, weights: str, sizes: InputConfig, workers: int,
+    name: str,
+    folder: Path,
+    *,
+    cache: Path,
+    backbone: str,
+    weights: str,
+    sizes: InputConfig,
+    workers: int,
     backend: str = TORCH,
-) -> None:  # fmt: skip
+) -> None:
     """Extract and write a dataset's features, unless they exist.
 
     Args:
@@ -75,11 +82,12 @@ def prepare_features(
         save_array(folder / f"{part}.npy", store.load(extracted.hashes)[:, 0])
         rows[part] = list(extracted.rows)
     document = {
-        "features": description, "ks": list(split.ks),
+        "features": description,
+        "ks": list(split.ks),
         "train_labels": [split.train[row].label for row in rows["train"]],
         "test_labels": [split.test[row].label for row in rows["test"]],
         "is_gallery": None if split.is_gallery is None else [split.is_gallery[row] for row in rows["test"]],
-    }  # fmt: skip
+    }
     write_json(folder / "set.json", document)
 
 
@@ -90,12 +98,14 @@ def load_features(folder: Path) -> FeatureSet:
     classes, train_labels = np.unique(document["train_labels"], return_inverse=True)
     is_gallery = document["is_gallery"]
     return FeatureSet(
-        train=np.load(folder / "train.npy"), test=np.load(folder / "test.npy"),
+        train=np.load(folder / "train.npy"),
+        test=np.load(folder / "test.npy"),
         train_labels=train_labels.astype(np.int64),
         test_labels=np.unique(document["test_labels"], return_inverse=True)[1].astype(np.int64),
-        classes=tuple(map(str, classes)), ks=tuple(document["ks"]),
+        classes=tuple(map(str, classes)),
+        ks=tuple(document["ks"]),
         is_gallery=None if is_gallery is None else np.array(is_gallery),
-    )  # fmt: skip
+    )
 
 
 def list_query_classes(features: FeatureSet) -> np.ndarray:

@@ -225,17 +225,24 @@ def fit_module(folder: GridFolder, labels: LabelSet) -> None:
     device, started, embedding = resolve_device("auto"), time.perf_counter(), EmbeddingConfig()
     train = torch.from_numpy(features.train).to(device)
     module = fit_confidence(
-        train, torch.from_numpy(noisy).to(device), class_count=len(features.classes), config=ConfidenceConfig(),
-        batch_size=embedding.head_batch_size, weight_decay=embedding.weight_decay,
+        train,
+        torch.from_numpy(noisy).to(device),
+        class_count=len(features.classes),
+        config=ConfidenceConfig(),
+        batch_size=embedding.head_batch_size,
+        weight_decay=embedding.weight_decay,
         context=PhaseContext(seed=labels.seed, device=device, checkpoint=None),
-    )  # fmt: skip
+    )
     confidences = compute_confidences(module, train).cpu().numpy()
     own, wrong = confidences[np.arange(len(noisy)), noisy], noisy != features.train_labels
     auc = float(roc_auc_score(wrong, -own)) if 0 < wrong.sum() < len(wrong) else None
     record = {
-        "labels": asdict(labels), "samples": len(noisy), "wrong": int(wrong.sum()), "auc": auc,
+        "labels": asdict(labels),
+        "samples": len(noisy),
+        "wrong": int(wrong.sum()),
+        "auc": auc,
         "seconds": time.perf_counter() - started,
-    }  # fmt: skip
+    }
     path = folder.module_confidences(labels).with_suffix(".json")
     write_with_record(path, record, lambda file: np.save(file, confidences), suffix=".npy")
 
@@ -259,10 +266,15 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
     scores = validation.score(embeddings)
     clusters = len(np.unique(features.test_labels))
     record = {
-        "cell": asdict(cell), "samples": len(noisy), "samples_used": used, "test_images": len(features.test),
-        "seconds": seconds, "embedding_dim": head.embedding_dim, **scores.to_json(),
+        "cell": asdict(cell),
+        "samples": len(noisy),
+        "samples_used": used,
+        "test_images": len(features.test),
+        "seconds": seconds,
+        "embedding_dim": head.embedding_dim,
+        **scores.to_json(),
         "nmi": None if clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
-    }  # fmt: skip
+    }
     hits = scores.hits[min(features.ks)].astype(bool)
     write_with_record(folder.cell(cell), record, lambda file: np.save(file, hits), suffix=".npy")
 
@@ -287,10 +299,16 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
         rows = rows_to_trust(confidences.own, min_confidence=MIN_CONFIDENCE)
     reads = config.loss.needs_confidences and confidences is not None
     head = fit_embedding(
-        train, labels, class_count=count, loss_config=config.loss, config=config.embedding,
-        confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
+        train,
+        labels,
+        class_count=count,
+        loss_config=config.loss,
+        config=config.embedding,
+        confidences=confidences.by_class if reads and confidences is not None else None,
+        context=context,
+        rows=rows,
         own=None if confidences is None else confidences.own,
-    )  # fmt: skip
+    )
     return head, len(labels) if rows is None else len(rows)
 
 

@@ -23,24 +23,34 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
     rows = []
     for row in experiment.rows:
         records = [folder.read(cell) for cell in row.cells]
-        rows.append({
-            "name": row.name, "at": list(row.at), "embedding_dim": records[0]["embedding_dim"],
-            "settings": row.cells[0].settings,
-            "recall": {k: _percent(records, lambda r, k=k: r["recall"][k]) for k in records[0]["recall"]},
-            "recall_at_1": _compare(records, None, classes=query_classes),
-            "map_at_r": _percent(records, lambda r: r["map_at_r"]),
-            "nmi": None if records[0]["nmi"] is None else _percent(records, lambda r: r["nmi"]),
-            "seconds": [record["seconds"] for record in records],
-            "samples_used": [record["samples_used"] for record in records],
-            "first_minus_this": _compare(first, records, classes=query_classes),
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": row.name,
+                "at": list(row.at),
+                "embedding_dim": records[0]["embedding_dim"],
+                "settings": row.cells[0].settings,
+                "recall": {k: _percent(records, lambda r, k=k: r["recall"][k]) for k in records[0]["recall"]},
+                "recall_at_1": _compare(records, None, classes=query_classes),
+                "map_at_r": _percent(records, lambda r: r["map_at_r"]),
+                "nmi": None if records[0]["nmi"] is None else _percent(records, lambda r: r["nmi"]),
+                "seconds": [record["seconds"] for record in records],
+                "samples_used": [record["samples_used"] for record in records],
+                "first_minus_this": _compare(first, records, classes=query_classes),
+            }
+        )
     sets = {cell.labels.name: cell.labels for cell in experiment.cells if cell.needs_module}
     reports = [json.loads(folder.module_confidences(one).with_suffix(".json").read_text()) for one in sets.values()]
     return {
-        "name": experiment.name, "title": experiment.title, "dataset": short_name(setting.dataset),
-        "noise": setting.noise, "width": setting.width, "seeds": list(setting.seeds), "axes": list(experiment.axes),
-        "rows": rows, "module_auc": [each["auc"] for each in reports if each["auc"] is not None],
-    }  # fmt: skip
+        "name": experiment.name,
+        "title": experiment.title,
+        "dataset": short_name(setting.dataset),
+        "noise": setting.noise,
+        "width": setting.width,
+        "seeds": list(setting.seeds),
+        "axes": list(experiment.axes),
+        "rows": rows,
+        "module_auc": [each["auc"] for each in reports if each["auc"] is not None],
+    }
 
 
 def over_seeds(values: Sequence[float]) -> dict[str, float]:

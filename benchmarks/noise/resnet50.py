@@ -85,14 +85,24 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"{options.folder}: no model.json in it, expected the package's folder ResNet50")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     torch.onnx.export(
-        build_network(read_layers(options.folder)), (torch.zeros(2, 3, 224, 224),), options.out, dynamo=True,
-        opset_version=OPSET, input_names=["images"], output_names=["features"], external_data=False,
-        dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False,
-    )  # fmt: skip
+        build_network(read_layers(options.folder)),
+        (torch.zeros(2, 3, 224, 224),),
+        options.out,
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=["images"],
+        output_names=["features"],
+        external_data=False,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        verbose=False,
+    )
     preprocessing = {
-        "size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}, "resample": 2,
-        "image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD,
-    }  # fmt: skip
+        "size": {"shortest_edge": 256},
+        "crop_size": {"height": 224, "width": 224},
+        "resample": 2,
+        "image_mean": IMAGENET_MEAN,
+        "image_std": IMAGENET_STD,
+    }
     write_json(options.out.with_name("preprocessor_config.json"), preprocessing)
 
 

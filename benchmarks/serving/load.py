@@ -166,10 +166,17 @@ async def measure(settings: Mapping[str, Any]) -> dict[str, Any]:
     own, served = time.process_time() - own, sum(server.cpu_times()[:2]) - served
     load.stop()
     return {
-        "clients": settings["clients"], "seconds": seconds, "statuses": dict(sorted(tally.statuses.items())),
-        "refused": tally.refused, "failed": tally.failed, "broken": tally.broken, **describe_latency(tally.seconds),
-        "per_second": len(tally.seconds) / seconds, "own_cores": own / seconds, "server_cores": served / seconds,
-    }  # fmt: skip
+        "clients": settings["clients"],
+        "seconds": seconds,
+        "statuses": dict(sorted(tally.statuses.items())),
+        "refused": tally.refused,
+        "failed": tally.failed,
+        "broken": tally.broken,
+        **describe_latency(tally.seconds),
+        "per_second": len(tally.seconds) / seconds,
+        "own_cores": own / seconds,
+        "server_cores": served / seconds,
+    }
 
 
 def describe_latency(seconds: list[float]) -> dict[str, Any]:

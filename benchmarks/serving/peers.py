@@ -96,9 +96,14 @@ def serve_gradio(settings: Settings) -> None:
         return search.find(image, K)
 
     page = gr.Interface(
-        find, gr.Image(type="pil"), gr.JSON(), flagging_mode="never", analytics_enabled=False, api_name="predict",
+        find,
+        gr.Image(type="pil"),
+        gr.JSON(),
+        flagging_mode="never",
+        analytics_enabled=False,
+        api_name="predict",
         concurrency_limit=settings["at_once"],
-    )  # fmt: skip
+    )
     port = find_free_port()
     page.launch(server_name="127.0.0.1", server_port=port, quiet=True, prevent_thread_lock=True, ssr_mode=False)
     announce(port)

@@ -88,9 +88,12 @@ def ask_gradio(material: Material) -> Conversation:
 
 
 ASKING: dict[str, Callable[[Material], Conversation]] = {
-    "by id": ask_by_id, "by upload": ask_by_upload, "fastapi": ask_fastapi, "gradio": ask_gradio,
+    "by id": ask_by_id,
+    "by upload": ask_by_upload,
+    "fastapi": ask_fastapi,
+    "gradio": ask_gradio,
     "ready": lambda material: ask_once(build_get(material.host, "/v1/ready")),
-}  # fmt: skip
+}
 
 
 def read_paths(asking: str, reply: Reply) -> list[str]:

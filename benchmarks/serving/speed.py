@@ -93,9 +93,15 @@ def measure_speed(options: argparse.Namespace) -> dict[str, Any]:
     peers = [each.name for each in contestants if each.asking in VARIANTS]
     recall = {} if quick is None else {"float32": served.find_recall(), "int8": quick.find_recall()}
     return {
-        "gallery": served.describe(), "k": K, "cores": usable_cores(), "agreement": agreement, "tried": tried,
-        "recall_at_1": recall, "rounds": rounds, **summarize(rounds, peers=peers),
-    }  # fmt: skip
+        "gallery": served.describe(),
+        "k": K,
+        "cores": usable_cores(),
+        "agreement": agreement,
+        "tried": tried,
+        "recall_at_1": recall,
+        "rounds": rounds,
+        **summarize(rounds, peers=peers),
+    }
 
 
 UPLOADING = (UPLOAD, *VARIANTS)
@@ -172,10 +178,19 @@ def ask(
 ) -> dict[str, Any]:
     """One measurement; the seed and the number of clients decide what is asked in which order."""
     needed = {"ids": served.ids} if contestant.asking == "by id" else {"photos": served.photos}
-    return run_load({
-        "url": contestant.server.url, "pid": contestant.server.pid, "asking": contestant.asking, "clients": clients,
-        "k": K, "seed": 1000 * seed + clients, "warm_up": options.warm_up, "seconds": options.seconds, **needed,
-    })  # fmt: skip
+    return run_load(
+        {
+            "url": contestant.server.url,
+            "pid": contestant.server.pid,
+            "asking": contestant.asking,
+            "clients": clients,
+            "k": K,
+            "seed": 1000 * seed + clients,
+            "warm_up": options.warm_up,
+            "seconds": options.seconds,
+            **needed,
+        }
+    )
 
 
 def summarize(rounds: Rounds, *, peers: Sequence[str]) -> dict[str, Any]:
@@ -204,7 +219,7 @@ def summarize_cell(documents: Rounds) -> dict[str, Any]:
         **{name: statistics.median(each[name] for each in documents) for name in ("own_cores", "server_cores")},
         "core_ms": statistics.median(1000 * each["server_cores"] / max(each["per_second"], 1e-9) for each in documents),
         "statuses": dict(statuses),
-    }  # fmt: skip
+    }
 
 
 def judge_speed(cells: Cells, *, bound: float, peers: Sequence[str]) -> list[dict[str, Any]]:

@@ -20,9 +20,17 @@ def format_speed(results: Mapping[str, Any]) -> str:
             rate, spent = format_spread(cell["per_second"]), f"{cell['core_ms']:.2f}"
             rows.append((name, clients, rate, *times, *counts, *shares, spent))
     head = [
-        "", "clients", "answers/s", "p50, ms", "p99, ms", "503", "failed", "cores: clients", "cores: server",
+        "",
+        "clients",
+        "answers/s",
+        "p50, ms",
+        "p99, ms",
+        "503",
+        "failed",
+        "cores: clients",
+        "cores: server",
         "core-ms an answer",
-    ]  # fmt: skip
+    ]
     alone = results["alone"]
     allowed = [
         ("decoding and resizing alone, d", format_spread(alone["decoding"])),

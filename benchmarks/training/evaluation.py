@@ -141,10 +141,14 @@ def _compare(options: argparse.Namespace, name: str, vectors: Vectors, labels: L
     shutil.rmtree(folder)
     sizes = np.unique(labels, return_counts=True)[1]
     return {
-        "rows": len(labels), "classes": len(sizes),
+        "rows": len(labels),
+        "classes": len(sizes),
         "rows of a class": {"least": int(sizes.min()), "mean": float(sizes.mean()), "most": int(sizes.max())},
-        "warm-up of the peer, seconds": tried, "wait policy": best, "contestants": found, **summarize(found),
-    }  # fmt: skip
+        "warm-up of the peer, seconds": tried,
+        "wait policy": best,
+        "contestants": found,
+        **summarize(found),
+    }
 
 
 def summarize(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -243,12 +247,14 @@ def _write_table(name: str, result: Mapping[str, Any]) -> str:
     scores = ", ".join(f"{metric} {value:.4f}" for metric, value in result["scores"].items())
     rows = [
         (
-            contestant, f"{seconds:.1f}", f"{result['times ours'][contestant]:.2f}",
+            contestant,
+            f"{seconds:.1f}",
+            f"{result['times ours'][contestant]:.2f}",
             f"{result['peak_mib'][contestant]:,.0f}",
             f"{max(result['differences'].get(contestant, {'': 0.0}).values()):.1e}",
         )
         for contestant, seconds in result["seconds"].items()
-    ]  # fmt: skip
+    ]
     head = ["", "seconds", "times ours", "MiB above the vectors", "largest difference of a score"]
     sizes = f"{result['classes']:,} classes of {size['least']} to {size['most']}"
     return f"{name}: {result['rows']:,} vectors, {sizes}; {scores}\n\n{format_table(head, rows)}"

@@ -77,12 +77,16 @@ def smooth_at_once(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confide
 
 
 PROXY_ANCHOR: Mapping[str, Loss] = {
-    "ours": ours, "the authors' formula": of_the_authors, "pytorch-metric-learning": of_the_library,
-}  # fmt: skip
+    "ours": ours,
+    "the authors' formula": of_the_authors,
+    "pytorch-metric-learning": of_the_library,
+}
 SMOOTH: Mapping[str, Loss] = {"ours": smooth_ours, "the formula at once": smooth_at_once}
 STEPS: Mapping[str, Mapping[str, bool]] = {
-    "fused (ours)": {"fused": True}, "foreach": {"foreach": True}, "one by one": {"foreach": False},
-}  # fmt: skip
+    "fused (ours)": {"fused": True},
+    "foreach": {"foreach": True},
+    "one by one": {"foreach": False},
+}
 
 
 def measure_loss(loss: Loss, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,10 @@ from benchmarks.training.loss_contestants import PROXY_ANCHOR, SMOOTH, STEPS
 STEP, MIB = "step", 1 << 20
 _CONTESTANTS = "benchmarks.training.loss_contestants"
 CONTESTANTS: Mapping[str, Sequence[str]] = {
-    "proxy-anchor": list(PROXY_ANCHOR), "smooth": list(SMOOTH), STEP: list(STEPS),
-}  # fmt: skip
+    "proxy-anchor": list(PROXY_ANCHOR),
+    "smooth": list(SMOOTH),
+    STEP: list(STEPS),
+}
 
 
 def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -95,9 +97,7 @@ def _times(row: Mapping[str, Any], own: Mapping[str, Any], key: str) -> float:
     return ratio
 
 
-PARTS = {
-    part: Part(lambda options, part=part: measure(part, options), tabulate) for part in CONTESTANTS
-}  # fmt: skip
+PARTS = {part: Part(lambda options, part=part: measure(part, options), tabulate) for part in CONTESTANTS}
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -299,10 +299,12 @@ class Catalog:
 
     def count_orphans(self) -> int:
         """Duplicates without an indexed row that they repeat; a sound catalogue has none."""
-        return int(self._ask(
-            "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
-            "WHERE d.status = 'duplicate' AND k.id IS NULL"
-        ))  # fmt: skip
+        return int(
+            self._ask(
+                "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
+                "WHERE d.status = 'duplicate' AND k.id IS NULL"
+            )
+        )
 
     def next_id(self) -> int:
         return int(self._ask("SELECT seq FROM sqlite_sequence WHERE name = 'images'") or 0) + 1
@@ -337,9 +339,13 @@ class Catalog:
     def _find_places(self) -> Places:
         if self._places is None:
             recorded = self.recorded_sources()
-            self._places = Places(recorded, None, ()) if self._gallery is None else find_places(
-                recorded, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
-            )  # fmt: skip
+            self._places = (
+                Places(recorded, None, ())
+                if self._gallery is None
+                else find_places(
+                    recorded, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
+                )
+            )
         return self._places
 
     def _read_places(self) -> dict[str, str]:

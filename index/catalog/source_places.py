@@ -88,11 +88,13 @@ def describe_places(
     recorded = {str(number): (source.is_there(), source.location) for number, source in sources.items()}
     if labels_file is not None:
         recorded[LABELS_PLACE] = (labels_file.exists(), os.path.realpath(labels_file))
-    return json.dumps({
-        name: before[name] if name in before and not is_there else path_from(home, location)
-        for name, (is_there, location) in recorded.items()
-        if os.path.isabs(place_in_gallery(location, gallery=gallery))
-    })  # fmt: skip
+    return json.dumps(
+        {
+            name: before[name] if name in before and not is_there else path_from(home, location)
+            for name, (is_there, location) in recorded.items()
+            if os.path.isabs(place_in_gallery(location, gallery=gallery))
+        }
+    )
 
 
 def find_file_beside(recorded: str, *, gallery: Path, places: Mapping[str, str]) -> str:

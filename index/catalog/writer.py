@@ -267,8 +267,9 @@ class CatalogWriter(Catalog):
         )
         execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
         if restore:
-            self.renew_where("id IN (SELECT i.id FROM images i, found f "
-                              f"WHERE {_SAME_FILE} AND i.reason = '{REMOVED}')")  # fmt: skip
+            self.renew_where(
+                f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND i.reason = '{REMOVED}')"
+            )
         execute(  # a changed row keeps its hash, and a duplicate its keeper, until the bytes are read
             "UPDATE images AS i SET size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
             "starts_at = f.starts_at, status = 'pending', reason = NULL, detail = NULL, "
@@ -535,8 +536,16 @@ class CatalogWriter(Catalog):
 
 def _place_values(row: CatalogRow) -> tuple[object, ...]:
     archive = None if row.archive is None else os.fsencode(row.archive)
-    return (row.source, os.fsencode(row.path), archive, row.starts_at, row.size_bytes, row.mtime_ns, row.label,
-            row.metadata_json)  # fmt: skip
+    return (
+        row.source,
+        os.fsencode(row.path),
+        archive,
+        row.starts_at,
+        row.size_bytes,
+        row.mtime_ns,
+        row.label,
+        row.metadata_json,
+    )
 
 
 def _found_values(source: int, item: FoundItem) -> tuple[object, ...]:

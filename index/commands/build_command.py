@@ -67,26 +67,34 @@ class ShardText(click.ParamType["Shard"]):
 def shards_option(command: Any) -> Any:
     """Add `--shards`, the folder of the shards."""
     return click.option(
-        "--shards", type=PATH, metavar="DIR",
+        "--shards",
+        type=PATH,
+        metavar="DIR",
         help="Folder of the shards, which every machine must see.  [default: `shards` in the gallery]",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def machines_options(command: Any) -> Any:
     """Add `--shard`, `--shards`, `--engine` and `--address`."""
     command = click.option(
-        "--address", metavar="HOST:PORT",
+        "--address",
+        metavar="HOST:PORT",
         help="Head of the Ray cluster.  [default: RAY_ADDRESS, or a cluster of this machine alone]",
-    )(command)  # fmt: skip
+    )(command)
     command = click.option(
-        "--engine", type=click.Choice(["threads", RAY]), default="threads", show_default=True,
+        "--engine",
+        type=click.Choice(["threads", RAY]),
+        default="threads",
+        show_default=True,
         help="What embeds: threads of this machine, or a Ray cluster (extra `cluster`).",
-    )(command)  # fmt: skip
+    )(command)
     command = shards_option(command)
     return click.option(
-        "--shard", type=ShardText(), metavar="I/N",
+        "--shard",
+        type=ShardText(),
+        metavar="I/N",
         help="Embed only the I-th of N parts of the images, for `retrieval index merge`.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def check_machines(context: click.Context, *, shard: Shard | None, engine: str) -> bool:
@@ -105,9 +113,11 @@ def check_machines(context: click.Context, *, shard: Shard | None, engine: str) 
 
 def _describe_shard(report: ShardReport) -> str:
     shown = printable_path(report.folder)
-    done = f"{report.new_images:,} new at {report.images_per_second:,.0f} images/s" if report.new_images else (
-        "all of them were done already"
-    )  # fmt: skip
+    done = (
+        f"{report.new_images:,} new at {report.images_per_second:,.0f} images/s"
+        if report.new_images
+        else ("all of them were done already")
+    )
     skipped = f", {report.skipped:,} cannot be used" if report.skipped else ""
     return f"{shown}: shard {report.shard} of {report.count}: {report.images:,} images{skipped}, {done}"
 
@@ -134,9 +144,10 @@ def writing_options(command: Any) -> Any:
 def column_options(command: Any) -> Any:
     for role in _ROLES:
         command = click.option(
-            f"--{role}-column", metavar="NAME",
+            f"--{role}-column",
+            metavar="NAME",
             help=f"Column of the {role} in tables among the SOURCEs.  [default: {role}]",
-        )(command)  # fmt: skip
+        )(command)
     return command
 
 
@@ -164,16 +175,31 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
 
 
 @click.command(
-    name="build", cls=GroupedCommand,
+    name="build",
+    cls=GroupedCommand,
     common=(
-        "out", "labels_file", "dedup", "skip_if", "url_column", "path_column", "label_column", "workers", "index_type",
-        "recall_target", "memory_limit", "store", "uri", "strict", "as_json", "help_all",
+        "out",
+        "labels_file",
+        "dedup",
+        "skip_if",
+        "url_column",
+        "path_column",
+        "label_column",
+        "workers",
+        "index_type",
+        "recall_target",
+        "memory_limit",
+        "store",
+        "uri",
+        "strict",
+        "as_json",
+        "help_all",
     ),
     groups={
         "Gallery and labels": ("out", "labels_file", "dedup", "skip_if", "url_column", "path_column", "label_column"),
         "Many machines": ("shard", "shards", "engine", "address"),
     },
-)  # fmt: skip
+)
 @click.argument("given", nargs=-1, required=True, type=NAMED, metavar="[MODEL] SOURCE...")
 @click.option(
     "--out",
@@ -284,11 +310,16 @@ def build(
                 find_cluster(address)  # before anything is written
             index = asdict(make_config(AnnConfig, chosen))
             work = open_shards(
-                model_path=None if model is None else Path(model), sources=sources, out=gallery, shards=shards,
-                labels_file=labels_file, dedup=dedup, duplicates=make_config(DuplicateConfig, chosen),
+                model_path=None if model is None else Path(model),
+                sources=sources,
+                out=gallery,
+                shards=shards,
+                labels_file=labels_file,
+                dedup=dedup,
+                duplicates=make_config(DuplicateConfig, chosen),
                 index={name: index[name] for name in chosen if name in index},
                 config=make_config(BuildConfig, chosen),
-            )  # fmt: skip
+            )
             if shard is not None:
                 made = embed_shard(work, shard, progress=progress, begin_step=begin_step)
                 emit(asdict(made), as_json=as_json, text=_describe_shard(made))
@@ -298,9 +329,18 @@ def build(
             )
         else:
             report = build_gallery(
-                model, sources, gallery, labels=labels_file, dedup=dedup, skip_if=skip_if, progress=progress,
-                begin_step=begin_step, wait_s=wait_s, cache=not no_cache, **chosen,
-            )  # fmt: skip
+                model,
+                sources,
+                gallery,
+                labels=labels_file,
+                dedup=dedup,
+                skip_if=skip_if,
+                progress=progress,
+                begin_step=begin_step,
+                wait_s=wait_s,
+                cache=not no_cache,
+                **chosen,
+            )
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 

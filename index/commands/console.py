@@ -52,27 +52,36 @@ def output_options(command: Command) -> Command:
 def wait_option(command: Command) -> Command:
     """Add `--wait`, passed on as `wait_s`."""
     return click.option(
-        "--wait", "wait_s", type=click.FloatRange(min=0), default=LOCK_WAIT_S, show_default=True, metavar="SECONDS",
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(min=0),
+        default=LOCK_WAIT_S,
+        show_default=True,
+        metavar="SECONDS",
         help="How long to wait for another process that writes the gallery; 0: not at all.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def cache_option(command: Command) -> Command:
     """Add `--no-cache`, passed on as `no_cache`."""
     return click.option(
-        "--no-cache", is_flag=True,
+        "--no-cache",
+        is_flag=True,
         help="Embed everything; neither reuse nor keep vectors in your cache folder. The gallery is the same.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def backend_option(command: Command) -> Command:
     """Add `--backend`, which overrides RETRIEVAL_BACKEND for the command and the processes that it starts."""
     return click.option(
-        "--backend", type=click.Choice((AUTO, *NAMES)), expose_value=False, callback=_use_backend,
+        "--backend",
+        type=click.Choice((AUTO, *NAMES)),
+        expose_value=False,
+        callback=_use_backend,
         show_default=f"{VARIABLE}, or that of the gallery, or {USUAL_BACKEND}",
         help="Runtime of the model; auto is the fastest of those that are installed and agree (`retrieval info MODEL "
         "--runtime` lists them).",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -111,9 +120,12 @@ def where_option(use: str, *, name: str = "--where") -> Callable[[Command], Comm
 def by_option(use: str) -> Callable[[Command], Command]:
     """Add `--by`, the kind of similarity; its help begins with `use`."""
     return click.option(
-        "--by", type=click.Choice((SEMANTIC, COPY)), default=SEMANTIC, show_default=True,
+        "--by",
+        type=click.Choice((SEMANTIC, COPY)),
+        default=SEMANTIC,
+        show_default=True,
         help=f"{use} The second needs a model with a copy-detection output.",
-    )  # fmt: skip
+    )
 
 
 def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Condition | None:
@@ -170,9 +182,12 @@ class GroupedCommand(click.Command):
     groups: Mapping[str, Collection[str]] = types.MappingProxyType({})
 
     def __init__(
-        self, *args: Any, common: Collection[str] | None = None, groups: Mapping[str, Collection[str]] | None = None,
+        self,
+        *args: Any,
+        common: Collection[str] | None = None,
+        groups: Mapping[str, Collection[str]] | None = None,
         **kwargs: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.common, self.groups = common or self.common, groups or self.groups
 
@@ -211,9 +226,13 @@ def help_all_option(command: Command) -> Command:
             context.exit()
 
     return click.option(
-        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=show_all,
+        "--help-all",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show_all,
         help="Show all options and exit.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable[[Command], Command]:

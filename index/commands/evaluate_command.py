@@ -47,13 +47,14 @@ class _KList(NumberList):
 
 
 @click.command(
-    name="evaluate", cls=GroupedCommand,
+    name="evaluate",
+    cls=GroupedCommand,
     common=("model", "data", "query", "where", "groups", "ks", "as_json", "help_all"),
     groups={
         "Gallery, model and queries": ("model", "data", "query", "where", "groups", "backend"),
         "Metrics": ("ks", "with_nmi", "with_rerank"),
     },
-)  # fmt: skip
+)
 @click.argument("gallery", type=PATH, required=False)
 @click.option("--model", type=PATH, help="Evaluate this model, or builtin, on --data, without a gallery.")
 @click.option(
@@ -99,10 +100,18 @@ class _KList(NumberList):
 @output_options
 @help_all_option
 def evaluate(
-    *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None,
-    where: Condition | None, groups: str | None,
-    ks: tuple[int, ...], with_nmi: bool, with_rerank: bool, as_json: bool,
-) -> None:  # fmt: skip
+    *,
+    gallery: Path | None,
+    model: Path | None,
+    data: Path | None,
+    query: Path | None,
+    where: Condition | None,
+    groups: str | None,
+    ks: tuple[int, ...],
+    with_nmi: bool,
+    with_rerank: bool,
+    as_json: bool,
+) -> None:
     """Measure how well a gallery or a model finds images of the same label: Recall@K, MAP@R and R-precision.
 
     Every labelled image is a query for all others, by exact search; with --query, the images of that source are the
@@ -130,9 +139,18 @@ def evaluate(
     opened = None if gallery is None else open_gallery(settle_gallery(gallery))
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(
-            opened, model=model, data=data, query=query, where=where, groups=groups, k=ks, nmi=with_nmi,
-            rerank=with_rerank, progress=begin("Embedding", unit="images"), scoring=begin("Scoring", unit="queries"),
-        )  # fmt: skip
+            opened,
+            model=model,
+            data=data,
+            query=query,
+            where=where,
+            groups=groups,
+            k=ks,
+            nmi=with_nmi,
+            rerank=with_rerank,
+            progress=begin("Embedding", unit="images"),
+            scoring=begin("Scoring", unit="queries"),
+        )
     text = _describe_evaluation(evaluation)
     if query is None:
         contract = opened.find_contract() if opened is not None else find_contract(model) if model is not None else None

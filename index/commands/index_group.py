@@ -99,9 +99,12 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
 @click.command(name="cluster")
 @click.argument("gallery", type=PATH)
 @click.option(
-    "--count", type=click.IntRange(1, 1000), metavar="K", show_default="the square root of half the images",
+    "--count",
+    type=click.IntRange(1, 1000),
+    metavar="K",
+    show_default="the square root of half the images",
     help="Number of clusters.",
-)  # fmt: skip
+)
 @wait_option
 @output_options
 def cluster(*, gallery: Path, count: int | None, wait_s: float, as_json: bool) -> None:
@@ -188,9 +191,14 @@ def repair(
     model = None if model is None else find_named_model(model)
     with indexing_bars() as (progress, begin_step):
         report = repair_gallery(
-            gallery, model_path=model, sources=sources, uri=uri, config=BuildConfig(cache=as_cache(not no_cache)),
-            progress=progress, begin_step=begin_step,
-        )  # fmt: skip
+            gallery,
+            model_path=model,
+            sources=sources,
+            uri=uri,
+            config=BuildConfig(cache=as_cache(not no_cache)),
+            progress=progress,
+            begin_step=begin_step,
+        )
     emit(asdict(report), as_json=as_json, text=_describe_repair(report, gallery=gallery))
 
 
@@ -257,9 +265,10 @@ for _command in (build, merge, copy, cluster, compact, tune, info, list_items, p
 
 
 @index_group.command(
-    name="add", cls=GroupedCommand,
+    name="add",
+    cls=GroupedCommand,
     common=("url_column", "path_column", "label_column", "strict", "as_json", "help_all"),
-)  # fmt: skip
+)
 @click.argument("gallery", type=PATH)
 @click.argument("sources", nargs=-1, required=True, type=NAMED, metavar="SOURCE...")
 @column_options
@@ -348,9 +357,15 @@ def update(
     config = build_config(BuildConfig, {**options, "cache": as_cache(not no_cache)})
     with indexing_bars() as (progress, begin_step):
         report = update_gallery(
-            gallery, roots=_split_roots(roots), thorough=thorough, skip_if=skip_if, config=config, progress=progress,
-            begin_step=begin_step, wait_s=wait_s,
-        )  # fmt: skip
+            gallery,
+            roots=_split_roots(roots),
+            thorough=thorough,
+            skip_if=skip_if,
+            config=config,
+            progress=progress,
+            begin_step=begin_step,
+            wait_s=wait_s,
+        )
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 

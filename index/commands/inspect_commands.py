@@ -40,9 +40,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
 
     shown = printable_path(str(gallery))
     if gallery.is_dir() and read_current(gallery) is None and (unfinished := find_unfinished(gallery)):
-        document = {
-            "gallery": valid_text(str(gallery.resolve())), "version": None, "unfinished": asdict(unfinished),
-        }  # fmt: skip
+        document = {"gallery": valid_text(str(gallery.resolve())), "version": None, "unfinished": asdict(unfinished)}
         text = "\n".join([f"{shown}: no version yet", *_describe_unfinished(unfinished, gallery=gallery)])
         emit(document, as_json=as_json, text=text)
         return
@@ -171,9 +169,13 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
     with progress_bars() as begin:
         checking, embedding = begin("Checking", unit="files"), begin("Embedding", unit="images")
         report = verify_gallery(
-            gallery, sample=sample, read_images=read_images, progress=checking, embedding=embedding,
+            gallery,
+            sample=sample,
+            read_images=read_images,
+            progress=checking,
+            embedding=embedding,
             reading=begin("Reading", unit="images"),
-        )  # fmt: skip
+        )
     again = f", {report.compared:,} images embed as stored" if report.compared else ""
     read = f", {report.read:,} images were read again" if report.read else ""
     found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}{read}"]

@@ -47,9 +47,15 @@ def config_file_option(example: str, *, before: str = "options go before") -> Ca
             ctx.default_map = _read_settings(ctx, path, command=ctx.command, example=example)
 
     return click.option(
-        "--config", FILE, type=PATH, is_eager=True, expose_value=False, callback=read, metavar="FILE.toml",
+        "--config",
+        FILE,
+        type=PATH,
+        is_eager=True,
+        expose_value=False,
+        callback=read,
+        metavar="FILE.toml",
         help=f"Read options from this file, such as {example}; {before}.",
-    )  # fmt: skip
+    )
 
 
 def name_setting(option: click.Option) -> str:

@@ -34,13 +34,19 @@ class DuplicateConfig:
     """
 
     min_similarity: float | None = option(
-        None, f"Least cosine similarity of near-duplicates.  [default: {MIN_SIMILARITY}; the model's copy threshold "
-        "where it has one, raised if the gallery's images are alike]", above=0, at_most=1,
-    )  # fmt: skip
+        None,
+        f"Least cosine similarity of near-duplicates.  [default: {MIN_SIMILARITY}; the model's copy threshold "
+        "where it has one, raised if the gallery's images are alike]",
+        above=0,
+        at_most=1,
+    )
     max_hash_distance: int | None = option(
-        None, f"Most bits, of {HASH_BITS}, in which perceptual hashes of near-duplicates differ.  [default: "
-        f"{MAX_HASH_DISTANCE}; any where the model has a copy threshold]", at_least=0, at_most=HASH_BITS,
-    )  # fmt: skip
+        None,
+        f"Most bits, of {HASH_BITS}, in which perceptual hashes of near-duplicates differ.  [default: "
+        f"{MAX_HASH_DISTANCE}; any where the model has a copy threshold]",
+        at_least=0,
+        at_most=HASH_BITS,
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -340,9 +340,7 @@ def open_cached_engine(
     """A `CachedEngine`; arguments as of `ThreadedEngine`, and the folder of the cache, if any."""
     engine = ThreadedEngine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)
     described = describe_vectors(embedder, batch_size=batch_size or embedder.usual_batch, max_pixels=max_pixels)
-    opened = nullcontext(None) if cache is None else VectorCache(
-        cache, description=described, width=embedder.width
-    )  # fmt: skip
+    opened = nullcontext(None) if cache is None else VectorCache(cache, description=described, width=embedder.width)
     with opened as vectors:
         yield CachedEngine(engine, vectors, workers=workers)
 

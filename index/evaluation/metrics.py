@@ -101,9 +101,15 @@ class _Ranking:
     """Queries and a gallery in the order of ids, both scaled by powers of two where products would be too large."""
 
     def __init__(
-        self, queries: Labelled, gallery: Labelled, *, by_id: Ids, own: Ids, depths: Ids,
+        self,
+        queries: Labelled,
+        gallery: Labelled,
+        *,
+        by_id: Ids,
+        own: Ids,
+        depths: Ids,
         relevance: PairRelevance | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         norms, others = _measure_norms(queries.vectors), _measure_norms(gallery.vectors)
         if not np.array_equal(by_id, np.arange(len(by_id))):
             groups = None if gallery.groups is None else gallery.groups[by_id]

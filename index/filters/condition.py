@@ -27,9 +27,7 @@ class Column:
     @property
     def holds(self) -> Literal["any", "text", "bytes"]:
         """The column's values: numbers and texts, texts, or bytes of paths."""
-        own: dict[str, Literal["text", "bytes"]] = {
-            "label": "text", "tag": "text", "path": "bytes", "source": "bytes"
-        }  # fmt: skip
+        own: dict[str, Literal["text", "bytes"]] = {"label": "text", "tag": "text", "path": "bytes", "source": "bytes"}
         return own.get(self.names[0], "any") if self.is_own else "any"
 
 

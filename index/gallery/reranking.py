@@ -52,10 +52,12 @@ def _measure_overlap(scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *
     places = by_id[np.searchsorted(ids[:pool], nearest, sorter=by_id).clip(max=pool - 1)]
     in_pool = np.where(ids[places] == nearest, places, -1)  # (pool, `AVERAGED`); -1 for those outside it
     beside = np.vstack([in_pool, np.arange(-1, AVERAGED - 1)])  # of the query its first results
-    averaged = np.stack([
-        described[[row, *(place for place in places[places >= 0] if place != row)][:AVERAGED]].mean(axis=0)
-        for row, places in enumerate(beside)
-    ])  # fmt: skip
+    averaged = np.stack(
+        [
+            described[[row, *(place for place in places[places >= 0] if place != row)][:AVERAGED]].mean(axis=0)
+            for row, places in enumerate(beside)
+        ]
+    )
     shared: npt.NDArray[np.float64] = np.minimum(averaged[:pool], averaged[pool]).sum(axis=1)
     return np.asarray(shared / (2 - shared))
 

@@ -27,9 +27,16 @@ def _values(result: Result) -> tuple[Any, ...]:
     """In the order of `COLUMNS`: metadata as JSON text, undecodable bytes of paths as escapes."""
     query, hit = result
     return (
-        valid_text(query), hit.rank, hit.id, hit.score, hit.label, hit.former_label,
-        valid_text(hit.path), hit.source, hit.metadata_json,
-    )  # fmt: skip
+        valid_text(query),
+        hit.rank,
+        hit.id,
+        hit.score,
+        hit.label,
+        hit.former_label,
+        valid_text(hit.path),
+        hit.source,
+        hit.metadata_json,
+    )
 
 
 def check_results_path(path: Path) -> None:

@@ -106,9 +106,14 @@ class _Worker:
         self._socket.setblocking(False)
         try:
             self._process = subprocess.Popen(  # in a session of its own, without the terminal's signals
-                _command(), stdin=other_end.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                cwd="/", env={**os.environ, **_ENVIRONMENT}, start_new_session=True,
-            )  # fmt: skip
+                _command(),
+                stdin=other_end.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,
+            )
         except OSError as error:
             self._socket.close()
             raise InputError(f"no process can be started to decode images in: {error.strerror}") from error

@@ -50,8 +50,20 @@ REASONS = {
     "removed": "taken out with `retrieval index remove`; `index add` brings it back",
 }
 IMAGE_SUFFIXES = (
-    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif",
-)  # fmt: skip
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".gif",
+    ".webp",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".avif",
+    ".heic",
+    ".heif",
+)
 """Suffixes of image files whose content cannot be read first."""
 _MAX_INT64 = (1 << 63) - 1
 

@@ -166,8 +166,9 @@ def read_decisions(path: Path, *, known: Collection[LabelKey]) -> dict[LabelKey,
     if unknown:
         logger.warning(
             "left out, because about images or labels that this run does not have: %d decisions, the first in %s",
-            len(unknown), unknown[0],
-        )  # fmt: skip
+            len(unknown),
+            unknown[0],
+        )
     return decisions
 
 
@@ -201,9 +202,13 @@ def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
         decision = KEEP
     p_right = parse_p_right(row[P_RIGHT], where=where)
     return LabelDecision(
-        row["sha256"], row["label"], decision, new if decision == CHANGE else None, path=row["path"],
+        row["sha256"],
+        row["label"],
+        decision,
+        new if decision == CHANGE else None,
+        path=row["path"],
         p_right=1.0 if p_right is None else p_right,
-    )  # fmt: skip
+    )
 
 
 def check_version(connection: sqlite3.Connection) -> int:

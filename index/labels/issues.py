@@ -212,9 +212,15 @@ def list_label_issues(
         )
 
     errors = find_label_errors(
-        vectors, labels, count=len(names), groups=groups, p_right=p_right, before=before,
-        unlabelled=None if unlabelled is None else unlabelled[0], progress=tell(0, _DETECTING),
-    )  # fmt: skip
+        vectors,
+        labels,
+        count=len(names),
+        groups=groups,
+        p_right=p_right,
+        before=before,
+        unlabelled=None if unlabelled is None else unlabelled[0],
+        progress=tell(0, _DETECTING),
+    )
     is_open = np.ones(len(labels), dtype=bool) if p_right is None else p_right != 1
     p_error = np.where(can_be_checked & is_open, errors.p_error, 0.0)
     order = np.lexsort((errors.own, -p_error))  # ties: the least confident first
@@ -259,9 +265,15 @@ def list_label_issues(
 
 
 def _list_proposals(
-    proposals: Proposals, rows: Vectors, unlabelled: Ids, *, vectors: Vectors, labels: Labels, ids: Ids,
+    proposals: Proposals,
+    rows: Vectors,
+    unlabelled: Ids,
+    *,
+    vectors: Vectors,
+    labels: Labels,
+    ids: Ids,
     names: Sequence[str],
-) -> list[LabelIssue]:  # fmt: skip
+) -> list[LabelIssue]:
     """Proposals for (M, D) rows with (M,) ids, the most probable first, with the nearest of the (N, D) vectors.
 
     Those beyond `_MOST_PROPOSALS` are left out until others are decided.

@@ -227,9 +227,15 @@ class _TwoPasses:
             top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
         found = scores.calibrate(before=before)
         return errors_from_top(
-            self._calibrate(found, calibration, suggestions, alike), labels, own=scores.own, best=best,
-            confidences=top, count=count, suggestions=suggestions, p_right=self._p_right,
-        )  # fmt: skip
+            self._calibrate(found, calibration, suggestions, alike),
+            labels,
+            own=scores.own,
+            best=best,
+            confidences=top,
+            count=count,
+            suggestions=suggestions,
+            p_right=self._p_right,
+        )
 
     def _score_suggestions(self, *, simulates: bool) -> SuggestionScores:
         each = count_simulated(len(self.labels)) if simulates else 0
@@ -363,9 +369,14 @@ def join_confidences(one: Floats, other: Floats) -> Floats:
 
 
 def errors_from_confidences(
-    confidences: Floats, labels: Labels, *, found: ScoreCalibration, model: NoiseModel, suggestions: SuggestionScores,
+    confidences: Floats,
+    labels: Labels,
+    *,
+    found: ScoreCalibration,
+    model: NoiseModel,
+    suggestions: SuggestionScores,
     p_right: Doubles | None = None,
-) -> LabelErrors:  # fmt: skip
+) -> LabelErrors:
     """Label errors from (N, C) confidences in (N,) labels.
 
     Args:
@@ -446,9 +457,16 @@ def divide_errors(p_error: Doubles, found: ScoreCalibration, suggestions: Sugges
 
 
 def errors_from_top(
-    found: ScoreCalibration, labels: Labels, *, own: Floats, best: Ids, confidences: Floats, count: int,
-    suggestions: SuggestionScores, p_right: Doubles | None = None,
-) -> LabelErrors:  # fmt: skip
+    found: ScoreCalibration,
+    labels: Labels,
+    *,
+    own: Floats,
+    best: Ids,
+    confidences: Floats,
+    count: int,
+    suggestions: SuggestionScores,
+    p_right: Doubles | None = None,
+) -> LabelErrors:
     """Label errors where N x C confidences are too many to hold: the class of a wrong label is the suggested one.
 
     Args:

@@ -16,9 +16,7 @@ import numpy as np
 from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows, rows_by_value
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean variance of a direction; where the choice begins
-TEMPERATURES = (
-    1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 13.0, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 64.0, 80.0, 100.0,
-)  # fmt: skip
+TEMPERATURES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 13.0, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 64.0, 80.0, 100.0)
 _MOST_RIDGE, _MOST_TEMPERATURE = 1e4, 1e5  # and 1 over them: beyond, hardly anything changes but the scale
 _SAMPLE = 20_000  # rows that choose ridge and temperature
 _ROWS_AT_ONCE = 4096
@@ -44,9 +42,14 @@ def _nothing(_: int) -> None:
 
 
 def sum_moments(
-    rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell = _nothing,
+    rows: Floats,
+    parts: Doubles,
+    labels: Labels,
+    *,
+    count: int,
+    tell: Tell = _nothing,
     add_up: Callable[[Doubles], Doubles] = np.asarray,
-) -> Sums:  # fmt: skip
+) -> Sums:
     """The mean of (N, D) rows with (N,) weights of mean 1, and what they are centred on it.
 
     Args:

@@ -146,16 +146,27 @@ class LabelScores:
             return before.apply(self.given, self.highest)
         missed = float((self.own < self.highest).mean())
         p_error, none_if_wrong = calibrate_scores(
-            self.given, self._of_wrong, self._of_drawn, thirds=self._thirds, highest=self.highest, missed=missed,
+            self.given,
+            self._of_wrong,
+            self._of_drawn,
+            thirds=self._thirds,
+            highest=self.highest,
+            missed=missed,
             model_rate=model_rate,
-        )  # fmt: skip
+        )
         return ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
 
 
 def calibrate_scores(
-    given: Doubles, wrong: Doubles, drawn: Doubles, *, thirds: Doubles, highest: Floats, missed: float = 0.0,
+    given: Doubles,
+    wrong: Doubles,
+    drawn: Doubles,
+    *,
+    thirds: Doubles,
+    highest: Floats,
+    missed: float = 0.0,
     model_rate: float | None = None,
-) -> tuple[Doubles, Doubles]:  # fmt: skip
+) -> tuple[Doubles, Doubles]:
     """The probability that each label is wrong, from scores of given and of simulated wrong labels.
 
     With f the density of given scores, g and h those of simulated labels of images that show another class (weighted by

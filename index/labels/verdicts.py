@@ -60,9 +60,14 @@ def judge_labels(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, thr
 
 
 def give_verdicts(
-    errors: LabelErrors, labels: Labels, *, groups: Ids, rare: Mask, decided: Mask | None = None,
+    errors: LabelErrors,
+    labels: Labels,
+    *,
+    groups: Ids,
+    rare: Mask,
+    decided: Mask | None = None,
     at_least_right: float = AT_LEAST_RIGHT,
-) -> tuple[list[str], Ids]:  # fmt: skip
+) -> tuple[list[str], Ids]:
     """A verdict for every label, so that of the labels that stay the given share is right.
 
     Near-duplicates with different labels come first: the images without the most confident label are left out

@@ -32,14 +32,27 @@ GRAPH_NAMES = {SEMANTIC: OUTPUT_NAME, COPY: COPY_NAME, UNTRAINED: UNTRAINED_NAME
 """The graph's output by name in `index.outputs`."""
 SCHEMA_VERSION = 1
 _SCHEMA: dict[str, Any] = {
-    "backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str, "preprocess": dict,
-    "embedding_dim": int, "class_count": int, "copy_dim": int, "copy_threshold": float, "untrained_dim": int,
+    "backbone": str,
+    "method": str,
+    "run_id": str,
+    "precision": str,
+    "view": str,
+    "pooling": str,
+    "preprocess": dict,
+    "embedding_dim": int,
+    "class_count": int,
+    "copy_dim": int,
+    "copy_threshold": float,
+    "untrained_dim": int,
     "measured": {
-        "images": int, "recall_at_1": int | float, "recall_at_1_float32": int | float, "centred_cosine": int | float,
+        "images": int,
+        "recall_at_1": int | float,
+        "recall_at_1_float32": int | float,
+        "centred_cosine": int | float,
         "float_layers": int,
     },
     CHECKSUM_KEY: str,
-}  # fmt: skip
+}
 _METHODS_WITHOUT_LABELS = ("raw", "pca", "pca-half-whitened", "pca-whitened", "distilled")
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 

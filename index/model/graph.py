@@ -21,9 +21,32 @@ _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR
 _TENSOR_VALUES, _TENSOR_INT64 = (4, 5, 6, 7, 10, 11), 7
 _INT64 = 7  # the type
 _BITS = {  # of the elements of each type
-    1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
-    17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2,
-}  # fmt: skip
+    1: 32,
+    2: 8,
+    3: 8,
+    4: 16,
+    5: 16,
+    6: 32,
+    7: 64,
+    9: 8,
+    10: 16,
+    11: 64,
+    12: 32,
+    13: 64,
+    14: 64,
+    15: 128,
+    16: 16,
+    17: 8,
+    18: 8,
+    19: 8,
+    20: 8,
+    21: 4,
+    22: 4,
+    23: 4,
+    24: 8,
+    25: 2,
+    26: 2,
+}
 _DOMAINS = (b"", b"ai.onnx")
 _CONTROL = (b"If", b"Loop", b"Scan", b"SequenceMap")
 _MAKERS = (b"ConstantOfShape", b"Expand", b"Tile", b"Resize", b"Upsample", b"Pad", b"Range", b"Reshape", b"OneHot")

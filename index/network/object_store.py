@@ -132,8 +132,10 @@ def _read_profile() -> dict[str, str]:
         return {}
     home, name = Path.home() / ".aws", os.environ.get("AWS_PROFILE", "default")
     read = configparser.ConfigParser(interpolation=None)
-    files = (os.environ.get("AWS_CONFIG_FILE"), home / "config"), (
-        os.environ.get("AWS_SHARED_CREDENTIALS_FILE"), home / "credentials")  # fmt: skip
+    files = (
+        (os.environ.get("AWS_CONFIG_FILE"), home / "config"),
+        (os.environ.get("AWS_SHARED_CREDENTIALS_FILE"), home / "credentials"),
+    )
     try:
         read.read([given or usual for given, usual in files], encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
@@ -143,9 +145,11 @@ def _read_profile() -> dict[str, str]:
         if read.has_section(section):
             found |= dict(read.items(section))
     known = {
-        "aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key",
-        "aws_session_token": "session_token", "region": "region",
-    }  # fmt: skip
+        "aws_access_key_id": "access_key_id",
+        "aws_secret_access_key": "secret_access_key",
+        "aws_session_token": "session_token",
+        "region": "region",
+    }
     return {ours: found[theirs] for theirs, ours in known.items() if theirs in found}
 
 

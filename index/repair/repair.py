@@ -528,9 +528,12 @@ def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, sh
             return path
     if given is not None and sha256 is not None:
         raise GalleryMismatchError(
-            shown, what="model (SHA-256)", expected=str(sha256), seen=hash_file(given),
+            shown,
+            what="model (SHA-256)",
+            expected=str(sha256),
+            seen=hash_file(given),
             advice="give the --model that it was built with",
-        )  # fmt: skip
+        )
     raise GalleryError(
         shown,
         "its model is damaged or missing in every version; run this again with --model and the file that it was built "

@@ -133,9 +133,14 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
                     name = safe_name(row.path) if row.path else f"{number:07}.{_find_suffix(cells[at])}"
                     metadata = {**split, **row.metadata}
                     item = FoundItem(
-                        f"{found.path}/{names.unique(name)}", int(lengths[at]), found.mtime_ns, archive=found.path,
-                        starts_at=int(starts[at]), label=row.label or None, metadata=metadata or None,
-                    )  # fmt: skip
+                        f"{found.path}/{names.unique(name)}",
+                        int(lengths[at]),
+                        found.mtime_ns,
+                        archive=found.path,
+                        starts_at=int(starts[at]),
+                        label=row.label or None,
+                        metadata=metadata or None,
+                    )
                     if row.problem is not None:
                         item = item.with_problem("oversized-row", row.problem)
                     elif not valid[at].as_py():

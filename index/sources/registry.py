@@ -39,8 +39,19 @@ SOURCES: tuple[type[ImageSource], ...] = (
 """`find_source` tries them in this order."""
 
 _WEIGHTS = (
-    ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".keras", ".msgpack", ".npz", ".pb", ".pkl", ".tflite",
-)  # fmt: skip
+    ".safetensors",
+    ".pt",
+    ".pth",
+    ".bin",
+    ".ckpt",
+    ".h5",
+    ".keras",
+    ".msgpack",
+    ".npz",
+    ".pb",
+    ".pkl",
+    ".tflite",
+)
 _MODEL = ".onnx"
 
 

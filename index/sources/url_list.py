@@ -150,8 +150,11 @@ def _normalise(text: str) -> str:
     try:
         parts = urlsplit(address)
         is_dotted = {".", ".."} & set(parts.path.split("/"))
-        return parts._replace(path=urlsplit(urljoin(address, parts.path)).path, fragment="").geturl() if (
-            is_dotted or parts.fragment) else address  # fmt: skip
+        return (
+            parts._replace(path=urlsplit(urljoin(address, parts.path)).path, fragment="").geturl()
+            if (is_dotted or parts.fragment)
+            else address
+        )
     except ValueError:
         return address
 

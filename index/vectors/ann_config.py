@@ -24,17 +24,24 @@ class AnnConfig:
     """ANN index; the gallery remembers it."""
 
     index_type: str = option(
-        "auto", f"How vectors are searched: {list_summaries()}. auto is flat up to 100,000 images, above what fits in "
-        "memory, fastest first.", choices=INDEX_TYPES,
-    )  # fmt: skip
+        "auto",
+        f"How vectors are searched: {list_summaries()}. auto is flat up to 100,000 images, above what fits in "
+        "memory, fastest first.",
+        choices=INDEX_TYPES,
+    )
     recall_target: float = option(
-        0.98, "Share of the true 10 nearest that a search must find; how hard it looks is set by measuring. All are "
-        "found by --index-type flat.", metavar="SHARE", at_least=0.5, at_most=0.999,
-    )  # fmt: skip
+        0.98,
+        "Share of the true 10 nearest that a search must find; how hard it looks is set by measuring. All are "
+        "found by --index-type flat.",
+        metavar="SHARE",
+        at_least=0.5,
+        at_most=0.999,
+    )
     memory_limit: str = option(
-        "", "Memory that the ANN index may take with its ids, such as 500MB or 4GB; without it half of the "
-        "machine's.", metavar="SIZE",
-    )  # fmt: skip
+        "",
+        "Memory that the ANN index may take with its ids, such as 500MB or 4GB; without it half of the machine's.",
+        metavar="SIZE",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -72,13 +79,17 @@ class StoreConfig:
     """Vector store; the gallery remembers it."""
 
     store: str = option(
-        FILES, "files keeps vectors and their index in the gallery's folder; milvus keeps them in collections of a "
-        "Milvus server, for more than one machine holds. All else stays in the folder.", choices=STORE_TYPES,
-    )  # fmt: skip
+        FILES,
+        "files keeps vectors and their index in the gallery's folder; milvus keeps them in collections of a "
+        "Milvus server, for more than one machine holds. All else stays in the folder.",
+        choices=STORE_TYPES,
+    )
     uri: str = option(
-        "", "Where the Milvus server answers. Its token, such as user:password, is taken from the environment: "
-        "RETRIEVAL_MILVUS_TOKEN.", metavar="http://HOST:PORT",
-    )  # fmt: skip
+        "",
+        "Where the Milvus server answers. Its token, such as user:password, is taken from the environment: "
+        "RETRIEVAL_MILVUS_TOKEN.",
+        metavar="http://HOST:PORT",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

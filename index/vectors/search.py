@@ -281,9 +281,13 @@ class VectorSearch:
             unsure = positions[:, min(count, depth) - 1] == NO_ID
         else:
             positions, unsure = search_among(
-                self.index, queries, effort=effort, depth=depth, among=among,
+                self.index,
+                queries,
+                effort=effort,
+                depth=depth,
+                among=among,
                 is_scan_sooner=lambda raised: self._is_scan_sooner(raised, depth, among),
-            )  # fmt: skip
+            )
             unsure |= (positions != NO_ID).sum(axis=1) < count
         if not np.count_nonzero(unsure):
             return [(everyone, positions)]
@@ -338,11 +342,13 @@ class VectorSearch:
         if len(queries) > size:
             parts = [
                 self._rank(
-                    queries[at : at + size], positions[at : at + size], k=k,
+                    queries[at : at + size],
+                    positions[at : at + size],
+                    k=k,
                     excluded=None if excluded is None else excluded[at : at + size],
                 )
                 for at in range(0, len(queries), size)
-            ]  # fmt: skip
+            ]
             scores, best = (np.concatenate(part) for part in zip(*parts, strict=True))
             return scores, best
         positions = np.sort(positions, axis=1)  # so that ties go to the smaller id

@@ -172,9 +172,14 @@ def _scan_some(vectors: Vectors, queries: Vectors, *, k: int, start: int, chosen
         bits = pack(mask)
         selector = faiss.IDSelectorBitmap(len(bits), faiss.swig_ptr(bits))
     faiss.knn_inner_product(
-        *map(faiss.swig_ptr, (queries, vectors)), vectors.shape[1], len(queries), len(vectors), k,
-        *map(faiss.swig_ptr, (scores, rows)), selector,
-    )  # fmt: skip
+        *map(faiss.swig_ptr, (queries, vectors)),
+        vectors.shape[1],
+        len(queries),
+        len(vectors),
+        k,
+        *map(faiss.swig_ptr, (scores, rows)),
+        selector,
+    )
     return scores, np.where(rows == NO_ID, NO_ID, rows + start)
 
 

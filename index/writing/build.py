@@ -390,14 +390,19 @@ def _find_number(catalog: CatalogWriter, location: str | None) -> int:
     sources, recorded = catalog.sources(), catalog.recorded_sources()
     names = set() if location is None else _spellings(location)
     outside = [number for number in sources if number != catalog.added_source()]
-    found = outside if location is None else [
-        number for number in sources if names & {sources[number].location, recorded[number].location}
-    ]  # fmt: skip
+    found = (
+        outside
+        if location is None
+        else [number for number in sources if names & {sources[number].location, recorded[number].location}]
+    )
     if len(found) == 1:
         return found[0]
     listed = list_locations({source.location for source in sources.values()})
-    seen = "the gallery has several sources; say which one moved: OLD=NEW" if location is None else (
-        f"{printable_path(location)}: no source of the gallery")  # fmt: skip
+    seen = (
+        "the gallery has several sources; say which one moved: OLD=NEW"
+        if location is None
+        else (f"{printable_path(location)}: no source of the gallery")
+    )
     raise InputError(f"{seen}; its sources are {listed}")
 
 

@@ -15,15 +15,11 @@ DEDUP = ("off", "exact", "near")
 class BuildConfig:
     """Embedding and checkpoints; nothing here changes a vector."""
 
-    batch_size: int = option(
-        0, "Images in a batch; 0 is 8 on a CPU and 64 on a GPU.",
-        at_least=0, at_most=4096,
-    )  # fmt: skip
+    batch_size: int = option(0, "Images in a batch; 0 is 8 on a CPU and 64 on a GPU.", at_least=0, at_most=4096)
     workers: int = option(0, "Threads that decode images; 0 is one per usable core.", at_least=0, at_most=256)
     checkpoint_images: int = option(
-        256, "Images between two checkpoints: the most that a killed command repeats.",
-        at_least=1, at_most=1_000_000,
-    )  # fmt: skip
+        256, "Images between two checkpoints: the most that a killed command repeats.", at_least=1, at_most=1_000_000
+    )
     checkpoint_seconds: float = option(5.0, "Seconds between two checkpoints, at most.", at_least=0, at_most=86_400)
     max_pixels: int = option(
         MAX_PIXELS, "Images of more pixels than this (width x height) are skipped.", at_least=1, at_most=MAX_PIXELS

@@ -73,9 +73,12 @@ def connected(address: str | None) -> Iterator[Any]:
     address, ray = find_cluster(address)
     try:
         ray.init(
-            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False,
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
             include_dashboard=None if address else False,
-        )  # fmt: skip
+        )
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         problem = " ".join(str(error).split())
         raise InputError(f"{address or 'a Ray cluster of this machine'}: cannot be used: {problem}") from error
@@ -158,8 +161,9 @@ def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
         logger.warning(
             "%d of the cluster's %d nodes have a GPU, which stays idle: all embed with processors, as some have "
             "none; take those without one out of the cluster",
-            with_gpu, len(nodes),
-        )  # fmt: skip
+            with_gpu,
+            len(nodes),
+        )
     least = min(int(node["CPU"]) for node in nodes)
     each = min(threads or least, least)
     return sum(int(node["CPU"]) // each for node in nodes), {"num_cpus": each}

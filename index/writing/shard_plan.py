@@ -107,9 +107,10 @@ def opened_outcomes(path: Path, *, made_by: str) -> Iterator[tuple[Any, dict[str
             head: dict[str, Any] = json.loads(arrays["head"].tobytes())
             if head["made_by"] != made_by or head["format_version"] != FORMAT_VERSION:
                 raise GalleryError(
-                    shown, "made by another model or with other options than the shards beside it; move it elsewhere "
+                    shown,
+                    "made by another model or with other options than the shards beside it; move it elsewhere "
                     "and run its shard again",
-                )  # fmt: skip
+                )
             yield arrays, head
     except (*_DAMAGE, OSError) as error:
         detail = f"damaged or unreadable ({error}); delete it and run its shard again: the others are kept"
@@ -336,8 +337,9 @@ def _describe_missing(folder: Path, is_missing: npt.NDArray[np.bool_], *, strang
         lacks = int(is_missing[own.start : own.stop].sum())
         if lacks:
             is_there = (folder / shard.folder).is_dir()
-            parts.append(f"{shard.number} has {len(own) - lacks:,} of {len(own):,}" if is_there else
-                         f"{shard.number} is missing")  # fmt: skip
+            parts.append(
+                f"{shard.number} has {len(own) - lacks:,} of {len(own):,}" if is_there else f"{shard.number} is missing"
+            )
     named = ", ".join(parts[:_NAMED_SHARDS]) + (", …" if parts[_NAMED_SHARDS:] else "")
     why = ", for the sources or the gallery changed since some were made" if strange else ""
     return f"{seen}{why}: of {count} shards {named}; run these again, what is done is kept"

@@ -130,9 +130,13 @@ async def _search_photo(answers: GalleryAnswers, photo: str | Path, **options: A
 
 
 async def _decide(
-    answers: GalleryAnswers, review: ReviewStore, log: ActivityLog | None, choice: dict[str, Any],
-    *, request: Request | None,
-) -> dict[str, Any]:  # fmt: skip
+    answers: GalleryAnswers,
+    review: ReviewStore,
+    log: ActivityLog | None,
+    choice: dict[str, Any],
+    *,
+    request: Request | None,
+) -> dict[str, Any]:
     """Keep a decision and log it; without a request the client is the program at the other end of the pipes."""
     client = Client(AN_AGENT, "this machine")
     if request is not None:

@@ -120,9 +120,13 @@ def _list_images(snapshot: Snapshot, review: ReviewStore, *, page: ClassPage) ->
     ]
     left_out = [one for one in decisions.values() if one.label == page.label and one.label_after is None]
     return {
-        "version": snapshot.version, "label": page.label, "total": len(ids), "images": images,
-        "left_out": _describe_left_out(gallery, left_out[: -MOST_LEFT_OUT - 1 : -1]), "can_undo": review.can_undo(),
-    }  # fmt: skip
+        "version": snapshot.version,
+        "label": page.label,
+        "total": len(ids),
+        "images": images,
+        "left_out": _describe_left_out(gallery, left_out[: -MOST_LEFT_OUT - 1 : -1]),
+        "can_undo": review.can_undo(),
+    }
 
 
 def _describe_left_out(gallery: Gallery, decisions: Sequence[LabelDecision]) -> list[dict[str, Any]]:

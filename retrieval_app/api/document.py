@@ -23,9 +23,16 @@ from retrieval_app.api.security.access import OPEN_PATHS, Require
 from retrieval_app.api.security.rights import READ
 
 ROUTES = (
-    search_routes, image_routes, gallery_routes, review_routes, class_routes, bulk_routes, duplicate_routes,
-    write_routes, health_routes,
-)  # fmt: skip
+    search_routes,
+    image_routes,
+    gallery_routes,
+    review_routes,
+    class_routes,
+    bulk_routes,
+    duplicate_routes,
+    write_routes,
+    health_routes,
+)
 
 _TOKEN = {
     "token": {
@@ -60,15 +67,23 @@ class Api(FastAPI):
 
 
 def make_api(
-    *, requires_token: bool, lifespan: Lifespan[FastAPI] | None = None, routers: Sequence[APIRouter] = _ROUTERS,
+    *,
+    requires_token: bool,
+    lifespan: Lifespan[FastAPI] | None = None,
+    routers: Sequence[APIRouter] = _ROUTERS,
     summary: str = _SUMMARY,
-) -> FastAPI:  # fmt: skip
+) -> FastAPI:
     """An application with the routes under /v1, which need a gallery in its state, and its error handlers."""
     app = Api(
-        lifespan=lifespan, title="Image retrieval", summary=summary, version="1", openapi_url="/v1/openapi.json",
-        docs_url=None, redoc_url=None,  # their scripts would come from another host
+        lifespan=lifespan,
+        title="Image retrieval",
+        summary=summary,
+        version="1",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,  # their scripts would come from another host
         redirect_slashes=False,
-    )  # fmt: skip
+    )
     add_error_handlers(app)
     app.requires_token = requires_token
     for router in routers:

@@ -145,10 +145,14 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
 
     def run() -> dict[str, Any]:
         chosen = choose_kept(
-            context.snapshot.gallery, _duplicates(context).groups, rule=body.keep, where=where,
-            decided=context.review.duplicate_decisions(), only=None if body.groups is None else set(body.groups),
+            context.snapshot.gallery,
+            _duplicates(context).groups,
+            rule=body.keep,
+            where=where,
+            decided=context.review.duplicate_decisions(),
+            only=None if body.groups is None else set(body.groups),
             bursts=body.bursts,
-        )  # fmt: skip
+        )
         step, groups = None, len(chosen.decisions)
         if body.count is not None:
             if body.count != groups:
@@ -156,9 +160,13 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
             step = context.review.decide_duplicates(chosen.decisions, by=context.visitor.name).number
             context.log("decide-duplicates", step=step, keep=body.keep, count=groups)
         return {
-            "groups": groups, "dropped": chosen.dropped, "differing": chosen.differing, "bursts": chosen.bursts,
-            "unmatched": chosen.unmatched, "step": step,
-        }  # fmt: skip
+            "groups": groups,
+            "dropped": chosen.dropped,
+            "differing": chosen.differing,
+            "bursts": chosen.bursts,
+            "unmatched": chosen.unmatched,
+            "step": step,
+        }
 
     return await context.read(run)
 

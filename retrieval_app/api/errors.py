@@ -44,14 +44,20 @@ _STATUSES: dict[int, tuple[str, str]] = {  # the code, and the description in th
     413: ("too_large", "The body is too large."),
     415: ("unsupported_media_type", "The body is of a type that is not read."),
     422: ("invalid", "A value is wrong: the message says which."),
-    429: ("too_many_tries", "Too many wrong tokens came from this address, or with `too_many_requests` more than is "
-          "taken of one visitor: wait for the seconds that Retry-After names."),
+    429: (
+        "too_many_tries",
+        "Too many wrong tokens came from this address, or with `too_many_requests` more than is "
+        "taken of one visitor: wait for the seconds that Retry-After names.",
+    ),
     431: ("head_too_large", "The head of the request is too large."),
     500: ("internal", "A failure of the server, which its log describes."),
-    503: ("unavailable", "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has "
-          "none: it was begun and took too long, and may still be done."),
+    503: (
+        "unavailable",
+        "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has "
+        "none: it was begun and took too long, and may still be done.",
+    ),
     507: ("storage_full", "The disk of the server is full: nothing of the request was kept."),
-}  # fmt: skip
+}
 _RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
 _SCHEMAS = "#/components/schemas/"
 _FAILED = "the server failed; its log has the details under this request's id"
@@ -118,11 +124,12 @@ def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/json": {"schema": {"$ref": _SCHEMAS + ErrorAnswer.__name__}}}
     return {
         status: {
-            "content": content, "description": _STATUSES[status][1],
+            "content": content,
+            "description": _STATUSES[status][1],
             **({"headers": _RETRY} if status in (429, 503) else {}),
         }
         for status in sorted({*_ALWAYS, *statuses})
-    }  # fmt: skip
+    }
 
 
 def describe_error_schemas() -> dict[str, Any]:
@@ -132,9 +139,14 @@ def describe_error_schemas() -> dict[str, Any]:
 
 
 def refuse_with(
-    scope: Scope, status: int, message: str, *, code: str | None = None, field: str | None = None,
+    scope: Scope,
+    status: int,
+    message: str,
+    *,
+    code: str | None = None,
+    field: str | None = None,
     retry_after_s: int | None = None,
-) -> Response:  # fmt: skip
+) -> Response:
     """The response to a request that failed or is refused; texts may hold lone surrogates."""
     error = {
         "code": code or _STATUSES.get(status, ("error", ""))[0],

@@ -14,9 +14,12 @@ from retrieval_app.api.request_context import RequestContext
 BYTES = {"schema": {"type": "string", "format": "binary"}}
 """The OpenAPI content of a binary body."""
 _FORM = {
-    "type": "object", "title": "ImageForm", "required": ["file"], "additionalProperties": False,
+    "type": "object",
+    "title": "ImageForm",
+    "required": ["file"],
+    "additionalProperties": False,
     "properties": {"file": BYTES["schema"]},
-}  # fmt: skip
+}
 IMAGE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,

@@ -189,14 +189,21 @@ def describe_gallery(
     computed = snapshot.insights.calibration
     points = () if computed.value is None else computed.value.points
     limits = Limits(
-        max_upload_bytes=config.max_upload_bytes, max_k=MAX_K, max_queries=MAX_QUERIES, max_export_csv=MAX_ROWS,
+        max_upload_bytes=config.max_upload_bytes,
+        max_k=MAX_K,
+        max_queries=MAX_QUERIES,
+        max_export_csv=MAX_ROWS,
         max_export_zip=MAX_ZIP_IMAGES,
-    )  # fmt: skip
+    )
     folder = valid_text(str(gallery.path)) if folders else None
     return {
-        "name": valid_text(name), "folder": folder, **facts, "permissions": permissions, "limits": limits.to_json(),
+        "name": valid_text(name),
+        "folder": folder,
+        **facts,
+        "permissions": permissions,
+        "limits": limits.to_json(),
         "calibration": {"state": computed.state, "points": points},
-    }  # fmt: skip
+    }
 
 
 def _read_facts(gallery: Gallery) -> dict[str, Any]:

@@ -252,10 +252,15 @@ def apply_verdicts(
         why = found.message or "they are still being computed"
         raise ApiError(f"this needs the near-duplicates: {why}; try again in a moment", status=409)
     plan = plan_acceptance(
-        snapshot.gallery, issues, duplicates=found.value, decisions=decisions,
+        snapshot.gallery,
+        issues,
+        duplicates=found.value,
+        decisions=decisions,
         keys=_find_keys(snapshot.gallery, issues) if decisions else {},
-        chosen=partial(_is_wanted, wanted=body), at_least_right=body.at_least_right, threshold=body.threshold,
-    )  # fmt: skip
+        chosen=partial(_is_wanted, wanted=body),
+        at_least_right=body.at_least_right,
+        threshold=body.threshold,
+    )
     if body.digest not in (None, plan.digest):
         raise ApiError("the estimate changed meanwhile, so nothing was done; look again", status=409, field="digest")
     step = None
@@ -364,9 +369,12 @@ def describe_decision(decision: LabelDecision | None, *, names: bool = False) ->
     if decision is None:
         return None
     return {
-        "decision": decision.decision, "label": decision.new_label, "source": decision.source,
-        "p_right": decision.p_right, **({"by": decision.decided_by} if names else {}),
-    }  # fmt: skip
+        "decision": decision.decision,
+        "label": decision.new_label,
+        "source": decision.source,
+        "p_right": decision.p_right,
+        **({"by": decision.decided_by} if names else {}),
+    }
 
 
 def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> dict[int, LabelKey]:

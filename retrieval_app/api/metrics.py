@@ -21,10 +21,23 @@ from retrieval_app.serving.searching import SearchWatch
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 METHODS = frozenset(("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"))
 MOST_QUERY_BYTES = 4096
-_PLAIN = frozenset((  # take a number or one word of a few: no page has a field in which such a value is typed
-    "after", "by", "count", "collapse_duplicates", "include", "k", "limit", "min_score", "offset", "rerank", "seed",
-    "side", "state",
-))  # fmt: skip
+_PLAIN = frozenset(
+    (  # take a number or one word of a few: no page has a field in which such a value is typed
+        "after",
+        "by",
+        "count",
+        "collapse_duplicates",
+        "include",
+        "k",
+        "limit",
+        "min_score",
+        "offset",
+        "rerank",
+        "seed",
+        "side",
+        "state",
+    )
+)
 _TYPED = frozenset(("address", "code", "label", "name", "suggested", "text", "token", "where"))
 _WORD = re.compile(r"[0-9A-Za-z_.,-]{0,60}")
 _HIDDEN = "…"
@@ -76,13 +89,18 @@ class Metrics:
     def __init__(self, *collectors: Collector) -> None:
         self.registry, self._collectors = CollectorRegistry(), collectors
         self._requests = Counter(
-            "retrieval_requests", "Requests by the template of their address, method and status.",
-            ("route", "method", "status"), registry=self.registry,
-        )  # fmt: skip
+            "retrieval_requests",
+            "Requests by the template of their address, method and status.",
+            ("route", "method", "status"),
+            registry=self.registry,
+        )
         self._seconds = Histogram(
-            "retrieval_request_seconds", "Seconds from a request's head to the end of its answer.", ("route",),
-            buckets=_BUCKETS, registry=self.registry,
-        )  # fmt: skip
+            "retrieval_request_seconds",
+            "Seconds from a request's head to the end of its answer.",
+            ("route",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
         for collector in collectors:
             self.registry.register(collector)
 

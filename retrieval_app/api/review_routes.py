@@ -110,9 +110,14 @@ Log = Callable[..., object]
 
 
 def keep_label_decisions(
-    snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, log: Log, by: str | None = None,
+    snapshot: Snapshot,
+    review: ReviewStore,
+    body: LabelDecisions,
+    *,
+    log: Log,
+    by: str | None = None,
     is_agent: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Keep label decisions as one step, by somebody of a name; the response. An agent is no person who looked."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [

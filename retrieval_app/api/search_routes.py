@@ -114,9 +114,14 @@ class EmbedAnswer(Answer):
 
 
 async def describe_search(
-    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: list[Any], folders: bool,
+    engine: Engine,
+    snapshot: Snapshot,
+    query: SearchQuery,
+    *,
+    include: list[Any],
+    folders: bool,
     upload: Upload | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The response to a query; a thread makes a long one, so that others do not wait."""
     started = time.perf_counter()
     ranking = await engine.search(snapshot, query, upload=upload)

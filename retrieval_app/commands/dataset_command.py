@@ -35,27 +35,44 @@ def dataset() -> None:
 @dataset.command()
 @click.argument("gallery", type=PATH)
 @click.option(
-    "--as", "kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True,
+    "--as",
+    "kind",
+    type=click.Choice(KINDS),
+    default=KINDS[0],
+    show_default=True,
     help="What is written; imagefolder and parquet need the extra 'parquet'.",
-)  # fmt: skip
+)
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write; a new or an empty one.")
 @where_option("Export only the images for which this is true.")
 @click.option(
-    "--split", metavar="PERCENTAGES",
+    "--split",
+    metavar="PERCENTAGES",
     help="New splits: 80/20 for train and test, 80/10/10 for train, validation and test.  "
     "[default: those that the images have]",
-)  # fmt: skip
+)
 @click.option(
-    "--by", type=click.Choice((GROUP, IMAGE)), default=GROUP, show_default=True,
+    "--by",
+    type=click.Choice((GROUP, IMAGE)),
+    default=GROUP,
+    show_default=True,
     help="What --split never divides: groups (images of one scene, and near-duplicates), or single images.",
-)  # fmt: skip
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of --split.")
 @output_options
 @click.pass_context
 def export(
-    context: click.Context, /, *, gallery: Path, kind: str, out: Path, where: Condition | None, split: str | None,
-    by: str, seed: int, as_json: bool,
-) -> None:  # fmt: skip
+    context: click.Context,
+    /,
+    *,
+    gallery: Path,
+    kind: str,
+    out: Path,
+    where: Condition | None,
+    split: str | None,
+    by: str,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Write the images of GALLERY to FOLDER, with labels as decided, without dropped images.
 
     Tags, the split and metadata become columns. Images are never changed: an image folder and COCO have hard links
@@ -91,9 +108,12 @@ def export(
 @click.option("--images", type=PATH, metavar="DIR", show_default="found beside the file", help="Folder of the images.")
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
 @click.option(
-    "--margin", type=click.FloatRange(min=0, max=10), default=0.0, show_default=True,
+    "--margin",
+    type=click.FloatRange(min=0, max=10),
+    default=0.0,
+    show_default=True,
     help="Added on each side, as a share of the box's width or height.",
-)  # fmt: skip
+)
 @output_options
 @click.pass_context
 def crop(

@@ -243,10 +243,14 @@ def _describe_model(path: Path) -> tuple[dict[str, Any], list[str]]:
     document = {"model": valid_text(str(path)), "sha256": model.sha256, **asdict(contract)}
     document["preprocess"] = size.to_json()
     widths = " and ".join(f"{width} numbers by {name}" for name, width in contract.widths.items())
-    measured = "" if found is None else (
-        f", with {found.float_layers} layers in float32; Recall@1 {100 * found.recall_at_1:.2f} % where float32 has "
-        f"{100 * found.recall_at_1_float32:.2f} % on {found.images:,} images"
-    )  # fmt: skip
+    measured = (
+        ""
+        if found is None
+        else (
+            f", with {found.float_layers} layers in float32; Recall@1 {100 * found.recall_at_1:.2f} % where float32 "
+            f"has {100 * found.recall_at_1_float32:.2f} % on {found.images:,} images"
+        )
+    )
     return document, [
         f"{printable_path(str(path))}: {len(model.data) / 1e6:.1f} MB, SHA-256 {model.sha256[:12]}",
         f"{printable_path(contract.backbone)}, {printable_path(contract.method)}: {widths}, "

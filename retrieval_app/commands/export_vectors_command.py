@@ -14,9 +14,12 @@ from index.text import align, printable_path
 @click.command(short_help="List near-duplicates in several splits; move or drop them.")
 @click.argument("gallery", type=PATH)
 @click.option(
-    "--by", default="split", show_default=True, metavar="COLUMN",
+    "--by",
+    default="split",
+    show_default=True,
+    metavar="COLUMN",
     help="Metadata column with the splits, or `folder`, the first folder of the path.",
-)  # fmt: skip
+)
 @click.option("--move", metavar="VALUE", help="Give all images of the leaks this split.")
 @click.option("--drop", metavar="VALUE", help="Drop the images of this split from the leaks.")
 @click.option(
@@ -69,8 +72,11 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
         what = "drop-leaks" if move is None else "move-leaks"
         record_command(opened.path, what, step=step.number, value=move or drop, count=len(found.items))
     else:
-        cells = [(str(number), split, label or "-", printable_path(path)) for number, leak in enumerate(listed, start=1)
-                 for split, label, path in leak]  # fmt: skip
+        cells = [
+            (str(number), split, label or "-", printable_path(path))
+            for number, leak in enumerate(listed, start=1)
+            for split, label, path in leak
+        ]
         lines += align([("leak", "split", "label", "path"), *cells], right={0}) if cells else []
     items = [[{"split": split, "label": label, "path": path} for split, label, path in leak] for leak in listed]
     emit({**found.to_json(), "changed": changed, "items": items}, as_json=as_json, text="\n".join(lines))
@@ -82,14 +88,21 @@ TABLE, ATLAS = "table", "atlas"
 @click.command(name="export-vectors")
 @click.argument("gallery", type=PATH)
 @click.option(
-    "--out", type=PATH, required=True, metavar="PLACE",
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="PLACE",
     help="For a table: NAME.npy, with NAME.csv beside it that describes the rows, or NAME.parquet with all of it. For "
     "the atlas: NAME.parquet.",
-)  # fmt: skip
+)
 @click.option(
-    "--as", "kind", type=click.Choice([TABLE, ATLAS]), default=TABLE, show_default=True,
+    "--as",
+    "kind",
+    type=click.Choice([TABLE, ATLAS]),
+    default=TABLE,
+    show_default=True,
     help="A table, or a file of embedding-atlas.",
-)  # fmt: skip
+)
 @click.option(
     "--thumbnails/--no-thumbnails",
     default=True,
@@ -125,9 +138,13 @@ def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: st
         from retrieval_app.vector_views import write_atlas
 
         report = write_atlas(
-            gallery, out, by=by, thumbnails=thumbnails, laying_out=begin("Layout", unit="steps"),
+            gallery,
+            out,
+            by=by,
+            thumbnails=thumbnails,
+            laying_out=begin("Layout", unit="steps"),
             writing=begin("Writing"),
-        )  # fmt: skip
+        )
     how = f"embedding-atlas {shown} --x x --y y --neighbors neighbors{' --image image' if thumbnails else ''}"
     counted = f"{_count(report.images, report.embedding_dim)}, {report.thumbnails:,} thumbnails"
     emit(asdict(report), as_json=as_json, text=f"{shown}: {counted}\nview: {how}")

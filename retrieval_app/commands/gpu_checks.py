@@ -59,8 +59,10 @@ class Check:
 def check_gpu(device: str = "cuda") -> Iterator[Check]:
     """Compare a device with the CPU, one check after the other; `cpu` compares the CPU with itself."""
     checks: Mapping[str, Callable[[str], Iterator[Check]]] = {
-        "training": _check_training, "embedding": _check_embedding, "search": _check_search,
-    }  # fmt: skip
+        "training": _check_training,
+        "embedding": _check_embedding,
+        "search": _check_search,
+    }
     for name, run in checks.items():
         try:
             for check in run(device):
@@ -83,11 +85,13 @@ def describe_checks(checks: Sequence[Check]) -> list[str]:
 def find_problems(checks: Sequence[Check]) -> list[str]:
     """A sentence for each check that did not pass."""
     return [
-        f"{check.name}: {check.problem}" if check.problem is not None else
-        f"{check.name}: the GPU's {check.compared} is {check.difference:.1e}, at most {check.allowed:.1e} is expected: "
-        "update the driver and the packages of the extra gpu, or use --device cpu"
-        for check in checks if not check.passed
-    ]  # fmt: skip
+        f"{check.name}: {check.problem}"
+        if check.problem is not None
+        else f"{check.name}: the GPU's {check.compared} is {check.difference:.1e}, at most {check.allowed:.1e} is "
+        "expected: update the driver and the packages of the extra gpu, or use --device cpu"
+        for check in checks
+        if not check.passed
+    ]
 
 
 def _time(run: Callable[[], _Found], *, repeat: bool = True) -> tuple[_Found, float]:
@@ -118,9 +122,11 @@ def _check_training(device: str) -> Iterator[Check]:
     except ImportError as error:
         raise MissingDependencyError(package="torch", extra="train", purpose="training") from error
     if device == "cuda" and not torch.cuda.is_available():
-        built = f"torch {torch.__version__} is built for CUDA {torch.version.cuda}" if torch.version.cuda else (
-            f"torch {torch.__version__} is built without CUDA; {INSTALL}"
-        )  # fmt: skip
+        built = (
+            f"torch {torch.__version__} is built for CUDA {torch.version.cuda}"
+            if torch.version.cuda
+            else (f"torch {torch.__version__} is built without CUDA; {INSTALL}")
+        )
         raise InputError(f"torch finds no GPU ({built}): `nvidia-smi` tells whether the driver sees one")
     place = torch.device(device)
     for method in GRADIENT_LOSSES:
@@ -198,11 +204,18 @@ def _check_run(device: str) -> Check:
             photos = _unpack_photos(Path(folder) / "photos")
             return _time(
                 lambda: train(
-                    photos, Path(folder) / "run", device=where, cache=Path(folder) / "cache", precision="float32",
-                    holdout=False, epochs=2, image_size=96, finetune="last-3",
+                    photos,
+                    Path(folder) / "run",
+                    device=where,
+                    cache=Path(folder) / "cache",
+                    precision="float32",
+                    holdout=False,
+                    epochs=2,
+                    image_size=96,
+                    finetune="last-3",
                 )["finetuning"]["epochs"][-1]["loss"],
                 repeat=False,
-            )  # fmt: skip
+            )
 
     (found, device_s), (expected, cpu_s) = fine_tune(device), fine_tune("cpu")
     error = abs(found - expected) / expected

@@ -51,9 +51,10 @@ def labels() -> None:
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Issues to list at most."
 )
 @click.option(
-    "--kind", show_default="all but unlabelled",
+    "--kind",
+    show_default="all but unlabelled",
     help="Issues of this kind, such as wrong_label; `unlabelled` lists labels proposed for images without one.",
-)  # fmt: skip
+)
 @output_options
 def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
     """List the label issues of PLACE, the most probable errors first, decided ones last.
@@ -80,9 +81,15 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
     found.sort(key=lambda row: bool(row["decision"]))  # undecided ones first
     decided = sum(bool(row["decision"]) for row in found)
     document = {
-        "labels": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound,
-        "errors_left": left, "total": len(found), "decided": decided, "proposals": proposals, "issues": found[:limit],
-    }  # fmt: skip
+        "labels": issues.checked,
+        "noise_rate": issues.noise_rate,
+        "is_lower_bound": issues.is_lower_bound,
+        "errors_left": left,
+        "total": len(found),
+        "decided": decided,
+        "proposals": proposals,
+        "issues": found[:limit],
+    }
     shown = [row | {"suggested": "(none of them)"} if row["kind"] == "outlier" else row for row in found[:limit]]
     cells = [
         (
@@ -143,9 +150,12 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
 @labels.command(short_help="Accept the verdicts on all label issues.")
 @click.argument("gallery", type=click.Path(path_type=Path))
 @click.option(
-    "--at-least-right", type=Share(), metavar="SHARE", show_default="95%",
+    "--at-least-right",
+    type=Share(),
+    metavar="SHARE",
+    show_default="95%",
     help="Change labels and set images aside so that this share of the labels that stay is expected to be right.",
-)  # fmt: skip
+)
 @click.option(
     "--threshold",
     type=click.FloatRange(0.5, 1),
@@ -173,9 +183,12 @@ def accept(gallery: Path, at_least_right: float | None, threshold: float | None,
         raise click.UsageError("give one of --at-least-right and --threshold")
     with progress_bars() as begin:
         plan, step = accept_verdicts(
-            gallery, at_least_right=at_least_right, threshold=threshold, dry_run=dry_run,
+            gallery,
+            at_least_right=at_least_right,
+            threshold=threshold,
+            dry_run=dry_run,
             progress=begin("labels", unit="images"),
-        )  # fmt: skip
+        )
     document, text = describe_acceptance(plan, step=step, at_least_right=None if threshold else at_least_right or 0.95)
     emit(document, as_json=as_json, text=text)
 
@@ -212,9 +225,14 @@ def import_(place: Path, file: Path, as_json: bool) -> None:
 @click.option("--drop", is_flag=True, help="Leave the images out of results and exports instead.")
 @output_options
 def set_(
-    gallery: Path, where: Condition | None, ids: tuple[int, ...], label: str | None, take_back: bool, drop: bool,
+    gallery: Path,
+    where: Condition | None,
+    ids: tuple[int, ...],
+    label: str | None,
+    take_back: bool,
+    drop: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Set the label of images of GALLERY, also of unlabelled ones, by decisions like those of the Labels view.
 
     Servers show it at once. At most 100,000 images at a time.

@@ -60,21 +60,35 @@ def step_bars() -> Iterator[StepProgress]:
 @click.argument("run", type=PATH)
 @click.option("--out", type=PATH, metavar="FOLDER", show_default="RUN/audit", help="Folder to write.")
 @click.option(
-    "--apply", "apply_to", type=PATH, metavar="FILE.csv",
+    "--apply",
+    "apply_to",
+    type=PATH,
+    metavar="FILE.csv",
     help="Also write a label file with the verdicts applied, for `retrieval train FILE.csv`.",
-)  # fmt: skip
+)
 @click.option(
-    "--at-least-right", type=Share(), default="95%", show_default=True, metavar="SHARE",
+    "--at-least-right",
+    type=Share(),
+    default="95%",
+    show_default=True,
+    metavar="SHARE",
     help="Change labels and set images aside so that this share of the labels that stay is expected to be right.",
-)  # fmt: skip
+)
 @click.option(
-    "--decisions", type=PATH, metavar="FILE.csv", show_default="decisions.csv in the folder, where there is one",
+    "--decisions",
+    type=PATH,
+    metavar="FILE.csv",
+    show_default="decisions.csv in the folder, where there is one",
     help="What you decided on the page, in place of the verdicts.",
-)  # fmt: skip
+)
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    metavar="N",
     help="Images drawn on the page, the most suspicious first; the tables have all.",
-)  # fmt: skip
+)
 @config_options(Machine, only=("cache", "device", "workers"))
 @output_options
 def audit(run: Path, as_json: bool, **options: Any) -> None:
@@ -100,33 +114,46 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
 
 
 @click.command(
-    cls=GroupedCommand, common=("out", "labels", "k", "as_json", "help_all"),
+    cls=GroupedCommand,
+    common=("out", "labels", "k", "as_json", "help_all"),
     groups={
         "Comparison": ("out", "labels", "k"),
         "Page": ("shown", "seed"),
         "Embedding": ("cache", "no_cache", "workers", "backend"),
     },
-)  # fmt: skip
+)
 @click.argument("images", type=click.Path(readable=False))
 @click.argument("candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE...")
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write: compare.html, queries.csv.")
 @click.option(
-    "--labels", type=PATH, metavar="FILE",
+    "--labels",
+    type=PATH,
+    metavar="FILE",
     help="CSV or Parquet file with the columns path,label, in place of all other labels.",
-)  # fmt: skip
+)
 @click.option(
-    "--k", type=NumberList(), default="1,5,10", show_default=True,
+    "--k",
+    type=NumberList(),
+    default="1,5,10",
+    show_default=True,
     help="The K of Recall@K, 1 always included; the text shows the first and the last.",
-)  # fmt: skip
+)
 @click.option(
-    "--shown", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
+    "--shown",
+    type=click.IntRange(min=1),
+    default=SHOWN,
+    show_default=True,
+    metavar="N",
     help="Queries on the page for every two candidates: random ones that only one of them gets right.",
-)  # fmt: skip
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random queries.")
 @click.option(
-    "--cache", type=PATH, default=user_cache, show_default="your cache folder",
+    "--cache",
+    type=PATH,
+    default=user_cache,
+    show_default="your cache folder",
     help="Folder of cached vectors and features.",
-)  # fmt: skip
+)
 @click.option("--no-cache", is_flag=True, help="Embed everything; neither reuse nor keep vectors and features.")
 @config_options(Machine, only=("workers",))
 @backend_option
@@ -158,33 +185,47 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 
 
 @click.command(
-    cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "as_json", "help_all"),
+    cls=GroupedCommand,
+    common=("out", "applies", "keep", "keep_where", "as_json", "help_all"),
     groups={
         "Report": ("out",),
         "Decisions": ("applies", "keep", "keep_where"),
         "Near-duplicates": ("kind", "min_similarity", "max_hash_distance"),
     },
-)  # fmt: skip
+)
 @click.argument("gallery", type=PATH)
 @click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply.")
 @click.option(
-    "--kind", type=click.Choice(["exact", "near"]), default="near", show_default=True,
+    "--kind",
+    type=click.Choice(["exact", "near"]),
+    default="near",
+    show_default=True,
     help="Equal files only, or near-duplicates by the two options that follow too.",
-)  # fmt: skip
+)
 @config_options(DuplicateConfig)
 @click.option("--apply", "applies", is_flag=True, help="Keep one image of every group; the others leave the results.")
 @click.option(
-    "--keep", type=click.Choice(["largest", "first"]), default="largest", show_default=True,
+    "--keep",
+    type=click.Choice(["largest", "first"]),
+    default="largest",
+    show_default=True,
     help="With --apply: keep the largest file, or the first image of the group.",
-)  # fmt: skip
+)
 @where_option("With --apply: keep only images that match this.", name="--keep-where")
 @click.option("--bursts", is_flag=True, help="With --apply: keep one image of every burst too.")
 @output_options
 @help_all_option
 def duplicates(
-    gallery: Path, out: Path | None, kind: str, applies: bool, keep: KeepRule, keep_where: Condition | None,
-    bursts: bool, as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    gallery: Path,
+    out: Path | None,
+    kind: str,
+    applies: bool,
+    keep: KeepRule,
+    keep_where: Condition | None,
+    bursts: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """List the near-duplicates in a gallery, in groups around the image to keep.
 
     Writes FOLDER/duplicates.csv, groups with different labels first: one of those labels is likely wrong. The view
@@ -251,9 +292,12 @@ def _apply_rule(
     finally:
         store.close()
     document = {
-        "groups": len(chosen.decisions), "dropped": chosen.dropped, "differing": chosen.differing,
-        "bursts": chosen.bursts, "unmatched": chosen.unmatched,
-    }  # fmt: skip
+        "groups": len(chosen.decisions),
+        "dropped": chosen.dropped,
+        "differing": chosen.differing,
+        "bursts": chosen.bursts,
+        "unmatched": chosen.unmatched,
+    }
     lines = [f"{len(chosen.decisions):,} groups decided: {chosen.dropped:,} near-duplicates left the results"]
     lines += [f"{chosen.differing:,} groups stay open, because their labels differ"] if chosen.differing else []
     lines += [f"{chosen.bursts:,} bursts stay open: different shots of one scene (--bursts)"] if chosen.bursts else []

@@ -68,9 +68,14 @@ def _split(text: str) -> tuple[str | None, str]:
 
 
 def choose_token(
-    context: click.Context, *, file: Path | None, no_token: bool, needed: bool, writable: bool = False,
+    context: click.Context,
+    *,
+    file: Path | None,
+    no_token: bool,
+    needed: bool,
+    writable: bool = False,
     tokens: Path | None = None,
-) -> str | None:  # fmt: skip
+) -> str | None:
     """The token of a server, by the options of a command, of which a variable may have set `token`.
 
     Args:

@@ -92,8 +92,10 @@ def show_settings(ctx: click.Context, *, as_json: bool) -> None:
         elif isinstance(value, Path):
             value = str(value)
         settings[name_setting(option)] = {
-            "value": value, "from": tell_source(ctx, option), "variable": str(option.envvar)
-        }  # fmt: skip
+            "value": value,
+            "from": tell_source(ctx, option),
+            "variable": str(option.envvar),
+        }
     rows = [(name, _show(one["value"]), str(one["from"])) for name, one in settings.items()]
     text = "\n".join(align([("option", "value", "from"), *rows], right=set()))
     emit({"settings": settings}, as_json=as_json, text=text)
@@ -111,15 +113,35 @@ class ServeCommand(SettingsCommand):
     """`--help` shows what most servers need, `--help-all` every limit."""
 
     prefix = "RETRIEVAL_SERVE"
-    not_in_file = MappingProxyType({
-        "token": "a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN"
-    })  # fmt: skip
-    common = frozenset({
-        "host", "port", "allowed_hosts", "open_browser", "root_path",
-        "trusted_proxies", "cors_origins", "token_file", "tokens", "token", "no_token", "writable",
-        "fetches", "audit", "workers", "threads", "access_log", "slow_query_ms", "config_file", "show_config",
-        "as_json", "help_all",
-    })  # fmt: skip
+    not_in_file = MappingProxyType(
+        {"token": "a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN"}
+    )
+    common = frozenset(
+        {
+            "host",
+            "port",
+            "allowed_hosts",
+            "open_browser",
+            "root_path",
+            "trusted_proxies",
+            "cors_origins",
+            "token_file",
+            "tokens",
+            "token",
+            "no_token",
+            "writable",
+            "fetches",
+            "audit",
+            "workers",
+            "threads",
+            "access_log",
+            "slow_query_ms",
+            "config_file",
+            "show_config",
+            "as_json",
+            "help_all",
+        }
+    )
 
 
 @click.command(cls=ServeCommand)
@@ -138,9 +160,10 @@ class ServeCommand(SettingsCommand):
     help="Ask for none where --host lets others in: whoever reaches the address may search, and nobody decide.",
 )
 @click.option(
-    "--audit", type=click.Path(path_type=Path, exists=True, file_okay=False),
+    "--audit",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder of a `retrieval audit`: the Labels view shows its label issues instead of the gallery's own.",
-)  # fmt: skip
+)
 @config_options(ServeOptions)
 @config_file_option("photos-waiting = 64", before="options and variables go before")
 @show_config_option
@@ -148,9 +171,14 @@ class ServeCommand(SettingsCommand):
 @output_options
 @help_all_option
 def serve(
-    galleries: tuple[str, ...], open_browser: bool, token_file: Path | None, no_token: bool, show_config: bool,
-    as_json: bool, **values: Any,
-) -> None:  # fmt: skip
+    galleries: tuple[str, ...],
+    open_browser: bool,
+    token_file: Path | None,
+    no_token: bool,
+    show_config: bool,
+    as_json: bool,
+    **values: Any,
+) -> None:
     """Serve the search page of a gallery in the browser, and an HTTP API under /v1.
 
     GALLERY may also be images (a folder, an archive or a list): their gallery is then made beside them, once. Several

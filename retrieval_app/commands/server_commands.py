@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from retrieval_app.api.security.tokens import TokenEntry
 
 token_file_option = click.option(
-    "--token-file", type=click.Path(path_type=Path, dir_okay=False),
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
     help="File of the token that every request has to bring; made with a new one where there is none.",
-)  # fmt: skip
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, readable=False))
@@ -62,11 +63,15 @@ def tokens() -> None:
 @_file
 @_name
 @click.option(
-    "--may", multiple=True, required=True, metavar="RIGHT[:GALLERY]", callback=_check_rights,
+    "--may",
+    multiple=True,
+    required=True,
+    metavar="RIGHT[:GALLERY]",
+    callback=_check_rights,
     help="read: search and look. review: decide about labels and duplicates too. write: with `serve --writable` add "
     "and remove images too, and all else. metrics: nothing but /v1/metrics. With a colon and its name, of that one "
     "gallery among several of a server alone. Can be repeated.",
-)  # fmt: skip
+)
 @_days("After how many days it opens nothing any more; without, it has no end.")
 @output_options
 def add(file: Path, name: str, may: tuple[str, ...], days: int | None, as_json: bool) -> None:
@@ -205,29 +210,43 @@ def openapi(as_json: bool) -> None:
     help="Serve http://127.0.0.1:PORT/mcp (0: any free port); without it, standard input and output.",
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True,
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
     help="Address that --http listens on; any but the machine's own needs a token.",
-)  # fmt: skip
+)
 @click.option(
-    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
     help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
-)  # fmt: skip
+)
 @token_file_option
 @click.option(
-    "--tokens", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--tokens",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
     help="File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one: `read` "
     "searches, `review` decides too.",
-)  # fmt: skip
+)
 @click.option(
-    "--writable", is_flag=True,
+    "--writable",
+    is_flag=True,
     help="Let agents keep, change and drop labels; people can undo it. Images are never added or removed.",
-)  # fmt: skip
+)
 @backend_option
 @output_options
 def mcp(
-    gallery: str, port: int | None, host: str, allowed_hosts: tuple[str, ...], token_file: Path | None,
-    tokens: Path | None, writable: bool, as_json: bool,
-) -> None:  # fmt: skip
+    gallery: str,
+    port: int | None,
+    host: str,
+    allowed_hosts: tuple[str, ...],
+    token_file: Path | None,
+    tokens: Path | None,
+    writable: bool,
+    as_json: bool,
+) -> None:
     """Serve a gallery to agents over the Model Context Protocol (MCP).
 
     Agents search, look at images and read label issues; with --writable they also decide about labels. GALLERY may also
@@ -262,9 +281,13 @@ def mcp(
     if len(served) > 1:
         raise click.UsageError(f"{gallery} holds {len(served)} galleries; agents are served one: name that")
     options = ServeOptions(
-        served, host=host, port=port or 0, allowed_hosts=allowed_hosts, tokens=tokens,
+        served,
+        host=host,
+        port=port or 0,
+        allowed_hosts=allowed_hosts,
+        tokens=tokens,
         token=None if token_file is None else read_or_make_token(token_file),
-    )  # fmt: skip
+    )
 
     def announce(url: str) -> None:
         click.echo(json.dumps({"url": url}) if as_json else url)

@@ -59,17 +59,24 @@ def list_(gallery: Path, as_json: bool) -> None:
 @where_option("The images.")
 @_IDS
 @click.option(
-    "--sample", metavar="HOW[:N]",
+    "--sample",
+    metavar="HOW[:N]",
     help="N of the images instead of all: `diverse` ones that differ most, the most `typical` of each label, or "
     "`random` ones.",
-)  # fmt: skip
+)
 @click.option("--per-label", type=click.IntRange(min=1), metavar="M", help="With --sample: at most M of each label.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random samples.")
 @output_options
 def add(
-    gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...], sample: str | None, per_label: int | None,
-    seed: int, as_json: bool,
-) -> None:  # fmt: skip
+    gallery: Path,
+    tag: str,
+    where: Condition | None,
+    ids: tuple[int, ...],
+    sample: str | None,
+    per_label: int | None,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Give images of GALLERY the tag TAG: those that fulfil --where, or a sample of them.
 
     \b

@@ -62,18 +62,26 @@ def write_compare_page(
         "classes": _count_classes(comparison.scoring),
         "photos": [
             {
-                "path": printable_path(photo.path), "label": photo.label, "problem": gone.get(number),
-                "name": None if photo.label is None else printable_path(photo.label), "picture": pictures[number],
+                "path": printable_path(photo.path),
+                "label": photo.label,
+                "problem": gone.get(number),
+                "name": None if photo.label is None else printable_path(photo.label),
+                "picture": pictures[number],
             }
             for number, photo in enumerate(photos)
         ],
         **_describe_queries(comparison.scoring, samples, hits, number_of={row: n for n, row in enumerate(rows)}),
-    }  # fmt: skip
+    }
     figures = [[*one["recall"].values(), one["map_at_r"], one["r_precision"]] for one in report["candidates"]]
     best = [max(one["value"] for one in column) for column in zip(*figures, strict=True)]
     write_document(
-        out, "compare.html", script="compare.js", data=data, report=report,
-        source=Path(comparison.photos.source).resolve().name, is_flattered=comparison.scoring.is_flattered,
+        out,
+        "compare.html",
+        script="compare.js",
+        data=data,
+        report=report,
+        source=Path(comparison.photos.source).resolve().name,
+        is_flattered=comparison.scoring.is_flattered,
         names=[*(f"Recall@{k}" for k in report["candidates"][0]["recall"]), "MAP@R", "R-precision"],
         rows=[
             (one, row, [found["value"] == top for found, top in zip(row, best, strict=True)])
@@ -81,7 +89,7 @@ def write_compare_page(
         ],
         differences=[(pair.verdict, _show_pair(pair)) for pair in comparison.scoring.pairs if pair.first == 0],
         caveats=_list_caveats(comparison),
-    )  # fmt: skip
+    )
 
 
 def _draw_samples(scoring: Scoring, *, shown: int, seed: int) -> list[Sample]:
@@ -140,16 +148,20 @@ def _describe_queries(
     place_of = {query: place for place, query in enumerate(queries)}
     pairs = [
         {
-            "first": pair.first, "second": pair.second,
-            "words": _show_pair(pair), "words_back": _show_pair(pair, is_turned=True),
+            "first": pair.first,
+            "second": pair.second,
+            "words": _show_pair(pair),
+            "words_back": _show_pair(pair, is_turned=True),
             "counts": {
-                "first": pair.only_first, "second": pair.only_second, "wrong": pair.both_wrong,
+                "first": pair.only_first,
+                "second": pair.only_second,
+                "wrong": pair.both_wrong,
                 "right": pair.both_right,
             },
             "shown": {name: [place_of[query] for query in some] for name, some in sample.items()},
         }
         for pair, sample in zip(scoring.pairs, samples, strict=True)
-    ]  # fmt: skip
+    ]
     return {"queries": list(queries.values()), "pairs": pairs}
 
 

@@ -63,9 +63,10 @@ class Photos:
     def group_sources(self) -> GroupSources:
         """Sources of groups, beside embeddings."""
         return gather_group_sources(
-            [photo.place for photo in self.photos], given=[photo.group for photo in self.photos],
+            [photo.place for photo in self.photos],
+            given=[photo.group for photo in self.photos],
             copies=number_equal([photo.sha256 for photo in self.photos]),
-        )  # fmt: skip
+        )
 
 
 def read_photos(

@@ -96,19 +96,25 @@ def compare(
             folder = Path(stack.enter_context(TemporaryDirectory(prefix=".vectors-", dir=out)))
         embedded = [
             embed_candidate(
-                one, photos, cache=folder, workers=workers,
+                one,
+                photos,
+                cache=folder,
+                workers=workers,
                 progress=partial(progress, f"Embedding {number} of {len(chosen)}"),
             )
             for number, one in enumerate(chosen, start=1)
-        ]  # fmt: skip
+        ]
     # A model that was exported from another candidate has the training images of that run.
     known = {one.run_id: one.trained_on for one in embedded if one.trained_on is not None}
     embedded = [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in embedded]
     photos, embedded = keep_common(photos, embedded)
     scoring = score_candidates(
-        [one.vectors for one in embedded], *photos.number_labels(), group_sources=photos.group_sources(), ks=ks,
+        [one.vectors for one in embedded],
+        *photos.number_labels(),
+        group_sources=photos.group_sources(),
+        ks=ks,
         progress=partial(progress, "Scoring"),
-    )  # fmt: skip
+    )
     out.mkdir(parents=True, exist_ok=True)
     files = (out / TABLE_NAME, out / PAGE_NAME)
     comparison = Comparison(photos, embedded, scoring, files, seconds=time.perf_counter() - started)

@@ -65,9 +65,11 @@ def crop_boxes(
         left_out += [{**_describe(one.file_name, one.id), "reason": one.reason} for one in lost]
         with replacing(out / TABLE) as table, table.open("w", encoding="utf-8") as file:
             cropping = map_ahead(
-                lambda planned: _crop_image(*planned, out=out, margin=margin), _plan(found, out),
-                workers=usable_cores(), ahead=_READ_AHEAD,
-            )  # fmt: skip
+                lambda planned: _crop_image(*planned, out=out, margin=margin),
+                _plan(found, out),
+                workers=usable_cores(),
+                ahead=_READ_AHEAD,
+            )
             with closing(cropping) as done:
                 for number, (rows, bad) in enumerate(done, start=1):
                     for row in rows:

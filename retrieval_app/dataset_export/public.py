@@ -114,11 +114,17 @@ def export_dataset(
                 progress(done, plan.images)
             writer.finish()
         report = DatasetReport(
-            out=valid_text(str(folder)), kind=kind, gallery=valid_text(opened.name), version=opened.version,
-            images=labels.total(), unlabelled=labels.pop(None, 0), linked=linked,
+            out=valid_text(str(folder)),
+            kind=kind,
+            gallery=valid_text(opened.name),
+            version=opened.version,
+            images=labels.total(),
+            unlabelled=labels.pop(None, 0),
+            linked=linked,
             labels={label: labels[label] for label in sorted(filter(None, labels))},
-            splits={name: count for name, count in splits.items() if name is not None}, left_out=tuple(left_out),
-        )  # fmt: skip
+            splits={name: count for name, count in splits.items() if name is not None},
+            left_out=tuple(left_out),
+        )
         if not report.images:
             raise InputError(f"{printable_path(str(opened.path))}: none of its images can be read, so none is exported")
         wanted = {"split": split, "by": by if split else None, "seed": seed if split else None}

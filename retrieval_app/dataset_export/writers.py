@@ -223,10 +223,17 @@ class CocoWriter(SplitWriter):
         self._text.write('\n], "annotations": [')
         self._separator = "\n"
         for number, (image, category, width, height) in enumerate(self._boxes, start=1):
-            self._write({
-                "id": number, "image_id": image, "category_id": category, "bbox": [0, 0, width, height],
-                "area": width * height, "iscrowd": 0, "segmentation": [],
-            })  # fmt: skip
+            self._write(
+                {
+                    "id": number,
+                    "image_id": image,
+                    "category_id": category,
+                    "bbox": [0, 0, width, height],
+                    "area": width * height,
+                    "iscrowd": 0,
+                    "segmentation": [],
+                }
+            )
         categories = [{"id": number, "name": label} for label, number in self._categories.items()]
         self._text.write(f'\n], "categories": {json.dumps(categories, ensure_ascii=False)}}}\n')
         super().finish()
@@ -304,9 +311,12 @@ def make_schema(plan: RowPlan, first: tuple[str, Any], features: Mapping[str, An
     """The Arrow schema of a first column and all others; with the `features` of the first also those of the others."""
     pyarrow = import_pyarrow("writing Parquet")
     types = {
-        TEXT: pyarrow.string(), BOOL: pyarrow.bool_(), INT: pyarrow.int64(), FLOAT: pyarrow.float64(),
+        TEXT: pyarrow.string(),
+        BOOL: pyarrow.bool_(),
+        INT: pyarrow.int64(),
+        FLOAT: pyarrow.float64(),
         TEXTS: pyarrow.list_(pyarrow.string()),
-    }  # fmt: skip
+    }
     schema = pyarrow.schema([first, *((name, types[kind]) for name, kind in plan.columns.items())])
     if features is None:
         return schema

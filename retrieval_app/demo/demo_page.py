@@ -38,9 +38,14 @@ class Question:
 
 
 def write_demo_page(
-    out: Path, lines: Sequence[str], *, photos: Sequence[Path], answers: Mapping[str, Sequence[Hit]], gallery: Gallery,
+    out: Path,
+    lines: Sequence[str],
+    *,
+    photos: Sequence[Path],
+    answers: Mapping[str, Sequence[Hit]],
+    gallery: Gallery,
     edited: Sequence[Question],
-) -> None:  # fmt: skip
+) -> None:
     """Write the page.
 
     Args:

@@ -37,9 +37,12 @@ WRONG_SHARE = 0.3
 ON_AUDIT_PAGE = 400
 EDITED = 48  # photos that are edited and looked for
 _EDITS: Sequence[tuple[float, Edit]] = (
-    (1, partial(cut, least=0.6)), (0.5, mirror), (1, partial(turn, degrees=12)), (1, partial(recolour, strength=0.3)),
+    (1, partial(cut, least=0.6)),
+    (0.5, mirror),
+    (1, partial(turn, degrees=12)),
+    (1, partial(recolour, strength=0.3)),
     (1, compress),
-)  # fmt: skip
+)
 _SIDE = 512  # pixels, above which files are read at less than their size
 Say = Callable[[str], None]
 ADDRESS = "http://127.0.0.1:7860/"
@@ -89,9 +92,16 @@ def run_demo(
         questions = _ask(out / "edited", gallery, seed=seed)
     with step("train", "Training on these labels") as watcher:
         trained = train(
-            labels, run, val=out / "photos/unseen", resume=(run / "config.json").exists(), cache=cache, workers=2,
-            seed=seed, watcher=watcher, **_TRAINING,
-        )  # fmt: skip
+            labels,
+            run,
+            val=out / "photos/unseen",
+            resume=(run / "config.json").exists(),
+            cache=cache,
+            workers=2,
+            seed=seed,
+            watcher=watcher,
+            **_TRAINING,
+        )
     with step("export", "Exporting the trained model to ONNX, and indexing with it"):
         exported = export(run, model)
         build(model, labels, folders[TRAINED], cache=cache)
@@ -109,14 +119,15 @@ def run_demo(
         "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
         "labels": _check_labels(outcome.report, cleaned),
         "verdict": trained["verdict"],
-        "found_first": {"asked": len(questions)} | {
+        "found_first": {"asked": len(questions)}
+        | {
             output: sum(question.answers[output][0].id == question.original.id for question in questions)
             for output in (SEMANTIC, COPY)
         },
         "audit_page": str(run / "audit" / "audit.html"),
         "model": exported.to_json(),
         "page": str(out / "demo.html"),
-    }  # fmt: skip
+    }
     write_demo_page(
         out / "demo.html", list_findings(report), photos=photos, answers=answers, gallery=gallery, edited=questions[:6]
     )

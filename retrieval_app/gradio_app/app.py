@@ -71,9 +71,11 @@ class GalleryApp(gr.Blocks):
     def __init__(self, answers: GalleryAnswers, *, on_close: Callable[[], None] = lambda: None) -> None:
         name = printable_path(answers.engine.name)
         super().__init__(
-            title=f"{name} · image search", analytics_enabled=False, fill_width=True,
+            title=f"{name} · image search",
+            analytics_enabled=False,
+            fill_width=True,
             delete_cache=(_KEPT_S // 6, _KEPT_S),
-        )  # fmt: skip
+        )
         self._answers, self._on_close = answers, on_close
         with self:
             head = gr.Markdown(self._describe())
@@ -108,11 +110,19 @@ class GalleryApp(gr.Blocks):
         outputs = self._answers.outputs
         with gr.Row():
             with gr.Column(scale=1, min_width=300):
-                photo = take_sent_only(gr.ImageEditor(
-                    label="A photo", type="pil", image_mode="RGB", layers=False, transforms=("crop",), buttons=[],
-                    brush=gr.Brush(colors=["#808080"], color_mode="fixed"),
-                    placeholder="Drop or paste a photo", height=360,
-                ))  # fmt: skip
+                photo = take_sent_only(
+                    gr.ImageEditor(
+                        label="A photo",
+                        type="pil",
+                        image_mode="RGB",
+                        layers=False,
+                        transforms=("crop",),
+                        buttons=[],
+                        brush=gr.Brush(colors=["#808080"], color_mode="fixed"),
+                        placeholder="Drop or paste a photo",
+                        height=360,
+                    )
+                )
                 by = gr.Radio(
                     [_ASKS_BY[one] for one in outputs], value=SEMANTIC, label="Find", visible=len(outputs) > 1
                 )
@@ -123,9 +133,14 @@ class GalleryApp(gr.Blocks):
             with gr.Column(scale=3, min_width=480):
                 told = gr.Markdown(_START)
                 found = gr.Gallery(
-                    label="Results", columns=5, object_fit="cover", allow_preview=False, interactive=False,
-                    height="auto", buttons=[],
-                )  # fmt: skip
+                    label="Results",
+                    columns=5,
+                    object_fit="cover",
+                    allow_preview=False,
+                    interactive=False,
+                    height="auto",
+                    buttons=[],
+                )
         ids = gr.State([])
         asked = gr.State(None)  # the image of the gallery that was the last query
         options, results = [by, where, count], [told, found, ids, asked]
@@ -159,18 +174,28 @@ class GalleryApp(gr.Blocks):
         by = gr.Radio(list(self._answers.outputs), value=SEMANTIC, visible=False)
         given, hidden = gr.JSON(visible=False), gr.Button(visible=False)
         for function, inputs in (
-            (self.search, [photo, image_id, count, where, by]), (self.embed, [photo, by]),
-            (self.evaluate, None), (self.labels, [count]),
-        ):  # fmt: skip
+            (self.search, [photo, image_id, count, where, by]),
+            (self.embed, [photo, by]),
+            (self.evaluate, None),
+            (self.labels, [count]),
+        ):
             hidden.click(
-                function, inputs, given, api_name=function.__name__, api_description=function.__doc__,
+                function,
+                inputs,
+                given,
+                api_name=function.__name__,
+                api_description=function.__doc__,
                 show_progress="hidden",
-            )  # fmt: skip
+            )
 
     async def search(
-        self, image: bytes | None = None, image_id: int | None = None, k: int = _RESULTS, where: str = "",
+        self,
+        image: bytes | None = None,
+        image_id: int | None = None,
+        k: int = _RESULTS,
+        where: str = "",
         by: str = SEMANTIC,
-    ) -> list[dict[str, Any]]:  # fmt: skip
+    ) -> list[dict[str, Any]]:
         """The k images most similar to a photo or a gallery image: id, score, label, name, precision_at_score."""
         return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
 
@@ -296,6 +321,13 @@ _STYLE = """
 """
 _PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 _LAUNCH: dict[str, Any] = {
-    "theme": make_theme(), "css": _STYLE, "footer_links": ["api", "settings"], "run_history": False,
-    "show_error": False, "ssr_mode": False, "enable_monitoring": False, "pwa": False, "mcp_server": False,
-}  # fmt: skip
+    "theme": make_theme(),
+    "css": _STYLE,
+    "footer_links": ["api", "settings"],
+    "run_history": False,
+    "show_error": False,
+    "ssr_mode": False,
+    "enable_monitoring": False,
+    "pwa": False,
+    "mcp_server": False,
+}

@@ -337,9 +337,14 @@ class Insights:
         duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
         decided = {image_id: decisions[key] for image_id, key in find_ids().items()}
         self._updated, self._calibration = label_issues.apply_decisions(
-            self._given, decided, base=base, decisions=len(decisions), before=self._calibration, duplicates=duplicates,
+            self._given,
+            decided,
+            base=base,
+            decisions=len(decisions),
+            before=self._calibration,
+            duplicates=duplicates,
             progress=progress,
-        )  # fmt: skip
+        )
         return self._updated
 
     def _set(self, task: _Task, computed: Computed[Any]) -> None:

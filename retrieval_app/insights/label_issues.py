@@ -41,9 +41,15 @@ def find_label_issues(
     rows, without = np.flatnonzero(labels != UNLABELLED), np.flatnonzero(labels == UNLABELLED)
     groups = (duplicates or find_duplicate_groups(gallery)).groups_of(ids[rows])
     found = list_label_issues(
-        vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, p_right=read_p_right(gallery)[rows],
-        unlabelled=(vectors[without], ids[without]), progress=progress,
-    )  # fmt: skip
+        vectors[rows],
+        labels[rows],
+        ids=ids[rows],
+        names=names,
+        groups=groups,
+        p_right=read_p_right(gallery)[rows],
+        unlabelled=(vectors[without], ids[without]),
+        progress=progress,
+    )
     return replace(found, is_lower_bound=gallery.knows_labels)
 
 
@@ -96,10 +102,17 @@ def apply_decisions(
     used, labels = np.unique(now[rows], return_inverse=True)
     all_names = list(numbers)
     found = list_label_issues(
-        vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
-        groups=duplicates.groups_of(ids[rows]), p_right=p_right[rows], decided=is_decided[rows], before=before,
-        unlabelled=(vectors[without], ids[without]), progress=progress,
-    )  # fmt: skip
+        vectors[rows],
+        labels.astype(np.int64),
+        ids=ids[rows],
+        names=[all_names[number] for number in used],
+        groups=duplicates.groups_of(ids[rows]),
+        p_right=p_right[rows],
+        decided=is_decided[rows],
+        before=before,
+        unlabelled=(vectors[without], ids[without]),
+        progress=progress,
+    )
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]
     items = [*kept, *(issue for issue in found.items if issue.id not in decided)]
@@ -114,9 +127,12 @@ def apply_decisions(
 def _continue(updated: LabelIssues, base: LabelIssues, *, decisions: int) -> LabelIssues:
     """With what decisions do not change."""
     return replace(
-        updated, is_lower_bound=base.is_lower_bound, decisions=decisions, classes=base.classes,
+        updated,
+        is_lower_bound=base.is_lower_bound,
+        decisions=decisions,
+        classes=base.classes,
         look_alikes=base.look_alikes,
-    )  # fmt: skip
+    )
 
 
 def read_p_right(gallery: Gallery) -> Doubles:
@@ -150,9 +166,11 @@ def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues
     checked = issues.checked - int(np.isin(labelled, gallery.as_given.ids).sum())
     errors = issues.noise_rate * issues.checked - sum(one.p_error for one in left_out if one.kind != PROPOSAL)
     found = collect_issues(
-        [issue for issue in issues.items if issue.id not in copies], checked=max(checked, 0), errors=max(errors, 0.0),
+        [issue for issue in issues.items if issue.id not in copies],
+        checked=max(checked, 0),
+        errors=max(errors, 0.0),
         confused_classes=issues.confused_classes,
-    )  # fmt: skip
+    )
     return _continue(found, issues, decisions=issues.decisions)
 
 

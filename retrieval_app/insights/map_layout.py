@@ -49,10 +49,15 @@ class MapLayout(Answer):
         ]
         label, names = number_labels(texts)
         return MapLayout(
-            method=self.method, total=self.total - len(dropped), sampled=self.sampled, ids=ids,
-            x=[self.x[place] for place in shown], y=[self.y[place] for place in shown], label=label.tolist(),
+            method=self.method,
+            total=self.total - len(dropped),
+            sampled=self.sampled,
+            ids=ids,
+            x=[self.x[place] for place in shown],
+            y=[self.y[place] for place in shown],
+            label=label.tolist(),
             labels=names,
-        )  # fmt: skip
+        )
 
 
 def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> MapLayout:
@@ -72,9 +77,15 @@ def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0
     fitted = 0.5 + (places - (low + high) / 2) / extent  # in 0..1, with the middle in the middle
     x, y = fitted.clip(0, 1).astype(np.float32).T.tolist()
     return MapLayout(
-        method="pca" if is_small else "t-sne", total=len(ids), sampled=len(shown) < len(ids), ids=ids[shown].tolist(),
-        x=x, y=y, label=labels[shown].tolist(), labels=names,
-    )  # fmt: skip
+        method="pca" if is_small else "t-sne",
+        total=len(ids),
+        sampled=len(shown) < len(ids),
+        ids=ids[shown].tolist(),
+        x=x,
+        y=y,
+        label=labels[shown].tolist(),
+        labels=names,
+    )
 
 
 def _fit_axes(vectors: Vectors) -> Doubles:

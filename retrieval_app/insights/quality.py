@@ -190,9 +190,19 @@ def assess_quality(
         )
     except InputError as error:  # no member has another of its label
         return Quality(
-            queries=0, lone=0, sampled=False, recall_at=[], grouped=None, map_at_r=None, classes=[],
-            worst=[], histogram=None, confusion=[], problem=str(error), index=index,
-        )  # fmt: skip
+            queries=0,
+            lone=0,
+            sampled=False,
+            recall_at=[],
+            grouped=None,
+            map_at_r=None,
+            classes=[],
+            worst=[],
+            histogram=None,
+            confusion=[],
+            problem=str(error),
+            index=index,
+        )
     copies = (duplicates or find_duplicate_groups(gallery)).groups_of(every_id)
     groups = find_groups(every_vector, every_label, read_group_sources(gallery, copies=copies))
     nearest = find_nearest_by_label(

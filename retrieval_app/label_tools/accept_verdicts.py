@@ -31,9 +31,14 @@ def accept_verdicts(
     now = find_current_issues(opened, progress)
     keys = {number: subject.key for number, subject in now.subjects.items()}
     plan = plan_acceptance(
-        opened, now.issues, duplicates=now.duplicates, decisions=now.decisions, keys=keys,
-        at_least_right=at_least_right, threshold=threshold,
-    )  # fmt: skip
+        opened,
+        now.issues,
+        duplicates=now.duplicates,
+        decisions=now.decisions,
+        keys=keys,
+        at_least_right=at_least_right,
+        threshold=threshold,
+    )
     if dry_run or not plan.decisions:
         return plan, None
     step = ReviewStore.of_gallery(opened.path).decide((*plan.decisions, *plan.left_open), seen=now.decisions)
@@ -48,10 +53,16 @@ def describe_acceptance(
     """The plan as one JSON document, and for people."""
     changed, aside, dropped = (plan.count(decision) for decision in (CHANGE, SET_ASIDE, DROP))
     document = {
-        "changed": changed, "changed_right": plan.changed_right, "set_aside": aside, "dropped": dropped,
-        "stay": plan.stay, "threshold": plan.threshold, "kept": asdict(plan.kept), "no_promise": plan.no_promise,
+        "changed": changed,
+        "changed_right": plan.changed_right,
+        "set_aside": aside,
+        "dropped": dropped,
+        "stay": plan.stay,
+        "threshold": plan.threshold,
+        "kept": asdict(plan.kept),
+        "no_promise": plan.no_promise,
         "step": step,
-    }  # fmt: skip
+    }
     lines = [
         f"{changed:,} labels change (about {plan.changed_right:.0f} of the new ones are right), "
         f"{count_images(aside)} set aside, {dropped:,} dropped, {plan.stay:,} labels stay",

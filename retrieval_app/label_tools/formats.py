@@ -35,9 +35,7 @@ def _task(item: ScoredLabel) -> dict[str, Any]:
     shown, score = item.label, 1 - item.p_error
     if item.suggestions and (item.subject.label is None or item.suggestions[0][1] > score):
         shown, score = item.suggestions[0]
-    choice = {
-        "from_name": LABEL_CONTROL, "to_name": "image", "type": "choices", "value": {"choices": [shown]},
-    }  # fmt: skip
+    choice = {"from_name": LABEL_CONTROL, "to_name": "image", "type": "choices", "value": {"choices": [shown]}}
     place = quote(os.fsencode(item.subject.path).lstrip(b"/"))
     return {
         "data": {

@@ -173,9 +173,15 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         stated = more.get(P_RIGHT, more.get("confidence") if is_suggestion else None)
         p_right = parse_p_right(as_text(stated), where=where)
         yield FileRow(
-            where, str(more.get("sha256") or ""), path, more.get("given"), decision, target, False,
+            where,
+            str(more.get("sha256") or ""),
+            path,
+            more.get("given"),
+            decision,
+            target,
+            False,
             MOST_RIGHT if p_right is None else p_right,
-        )  # fmt: skip
+        )
 
 
 def _read_table(file: Path, shown: str) -> Iterator[FileRow]:

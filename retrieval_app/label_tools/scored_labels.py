@@ -29,10 +29,13 @@ _SUGGESTIONS = 3
 # column -> its type in Parquet
 COLUMNS = (
     {"path": "string", "sha256": "string", "label": "string", "p_error": "float64", "suggested": "string"}
-    | {f"suggestion{name}_{rank}": kind for rank in range(1, _SUGGESTIONS + 1) for name, kind in
-       (("", "string"), ("_probability", "float64"))}
+    | {
+        f"suggestion{name}_{rank}": kind
+        for rank in range(1, _SUGGESTIONS + 1)
+        for name, kind in (("", "string"), ("_probability", "float64"))
+    }
     | {"decision": "string", "new_label": "string", P_RIGHT: "float64"}
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +137,13 @@ def find_current_issues(opened: Gallery, progress: Progress = no_progress) -> Cu
         keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
         keys |= {one.id: key for one in issues.items if (key := subjects[one.id].key) in decisions}
         issues, _ = label_issues.apply_decisions(
-            gallery, {number: decisions[key] for number, key in keys.items()}, base=issues, decisions=len(decisions),
-            before=None, duplicates=duplicates,
-        )  # fmt: skip
+            gallery,
+            {number: decisions[key] for number, key in keys.items()},
+            base=issues,
+            decisions=len(decisions),
+            before=None,
+            duplicates=duplicates,
+        )
     issues = label_issues.without_dropped_copies(issues, opened)
     return CurrentIssues(opened, issues, duplicates, decisions, subjects)
 

@@ -68,12 +68,23 @@ def write_audit_page(
         "decisions": made,
     }
     write_document(
-        out, "audit.html", script="audit.js", data=data, run=report.run.resolve().name, total=len(report.images),
-        noise_rate=report.noise_rate, confused_classes=report.confused_classes,
-        items=items, gone=gone,
-        verdicts={verdict: verdicts[verdict] for verdict in DECISIONS}, labels=sorted(labels), panels=panels,
-        counts=of_page, threshold=0, no_promise=report.no_promise,
-    )  # fmt: skip
+        out,
+        "audit.html",
+        script="audit.js",
+        data=data,
+        run=report.run.resolve().name,
+        total=len(report.images),
+        noise_rate=report.noise_rate,
+        confused_classes=report.confused_classes,
+        items=items,
+        gone=gone,
+        verdicts={verdict: verdicts[verdict] for verdict in DECISIONS},
+        labels=sorted(labels),
+        panels=panels,
+        counts=of_page,
+        threshold=0,
+        no_promise=report.no_promise,
+    )
     return len(items)
 
 
@@ -97,26 +108,36 @@ class _Cards:
         if audited.new_label is not None and audited.new_label not in suggestions:
             suggestions.insert(0, audited.new_label)
         return {
-            "path": valid_text(str(audited.path)), "sha256": audited.sha256, "label": audited.label,
+            "path": valid_text(str(audited.path)),
+            "sha256": audited.sha256,
+            "label": audited.label,
             "picture": self._number(row, side=ISSUE_SIDE),
-            "p_error": round(audited.p_error, 4), "p_none": round(audited.p_none, 4),
-            "p_suggested": round(audited.p_suggested, 4), "confidence": round(audited.confidence, 4),
-            "verdict": audited.verdict, "kind": audited.kind, "new_label": audited.new_label,
+            "p_error": round(audited.p_error, 4),
+            "p_none": round(audited.p_none, 4),
+            "p_suggested": round(audited.p_suggested, 4),
+            "confidence": round(audited.confidence, 4),
+            "verdict": audited.verdict,
+            "kind": audited.kind,
+            "new_label": audited.new_label,
             "suggestions": suggestions,
             "suggested": audited.new_label or next((label for label in suggestions if label != audited.label), None),
             "probabilities": [(label, round(share, 4)) for label, share in audited.suggestions],
-            "agreeing": self._describe(audited.agreeing), "disagreeing": self._describe(others, twin=twin),
-        }  # fmt: skip
+            "agreeing": self._describe(audited.agreeing),
+            "disagreeing": self._describe(others, twin=twin),
+        }
 
     def _describe(self, neighbours: Iterable[Neighbour], *, twin: int | None = None) -> list[dict[str, Any]]:
         shown = [(row, cosine, self._report.images[row]) for row, cosine in islice(neighbours, NEIGHBOURS_SHOWN)]
         return [
             {
-                "picture": self._number(row, side=NEIGHBOUR_SIDE), "label": image.label,
-                "path": str(image.path), "cosine": cosine, "is_twin": row == twin,
+                "picture": self._number(row, side=NEIGHBOUR_SIDE),
+                "label": image.label,
+                "path": str(image.path),
+                "cosine": cosine,
+                "is_twin": row == twin,
             }
             for row, cosine, image in shown
-        ]  # fmt: skip
+        ]
 
     def _number(self, row: int, *, side: int) -> int:
         audited = self._report.images[row]

@@ -19,9 +19,18 @@ from index.sources.local_source import find_folder_around
 from index.text import printable_path
 
 _COLUMNS = (
-    "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
+    "group",
+    "role",
+    "id",
+    "path",
+    "source",
+    "label",
+    "similarity",
+    "hash_distance",
+    "same_bytes",
+    "size_bytes",
     "indexed",
-)  # fmt: skip
+)
 NEAR = DuplicateConfig()
 TABLE_NAME = "duplicates.csv"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
@@ -237,10 +246,18 @@ def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
                 role, same = "keep", ""
             similarity = None if image.similarity is None else round(image.similarity, 6)
             yield [
-                number, role, image.id, guard_cell(image.path), guard_cell(image.source),
-                guard_cell(image.label or ""), similarity,
-                image.hash_distance, same, image.size_bytes, _word(image.indexed),
-            ]  # fmt: skip
+                number,
+                role,
+                image.id,
+                guard_cell(image.path),
+                guard_cell(image.source),
+                guard_cell(image.label or ""),
+                similarity,
+                image.hash_distance,
+                same,
+                image.size_bytes,
+                _word(image.indexed),
+            ]
 
 
 def guard_cell(text: str) -> str:

@@ -145,12 +145,18 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
         **summarise_audit(outcome.report),
         "seconds": outcome.seconds,
         "files": [str(path) for path in outcome.files],
-        "decisions": None if outcome.decisions is None
-        else {"file": str(outcome.decisions), "images": outcome.decided},
-        "cleaned": None if cleaned is None
-        else {"file": str(cleaned.file), "images": cleaned.images, "relabelled": cleaned.relabelled,
-              "set_aside": cleaned.set_aside, "left_out": cleaned.left_out, "expected_right": asdict(cleaned.expected)},
-    }  # fmt: skip
+        "decisions": None if outcome.decisions is None else {"file": str(outcome.decisions), "images": outcome.decided},
+        "cleaned": None
+        if cleaned is None
+        else {
+            "file": str(cleaned.file),
+            "images": cleaned.images,
+            "relabelled": cleaned.relabelled,
+            "set_aside": cleaned.set_aside,
+            "left_out": cleaned.left_out,
+            "expected_right": asdict(cleaned.expected),
+        },
+    }
 
 
 def format_audit(outcome: AuditOutcome) -> str:

@@ -50,9 +50,13 @@ def draw_document(template: str, *, script: str = "", data: Any = None, **values
         " img-src data:; base-uri 'none'; form-action 'none'"
     )
     return load_template(template).generate(
-        policy=policy, icon=f"data:image/svg+xml,{quote(_read_static('icon.svg'))}", style=Markup(style),
-        script=Markup(code), data=_encode(data), **values,
-    )  # fmt: skip
+        policy=policy,
+        icon=f"data:image/svg+xml,{quote(_read_static('icon.svg'))}",
+        style=Markup(style),
+        script=Markup(code),
+        data=_encode(data),
+        **values,
+    )
 
 
 @cache

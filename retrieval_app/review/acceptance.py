@@ -118,9 +118,11 @@ def plan_acceptance(
     no_promise: str | None = "no label would stay"
     if kept.images:
         no_promise = why_no_promise(
-            labels=issues.checked, look_alikes=issues.look_alikes, classes=issues.classes,
+            labels=issues.checked,
+            look_alikes=issues.look_alikes,
+            classes=issues.classes,
             is_lower_bound=issues.is_lower_bound,
-        )  # fmt: skip
+        )
     left_open: list[LabelDecision] = []
     if not is_proposal:
         others_right, last = min(1 - rest_p_error, MOST_RIGHT), int(gallery.as_given.ids.max(initial=0))
@@ -176,9 +178,14 @@ def _fixed_verdict(issue: LabelIssue) -> str | None:
 
 
 def _decide(
-    gallery: Gallery, wanted: Sequence[LabelIssue], verdicts: Mapping[int, str], *, duplicates: DuplicateReport,
-    decisions: Mapping[LabelKey, LabelDecision], issues: LabelIssues,
-) -> list[tuple[LabelIssue, LabelDecision]]:  # fmt: skip
+    gallery: Gallery,
+    wanted: Sequence[LabelIssue],
+    verdicts: Mapping[int, str],
+    *,
+    duplicates: DuplicateReport,
+    decisions: Mapping[LabelKey, LabelDecision],
+    issues: LabelIssues,
+) -> list[tuple[LabelIssue, LabelDecision]]:
     """The decisions other than to keep a label; files of the same bytes and label are one."""
     subjects = find_subjects(gallery, [issue.id for issue in wanted])
     dropping = {issue.id for issue in issues.items if verdicts.get(issue.id, issue.verdict) in (DROP, SET_ASIDE)}
@@ -186,9 +193,11 @@ def _decide(
     for issue in wanted:
         verdict, subject = verdicts[issue.id], subjects[issue.id]
         group = duplicates.find(issue.id) if verdict == DROP and issue.kind == "conflicting_duplicates" else None
-        if verdict == KEEP or len(made) == MAX_STEP_DECISIONS or (
-            group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions)
-        ):  # fmt: skip
+        if (
+            verdict == KEEP
+            or len(made) == MAX_STEP_DECISIONS
+            or (group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions))
+        ):
             continue
         decision = subject.decide(verdict, new_label=issue.suggested if verdict == CHANGE else None)
         p_right = min(issue.p_suggested, MOST_RIGHT) if verdict == CHANGE else 1.0

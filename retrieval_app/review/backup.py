@@ -195,9 +195,12 @@ def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Prog
             sent = list(_add_sent(archive, gallery, added, notes, progress))
             manifest = _Manifest(
                 made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                gallery=valid_text(gallery.resolve().name), gallery_id=read_mark(gallery), next_id=next_id,
-                sent=sent, removed=removals,
-            )  # fmt: skip
+                gallery=valid_text(gallery.resolve().name),
+                gallery_id=read_mark(gallery),
+                next_id=next_id,
+                sent=sent,
+                removed=removals,
+            )
             _add(archive, _MANIFEST, json.dumps(manifest.model_dump(), indent=1).encode())
     except FileExistsError as error:
         raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite") from error
@@ -249,10 +252,12 @@ def _list_removals(catalog: Catalog) -> list[Removal]:
     return [
         Removal(
             path=os.path.join(sources[row.source].root, row.path),
-            sha256=row.sha256 or "", label=row.label, kept=kept[row.sha256, row.label],
+            sha256=row.sha256 or "",
+            label=row.label,
+            kept=kept[row.sha256, row.label],
         )
         for row in removed
-    ]  # fmt: skip
+    ]
 
 
 def _list_removed_rows(catalog: Catalog) -> Iterator[CatalogRow]:

@@ -114,9 +114,13 @@ def drop_images(gallery: Gallery, store: ReviewStore, ids: Ids, *, by: str | Non
 
 
 def set_labels(
-    gallery: str | Path, label: str | None, *, where: Condition | str | None = None, ids: Sequence[int] | None = None,
+    gallery: str | Path,
+    label: str | None,
+    *,
+    where: Condition | str | None = None,
+    ids: Sequence[int] | None = None,
     drop: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Set the label of many images of a gallery at once, or drop them; the number of images that change.
 
     It is a decision like those of the Labels view: an open page undoes it, and servers show it at once.
@@ -142,9 +146,15 @@ def set_labels(
 
 
 def change_images(
-    gallery: Path, change: Callable[[Gallery, ReviewStore, Ids], Step], *, what: str, ids: Sequence[int] | None,
-    where: Condition | None, sample: Callable[[Gallery, Ids], Ids] | None = None, **details: Any,
-) -> int:  # fmt: skip
+    gallery: Path,
+    change: Callable[[Gallery, ReviewStore, Ids], Step],
+    *,
+    what: str,
+    ids: Sequence[int] | None,
+    where: Condition | None,
+    sample: Callable[[Gallery, Ids], Ids] | None = None,
+    **details: Any,
+) -> int:
     """Change images without a server, and log it as `what`; the number of images that change."""
     opened = Gallery.open(gallery)
     draw = None if sample is None else partial(sample, opened)

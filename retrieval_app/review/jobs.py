@@ -110,9 +110,7 @@ class Job:
     def to_json(self) -> dict[str, Any]:
         """The document of the API."""
         message = self.message.encode("utf-8", "backslashreplace").decode()  # it may name what is no text
-        return {
-            "job": self.id, "kind": self.kind, "state": self.state, "message": message, "result": self.result
-        }  # fmt: skip
+        return {"job": self.id, "kind": self.kind, "state": self.state, "message": message, "result": self.result}
 
 
 class JobList:
@@ -126,9 +124,13 @@ class JobList:
     """
 
     def __init__(
-        self, *, on_over: Callable[[Job], object] = lambda _: None, path: Path | None = None,
-        max_waiting: int = MOST_JOBS, max_kept: int = MOST_JOBS,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        on_over: Callable[[Job], object] = lambda _: None,
+        path: Path | None = None,
+        max_waiting: int = MOST_JOBS,
+        max_kept: int = MOST_JOBS,
+    ) -> None:
         self._on_over, self._path, self._max_waiting, self._max_kept = on_over, path, max_waiting, max_kept
         self._table = SharedTable(path, _SCHEMA)
 
@@ -283,10 +285,15 @@ def _select(table: sqlite3.Connection, where: str, *values: object, most: int = 
 
 def _pack(job: Job) -> str:
     """The fields that no query needs, as JSON, which escapes messages that are no text."""
-    return json.dumps({
-        "message": job.message, "result": job.result, "client": astuple(job.client), "work": job.work,
-        "tries": job.tries,
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "message": job.message,
+            "result": job.result,
+            "client": astuple(job.client),
+            "work": job.work,
+            "tries": job.tries,
+        }
+    )
 
 
 def _find(table: sqlite3.Connection, job_id: str) -> Job:

@@ -64,9 +64,13 @@ class Leaks:
     def to_json(self) -> dict[str, Any]:
         """The figures, without the images."""
         return {
-            "by": self.by, "splits": dict(self.splits), "leaks": len(self.items), "images": self.images,
-            "recall_at_1": self.recall, "recall_at_1_without": self.recall_without,
-        }  # fmt: skip
+            "by": self.by,
+            "splits": dict(self.splits),
+            "leaks": len(self.items),
+            "images": self.images,
+            "recall_at_1": self.recall,
+            "recall_at_1_without": self.recall_without,
+        }
 
 
 def find_leaks(

@@ -263,9 +263,11 @@ class ReviewStore:
                     _insert_step(connection, step)
                 return {"restored": len(last), "present": 0, "older": 0}
             holding: list[Decision] = [
-                *read_labels(connection), *read_group_decisions(connection), *read_marks(connection, also_removed=True),
+                *read_labels(connection),
+                *read_group_decisions(connection),
+                *read_marks(connection, also_removed=True),
                 *_read_searches(connection),
-            ]  # fmt: skip
+            ]
             held = {_name_subject(decision): decision for decision in holding}
             later, present = set[str](), 0
             for subject, (step, decision) in last.items():

@@ -128,27 +128,36 @@ class LineWriter:
 def _describe(record: RequestRecord) -> dict[str, Any]:
     visitor = record.visitor
     return {
-        **_begin_line("request", record), "method": record.method, "route": record.route,
+        **_begin_line("request", record),
+        "method": record.method,
+        "route": record.route,
         "query": hide_typed(record.query_string),
-        "status": record.status, "bytes": record.sent_bytes, "ms": round(record.seconds * 1000, 3),
-        "address": visitor.address, "name": visitor.name, "has_token": visitor.has_token,
-    }  # fmt: skip
+        "status": record.status,
+        "bytes": record.sent_bytes,
+        "ms": round(record.seconds * 1000, 3),
+        "address": visitor.address,
+        "name": visitor.name,
+        "has_token": visitor.has_token,
+    }
 
 
 def _describe_slow(record: RequestRecord, *, ms: float) -> dict[str, Any]:
     watch = record.watch
     return {
-        **_begin_line("slow_search", record), "route": record.route, "status": record.status, "ms": round(ms, 3),
-        "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
-        "searches_count": len(watch.searches), "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
-    }  # fmt: skip
+        **_begin_line("slow_search", record),
+        "route": record.route,
+        "status": record.status,
+        "ms": round(ms, 3),
+        "body_ms": round(watch.body_s * 1000, 3),
+        "embed_ms": round(watch.embed_s * 1000, 3),
+        "searches_count": len(watch.searches),
+        "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
+    }
 
 
 def _begin_line(event: str, record: RequestRecord) -> dict[str, str]:
     one_of_several = {} if record.gallery is None else {"gallery": record.gallery}
-    return {
-        "time": _show_time(record.at_s), "event": event, "request_id": record.request_id, **one_of_several
-    }  # fmt: skip
+    return {"time": _show_time(record.at_s), "event": event, "request_id": record.request_id, **one_of_several}
 
 
 def _show_time(seconds: float) -> str:

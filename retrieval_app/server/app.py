@@ -98,11 +98,15 @@ class ServerApp:
         self._observers = opened.enter_context(open_access_log(options.logs))
         self._logs = {
             served.name or "": opened.enter_context(closing(ActivityLog(served.path))) for served in options.galleries
-        }  # fmt: skip
+        }
         self._sign_in = SignIn(
-            self._access, draw=draw_sign_in, spent=spent, session_s=options.connections.session_s,
-            root_path=self._root_path, logs=self._logs,
-        )  # fmt: skip
+            self._access,
+            draw=draw_sign_in,
+            spent=spent,
+            session_s=options.connections.session_s,
+            root_path=self._root_path,
+            logs=self._logs,
+        )
         self._rates, self._making = RateLimits(options.rates), opened.enter_context(hold_uploads())
         self._galleries = {served.name: self._open_gallery(served) for served in options.galleries}
         self.app: ASGIApp = self._galleries[None] if None in self._galleries else self._join()
@@ -126,9 +130,15 @@ class ServerApp:
         options, origins = self._options, check_origins(self._options.cors_origins)
         app.add_middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES, compresslevel=5)
         app.add_middleware(
-            Security, limits=options.limits, access=access, sign_in=sign_in, rates=self._rates,
-            observers=[metrics.observe, *self._observers], origins=origins, gallery=gallery,
-        )  # fmt: skip
+            Security,
+            limits=options.limits,
+            access=access,
+            sign_in=sign_in,
+            rates=self._rates,
+            observers=[metrics.observe, *self._observers],
+            origins=origins,
+            gallery=gallery,
+        )
         if origins:
             app.add_middleware(ApiCors, origins=origins)
         app.add_middleware(RootPath, root_path=self._place(gallery))
@@ -149,9 +159,13 @@ class ServerApp:
             self._logs[served.name or ""],
         )
         jobs = Jobs(
-            served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, limits=limits, log=log,
+            served.path,
+            on_change=engine.live.refresh,
+            open_gallery=engine.open_decided,
+            limits=limits,
+            log=log,
             shared=shared,
-        )  # fmt: skip
+        )
         opened.callback(jobs.close)
         engine.live.watch(poll_s=limits.poll_s)
         if shared is not None:
@@ -253,10 +267,11 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, requires_token: bool) 
             yield
 
     app = make_api(
-        requires_token=requires_token, lifespan=run_galleries,
+        requires_token=requires_token,
+        lifespan=run_galleries,
         routers=(several_routes.router, several_routes.health_router, sign_in_router, static_files.router),
         summary="The galleries of a server; each has an API of its own.",
-    )  # fmt: skip
+    )
     app.state.galleries = galleries
     app.router.routes.append(Route("/", _send_list))
     add_last_routes(app)

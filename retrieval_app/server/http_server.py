@@ -28,9 +28,13 @@ OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
-    app: ASGIApp, *, listener: socket.socket, on_ready: Callable[[], None], on_end: Callable[[], None],
+    app: ASGIApp,
+    *,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    on_end: Callable[[], None],
     limits: ConnectionConfig,
-) -> None:  # fmt: skip
+) -> None:
     """Serve on a listening socket until interrupted or terminated; requests under way are finished.
 
     Args:
@@ -57,9 +61,13 @@ def make_config(app: Any, limits: ConnectionConfig, **more: Any) -> uvicorn.Conf
         limit_concurrency=limits.connections,
         timeout_keep_alive=limits.keep_alive_s,
         timeout_graceful_shutdown=limits.shutdown_s,
-        log_config=None, access_log=False, ws="none", proxy_headers=False, server_header=False,
+        log_config=None,
+        access_log=False,
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
         **more,
-    )  # fmt: skip
+    )
 
 
 class Lifecycle:
@@ -72,9 +80,13 @@ class Lifecycle:
     """
 
     def __init__(
-        self, app: ASGIApp, *, on_ready: Callable[[], object], on_end: Callable[[], object],
+        self,
+        app: ASGIApp,
+        *,
+        on_ready: Callable[[], object],
+        on_end: Callable[[], object],
         on_closed: Callable[[], object] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._app, self._on_ready, self._on_end, self._on_closed = app, on_ready, on_end, on_closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

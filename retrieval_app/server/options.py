@@ -44,13 +44,16 @@ class LogConfig:
     """Logs."""
 
     access_log: Path | None = option(
-        None, "Add a line of JSON to this file for every request, without what people typed; - is standard output.",
+        None,
+        "Add a line of JSON to this file for every request, without what people typed; - is standard output.",
         metavar="FILE|-",
-    )  # fmt: skip
+    )
     slow_query_ms: float | None = option(
-        None, "Log searches that take longer, with where the time went: in the access log, else on standard error.",
-        at_least=0, metavar="MS",
-    )  # fmt: skip
+        None,
+        "Log searches that take longer, with where the time went: in the access log, else on standard error.",
+        at_least=0,
+        metavar="MS",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -82,35 +85,46 @@ class ServeOptions:
     port: int = option(7860, "Port to listen on; 0 for a free one.")
     token: str | None = None
     tokens: Path | None = option(
-        None, "File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one.",
+        None,
+        "File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one.",
         metavar="FILE",
-    )  # fmt: skip
+    )
     allowed_hosts: tuple[str, ...] = option(
-        (), "Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
-        flag="--allowed-host", metavar="NAME",
-    )  # fmt: skip
+        (),
+        "Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
+        flag="--allowed-host",
+        metavar="NAME",
+    )
     root_path: str = option(
-        "", "Path below which the server lives behind a proxy, as /photos; whether the proxy strips it or not.",
+        "",
+        "Path below which the server lives behind a proxy, as /photos; whether the proxy strips it or not.",
         metavar="PATH",
-    )  # fmt: skip
+    )
     trusted_proxies: tuple[str, ...] = option(
-        (), "Proxy whose headers give the client's address and scheme; can be repeated.",
-        flag="--trusted-proxy", metavar="ADDRESS|NETWORK",
-    )  # fmt: skip
+        (),
+        "Proxy whose headers give the client's address and scheme; can be repeated.",
+        flag="--trusted-proxy",
+        metavar="ADDRESS|NETWORK",
+    )
     cors_origins: tuple[str, ...] = option(
-        (), "Site whose pages may ask the API, as https://app.example.org; can be repeated.",
-        flag="--cors-origin", metavar="ORIGIN",
-    )  # fmt: skip
+        (),
+        "Site whose pages may ask the API, as https://app.example.org; can be repeated.",
+        flag="--cors-origin",
+        metavar="ORIGIN",
+    )
     writable: bool = option(False, "Let the API add and remove images; decisions do not need it. Requires a token.")
     fetches: bool = option(
-        False, "Let the page and the API search with a photo whose address is pasted, which the server then fetches, "
-        "from public addresses only.", flag="--fetch-addresses",
-    )  # fmt: skip
+        False,
+        "Let the page and the API search with a photo whose address is pasted, which the server then fetches, "
+        "from public addresses only.",
+        flag="--fetch-addresses",
+    )
     audit: Path | None = None
     workers: int = option(
-        1, "Processes that answer, each with a model, an index and its share of the threads; the Gradio app needs 1.",
+        1,
+        "Processes that answer, each with a model, an index and its share of the threads; the Gradio app needs 1.",
         metavar="N",
-    )  # fmt: skip
+    )
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
     rates: RateConfig = field(default_factory=RateConfig)

@@ -119,9 +119,12 @@ def _serve_http(
     name = options.galleries[0].name or ""
     sign_in = SignIn(access, draw=lambda *_: "", logs={name: log})  # nobody is shown a page here
     app = server.streamable_http_app(
-        streamable_http_path=MCP_PATH, host=options.host, transport_security=_LEFT_TO_ACCESS,
-        max_request_body_size=_BASE64 * engine.config.max_upload_bytes + _BESIDE, max_sessions=_MOST_SESSIONS,
-    )  # fmt: skip
+        streamable_http_path=MCP_PATH,
+        host=options.host,
+        transport_security=_LEFT_TO_ACCESS,
+        max_request_body_size=_BASE64 * engine.config.max_upload_bytes + _BESIDE,
+        max_sessions=_MOST_SESSIONS,
+    )
     guarded: Any = AgentAccess(app, sign_in=sign_in, hosts=access.hosts)
 
     def end() -> None:
@@ -131,6 +134,9 @@ def _serve_http(
     with listen(options.host, options.port) as listener:
         url = write_url(choose_shown(options.host), listener.getsockname()[1]).removesuffix("/") + MCP_PATH
         run_server(
-            ProxyHeadersMiddleware(guarded, trusted_hosts=LOCAL_PROXIES), listener=listener,  # type: ignore[arg-type]
-            on_ready=lambda: announce(url), on_end=end, limits=options.connections,
-        )  # fmt: skip
+            ProxyHeadersMiddleware(guarded, trusted_hosts=LOCAL_PROXIES),  # type: ignore[arg-type]
+            listener=listener,
+            on_ready=lambda: announce(url),
+            on_end=end,
+            limits=options.connections,
+        )

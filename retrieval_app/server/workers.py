@@ -54,9 +54,12 @@ def run_workers(options: ServeOptions, *, listener: socket.socket, on_ready: Cal
         (shared / "metrics").mkdir()
         os.environ[_METRICS] = str(shared / "metrics")
         config = make_config(
-            partial(create_worker_app, each, shared), options.connections, factory=True, workers=options.workers,
+            partial(create_worker_app, each, shared),
+            options.connections,
+            factory=True,
+            workers=options.workers,
             timeout_worker_healthcheck=_HUNG_S,
-        )  # fmt: skip
+        )
         quiet_uvicorn()
 
         def announce() -> None:

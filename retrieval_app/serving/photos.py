@@ -144,9 +144,15 @@ class KeptPhotos:
     def put(self, photo: Photo) -> None:
         """Keep a photo; the least recently used ones go."""
         values = (
-            photo.token, photo.name, photo.width, photo.height, photo.jpeg, photo.vector.tobytes(),
-            photo.model_sha256, time.monotonic_ns(),
-        )  # fmt: skip
+            photo.token,
+            photo.name,
+            photo.width,
+            photo.height,
+            photo.jpeg,
+            photo.vector.tobytes(),
+            photo.model_sha256,
+            time.monotonic_ns(),
+        )
         with self._table.writing() as table:
             table.execute("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             table.execute(_FORGET, (self._capacity_bytes,))

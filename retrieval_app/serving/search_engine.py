@@ -141,13 +141,19 @@ class Engine:
         self.name = name or gallery_path.name
         self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
         self.searches_lane: Lane[SearchTask, Ranking] = Lane(
-            "searches", answer_searches, lambda task: task.key,
-            most=config.batch_searches, capacity=config.searches_waiting,
-        )  # fmt: skip
+            "searches",
+            answer_searches,
+            lambda task: task.key,
+            most=config.batch_searches,
+            capacity=config.searches_waiting,
+        )
         self.photos_lane: Lane[_Embedding, Vectors] = Lane(
-            "photos", self._embed_photos, lambda task: id(task.snapshot.gallery.embedder),
-            most=config.batch_photos, capacity=config.photos_waiting,
-        )  # fmt: skip
+            "photos",
+            self._embed_photos,
+            lambda task: id(task.snapshot.gallery.embedder),
+            most=config.batch_photos,
+            capacity=config.photos_waiting,
+        )
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
         self._readers = BoundedPool(config.reader_threads, name="reader", capacity=config.reads_waiting)
         self._costly = BoundedPool(1, name="costly-images", capacity=config.reads_waiting)

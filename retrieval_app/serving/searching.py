@@ -320,9 +320,14 @@ class SearchTimes:
         """The search without the values that its client typed, and the milliseconds of its steps."""
         query, where = self.query, self.query.where
         told: dict[str, Any] = {
-            "k": query.k, "offset": query.offset, "by": query.by, "queries": list(map(_name_part, query.parts)),
-            "candidates": query.candidates, "rerank": query.rerank, "collapse_duplicates": query.collapse_duplicates,
-        }  # fmt: skip
+            "k": query.k,
+            "offset": query.offset,
+            "by": query.by,
+            "queries": list(map(_name_part, query.parts)),
+            "candidates": query.candidates,
+            "rerank": query.rerank,
+            "collapse_duplicates": query.collapse_duplicates,
+        }
         if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
             shape = describe_shape(where) if self._is_filter_known else "unknown"
             told["filter"] = shape if len(shape) <= _MOST_FILTER_CHARACTERS else f"{shape[:_MOST_FILTER_CHARACTERS]}…"

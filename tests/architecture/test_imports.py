@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 HEAVY = (
-    "torch", "torchvision", "safetensors", "onnx", "faiss", "onnxruntime", "gradio", "fastapi", "timm", "open_clip",
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "safetensors",
+    "onnx",
+    "faiss",
+    "onnxruntime",
+    "gradio",
+    "fastapi",
+    "timm",
+    "open_clip",
+)
 
 
 def _loaded_by(*steps: str) -> dict[str, set[str]]:
@@ -37,11 +46,18 @@ def test_options_and_listings_load_nothing_heavy() -> None:
 
 
 def test_indexing_searching_and_insights_never_load_torch() -> None:  # of the server, its own test tells
-    modules = ("index.gallery.gallery", "index.writing.build", "index.model.embedder", "index.evaluation.evaluate",
-               "index.evaluation.metrics", "index.commands.index_group",
-               "retrieval_app.insights.label_issues",
-               "retrieval_app.insights.map_layout", "retrieval_app.insights.quality",
-               "retrieval_app.commands.cli")  # fmt: skip
+    modules = (
+        "index.gallery.gallery",
+        "index.writing.build",
+        "index.model.embedder",
+        "index.evaluation.evaluate",
+        "index.evaluation.metrics",
+        "index.commands.index_group",
+        "retrieval_app.insights.label_issues",
+        "retrieval_app.insights.map_layout",
+        "retrieval_app.insights.quality",
+        "retrieval_app.commands.cli",
+    )
     loaded = _loaded_by(*(f"import {module}" for module in modules))
     assert {step: names & {"torch", "torchvision", "safetensors", "onnx"} for step, names in loaded.items()} == {
         step: set() for step in loaded

@@ -41,9 +41,14 @@ _COMMAND = "from retrieval_app.commands.cli import run; sys.argv[0] = 'retrieval
 def _python(code: str, *arguments: str, cwd: Path, libraries: str = "numpy PIL faiss onnxruntime") -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", _HIDE + code, *arguments, libraries], cwd=cwd, env=environment, capture_output=True,
-        text=True, timeout=250, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", _HIDE + code, *arguments, libraries],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -18,8 +18,17 @@ from tests.serving_load import images  # noqa: E402
 from tests.serving_server import gallery, server  # noqa: E402
 
 __all__ = [
-    "browser", "decisions", "desk", "gallery", "images", "open_visit", "page_gallery", "page_server", "server", "visit",
-]  # fmt: skip
+    "browser",
+    "decisions",
+    "desk",
+    "gallery",
+    "images",
+    "open_visit",
+    "page_gallery",
+    "page_server",
+    "server",
+    "visit",
+]
 
 
 if "CI" not in os.environ and find_spec("fastapi") is None:

@@ -21,9 +21,11 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None and "CI" not in os.environ, reason="needs the extra `agents`")
 MODES = ["auto", "legacy"]  # without sessions, and with
 BEGIN = {
-    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
-}  # fmt: skip
+}
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 TAKES = {"Accept": "application/json, text/event-stream"}
 DECISION = {"image_id": 1, "decision": "change", "label": "green"}
@@ -37,9 +39,13 @@ def ask(agents: Server, token: str | None = None, *, path: str = "/mcp", **heade
 
 
 def call(
-    agents: Server, token: str | None, tool: str, mode: str = "auto", headers: Mapping[str, str] | None = None,
+    agents: Server,
+    token: str | None,
+    tool: str,
+    mode: str = "auto",
+    headers: Mapping[str, str] | None = None,
     **arguments: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """What a tool answers to the protocol's client; the text of its refusal."""
     import httpx2  # like the client, which takes a second, for this alone
     from mcp import Client

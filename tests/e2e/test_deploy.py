@@ -138,8 +138,13 @@ def test_the_gradio_app_is_told_where_it_is_and_streams_its_answers(site: Site) 
     assert config["root"] == f"{site.origin}{site.root}/gradio"
     moved = site.ask("GET", "/gradio", headers=BEARER)
     assert (moved.status, moved.headers["location"]) == (307, "gradio/")
-    asked = {"image": None, "image_id": site.ask("GET", "/v1/images?limit=1", headers=BEARER).json()["images"][0]["id"],
-             "k": 2, "where": "", "by": "semantic"}  # fmt: skip
+    asked = {
+        "image": None,
+        "image_id": site.ask("GET", "/v1/images?limit=1", headers=BEARER).json()["images"][0]["id"],
+        "k": 2,
+        "where": "",
+        "by": "semantic",
+    }
     begun = site.ask("POST", "/gradio/gradio_api/call/v2/search", json=asked, headers=BEARER).json()
     events = site.ask("GET", f"/gradio/gradio_api/call/search/{begun['event_id']}", headers=BEARER)
     assert b"event: complete" in events.body

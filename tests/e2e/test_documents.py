@@ -210,6 +210,8 @@ def test_the_site_builds_without_a_warning_and_can_be_searched(tmp_path: Path) -
     site = tmp_path / "site"
     subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", tmp_path / "trees", ROOT / "docs", site],
-        cwd=ROOT, check=True, timeout=280,
-    )  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        timeout=280,
+    )
     assert "duplicates" in (site / "searchindex.js").read_text(encoding="utf-8")

@@ -81,16 +81,19 @@ def test_what_is_copied_into_the_container_is_enough_to_start_as_its_user_would(
     settings = json.loads(done.stdout)["settings"]
     assert (settings["host"]["value"], str(settings["port"]["value"])) == ("0.0.0.0", PORT)
     assert settings["access-log"] == {
-        "value": "-", "from": "the variable RETRIEVAL_SERVE_ACCESS_LOG", "variable": "RETRIEVAL_SERVE_ACCESS_LOG",
-    }  # fmt: skip
+        "value": "-",
+        "from": "the variable RETRIEVAL_SERVE_ACCESS_LOG",
+        "variable": "RETRIEVAL_SERVE_ACCESS_LOG",
+    }
     assert _arguments("EXPOSE") == [PORT]
     assert _arguments("USER")[-1] not in ("0", "root")
     volumes = json.loads(_arguments("VOLUME")[0])
     written = [Path(settings[name]["value"]).parent for name in ("token-file",)] + [Path(_command()[1])]
     assert {str(path) for path in written} <= set(volumes)
     assert {name: settings[name]["value"] for name in ("allowed-host", "trusted-proxy")} == {
-        "allowed-host": ["photos.example.org"], "trusted-proxy": re.findall(r"subnet: ([\d./]+)", composed),
-    }  # fmt: skip
+        "allowed-host": ["photos.example.org"],
+        "trusted-proxy": re.findall(r"subnet: ([\d./]+)", composed),
+    }
     assert re.findall(r"^ +- .*:(/\w+)(?::ro)?$", composed, re.M) == volumes
 
 

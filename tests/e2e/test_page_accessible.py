@@ -104,9 +104,19 @@ def show_duplicates(visit: Visit, gallery: PageGallery) -> None:
 
 
 STATES: list[Callable[[Visit, PageGallery], None]] = [
-    show_start, show_results, show_details, show_nothing, show_help,
-    show_map, show_quality, show_problems, show_labels, show_class, show_picture, show_duplicates,
-]  # fmt: skip
+    show_start,
+    show_results,
+    show_details,
+    show_nothing,
+    show_help,
+    show_map,
+    show_quality,
+    show_problems,
+    show_labels,
+    show_class,
+    show_picture,
+    show_duplicates,
+]
 
 
 def test_no_view_or_state_keeps_people_out(open_visit: OpenVisit, page_gallery: PageGallery) -> None:

@@ -25,9 +25,13 @@ GALLERIES = {
 
 SAID = {
     12: {"quality": "They all have the same label", "labels": "All labelled images have the same label"},
-    1: {"map": "one image, with nothing to lie near", "quality": "This gallery has no labels",
-        "labels": "This gallery has no labels", "duplicates": "No near-duplicates"},
-}  # fmt: skip
+    1: {
+        "map": "one image, with nothing to lie near",
+        "quality": "This gallery has no labels",
+        "labels": "This gallery has no labels",
+        "duplicates": "No near-duplicates",
+    },
+}
 """What views say of them, by their number of images."""
 
 

@@ -36,9 +36,14 @@ class Machine:
     def environment(self) -> dict[str, str]:
         """All that a command gets to know."""
         return {
-            "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1", "HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp"),
-        }  # fmt: skip
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "HOME": str(self.folder / "home"),
+            "TMPDIR": str(self.folder / "tmp"),
+        }
 
     @property
     def work(self) -> Path:
@@ -109,9 +114,9 @@ def test_the_watch_tells_strangers_and_files_elsewhere(tmp_path: Path) -> None:
     assert watched.addresses >= {"::1"}
     assert watched.unix_sockets == {"/run/daemon"}
     assert watched.written == {
-        Path(path) for path in ("/work/out/café", "/home/.cache/deviceid.tmp", "/work/out/a", "/elsewhere/b",
-                                "/work/out/link")
-    }  # fmt: skip
+        Path(path)
+        for path in ("/work/out/café", "/home/.cache/deviceid.tmp", "/work/out/a", "/elsewhere/b", "/work/out/link")
+    }
     assert watched.written_outside(Path("/work/out")) == [Path("/elsewhere/b"), Path("/home/.cache/deviceid.tmp")]
 
 
@@ -123,15 +128,20 @@ def test_the_whole_way_from_training_to_serving_reports_nothing(machine: Machine
     exported.mkdir()
     found = machine.work / "found"
     machine.run(
-        ("train", photos, "--out", run, *FLAGS), ("audit", run, "--out", audit),
-        ("export", run, "--out", exported / "model.onnx"), ("compare", photos, "builtin", run, "--out", found),
+        ("train", photos, "--out", run, *FLAGS),
+        ("audit", run, "--out", audit),
+        ("export", run, "--out", exported / "model.onnx"),
+        ("compare", photos, "builtin", run, "--out", found),
         into=(run, audit, exported, found),
-    )  # fmt: skip
+    )
     query = next(photos.rglob("*.jpg"))
     machine.run(
-        ("index", "build", exported / "model.onnx", photos, "--out", gallery), ("search", gallery, query),
-        ("evaluate", gallery), ("duplicates", gallery, "--out", copies), into=(gallery, copies),
-    )  # fmt: skip
+        ("index", "build", exported / "model.onnx", photos, "--out", gallery),
+        ("search", gallery, query),
+        ("evaluate", gallery),
+        ("duplicates", gallery, "--out", copies),
+        into=(gallery, copies),
+    )
     serve_and_ask(machine, gallery, query, seconds=LONG_S)
     machine.check_home()
 
@@ -140,16 +150,23 @@ def serve_and_ask(machine: Machine, gallery: Path, query: Path, *, seconds: floa
     """Serve a gallery for a while, open its page, search, and end it as a service manager does."""
     log, command = machine.command("-m", "retrieval_app", "serve", gallery, "--port", "0", "--json")
     server = subprocess.Popen(
-        command, cwd=machine.work, env=machine.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        cwd=machine.work,
+        env=machine.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert server.stdout is not None
     try:
         port = int(json.loads(server.stdout.readline())["url"].rstrip("/").rpartition(":")[2])
         for method, path, body in (
-            ("GET", "/", None), ("GET", "/v1/ready", None), ("GET", "/v1/gallery", None),
+            ("GET", "/", None),
+            ("GET", "/v1/ready", None),
+            ("GET", "/v1/gallery", None),
             ("POST", "/v1/search/image?k=3", query.read_bytes()),
-        ):  # fmt: skip
+        ):
             connection = HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request(method, path, body=body)
             answer = connection.getresponse()

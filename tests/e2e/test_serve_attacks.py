@@ -23,12 +23,8 @@ IMAGE_ROUTES = ("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images")
 
 MEBIBYTE = 1024 * 1024
 SCANS = jpeg_of_scans(4000, 5000)
-BAD_NUMBERS = [
-    "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e39", "true", "null", '"1"', "[]", "{}", "[[1]]",
-]  # fmt: skip
-BAD_COUNTS = [
-    "1000000000", "9" * 400, "-1", "1e9", "1.5", str(2**63), str(2**64), "NaN", '"5"', "true", "null",
-]  # fmt: skip
+BAD_NUMBERS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e39", "true", "null", '"1"', "[]", "{}", "[[1]]"]
+BAD_COUNTS = ["1000000000", "9" * 400, "-1", "1e9", "1.5", str(2**63), str(2**64), "NaN", '"5"', "true", "null"]
 
 
 def test_ids_of_no_image_are_refused_wherever_they_are_sent(server: Server) -> None:
@@ -79,11 +75,21 @@ def test_queries_that_overflow_or_cancel_out_are_refused(server: Server) -> None
 def test_json_that_is_deep_or_none_is_refused(server: Server) -> None:
     deep, wide = "[" * 200_000, '{"queries":' * 50_000
     texts = [
-        deep, wide, deep + "]" * 200_000, "", "null", "[]", '"x"', "{", '{"queries": [{"image_id": 1}]} x', "\x00",
-        '{"queries": [{"image_id": 1}], "text": "\\ud800"}', '{"queries": [{"image_id": 1}], "where": "\\u0000"}',
+        deep,
+        wide,
+        deep + "]" * 200_000,
+        "",
+        "null",
+        "[]",
+        '"x"',
+        "{",
+        '{"queries": [{"image_id": 1}]} x',
+        "\x00",
+        '{"queries": [{"image_id": 1}], "text": "\\ud800"}',
+        '{"queries": [{"image_id": 1}], "where": "\\u0000"}',
         '{"queries": [{"image_id": 1, "__proto__": {"k": 1}}]}',
         '{"queries": [{"image_id": 1, "photo": "aaaaaaaa"}]}',
-    ]  # fmt: skip
+    ]
     for text in texts:
         check_refused(_post_text(server, text), 400, 422)
     for body in (b"\xff\xfe{\x00}\x00", b"\x80\x81", b'{"queries": "\xff"}', bytes(100_000)):
@@ -122,9 +128,7 @@ def test_a_file_that_breaks_decoders_is_refused_in_words(server: Server) -> None
 def test_hundreds_of_bad_uploads_leave_no_memory_behind(server: Server) -> None:
     junk = os.urandom(MEBIBYTE)
     jpeg = encode(PHOTO.resize((1500, 1000)), "JPEG", quality=95)
-    bodies = [
-        png_bomb(20_000), text_bomb_png(), junk, b"\xff\xd8\xff\xe0" + junk, first_part(jpeg, 0.9), b"", jpeg,
-    ]  # fmt: skip
+    bodies = [png_bomb(20_000), text_bomb_png(), junk, b"\xff\xd8\xff\xe0" + junk, first_part(jpeg, 0.9), b"", jpeg]
 
     def send(number: int) -> int:
         route = ("/v1/photos", "/v1/embed", "/v1/search/image")[number % 3]
@@ -196,11 +200,18 @@ def test_what_follows_a_body_is_no_request_of_its_own(server: Server) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "a\r\nSet-Cookie: x=1\r\n\r\n<script>alert(1)</script>", 'quote".jpg"; filename="evil.exe',
-        "\u202egpj.exe", "../../../../etc/passwd", "\x1b]0;owned\x07\x1b[2J", "<img src=x onerror=alert(1)>",
-        "\ufeff\u200b\u2028\u2029", "x" * 200, "C:\\windows\\system32\\x.png", "漢字 ünï.jpg",
+        "a\r\nSet-Cookie: x=1\r\n\r\n<script>alert(1)</script>",
+        'quote".jpg"; filename="evil.exe',
+        "\u202egpj.exe",
+        "../../../../etc/passwd",
+        "\x1b]0;owned\x07\x1b[2J",
+        "<img src=x onerror=alert(1)>",
+        "\ufeff\u200b\u2028\u2029",
+        "x" * 200,
+        "C:\\windows\\system32\\x.png",
+        "漢字 ünï.jpg",
     ],
-)  # fmt: skip
+)
 def test_a_hostile_file_name_stays_a_text(server: Server, name: str) -> None:
     path = f"/v1/photos?name={quote(name, safe='')}"
     answer = server.ask("POST", path, body=encode(PHOTO, "PNG"))
@@ -219,9 +230,7 @@ def test_a_hostile_file_name_stays_a_text(server: Server, name: str) -> None:
 def test_names_and_labels_beyond_the_limits_are_refused(server: Server) -> None:
     for name in ("%00", "a%00.jpg", "x" * 201):
         check_refused(server.ask("POST", f"/v1/photos?name={name}", body=encode(PHOTO, "PNG")), 422)
-    for label in (
-        "..", ".", "a/b", "..%2f..%2fetc", "a%5cb", ".hidden", "", "%00", "%0d%0a", "x" * 201, "%e6" * 90,
-    ):  # fmt: skip
+    for label in ("..", ".", "a/b", "..%2f..%2fetc", "a%5cb", ".hidden", "", "%00", "%0d%0a", "x" * 201, "%e6" * 90):
         check_refused(server.ask("POST", f"/v1/images?label={label}", body=encode(PHOTO, "PNG")), 422)
     assert server.ask("POST", "/v1/photos?name=%ff%fe.jpg", body=encode(PHOTO, "PNG")).status in (201, 422)
     added = server.log.parent / "small" / "annotations" / "added"
@@ -229,14 +238,47 @@ def test_names_and_labels_beyond_the_limits_are_refused(server: Server) -> None:
 
 
 SQL = [
-    "' OR 1=1 --", "label = 'a' OR 1=1", "label = 'a'; DROP TABLE images", "load_extension('x') = 1",
-    "label = 'x' UNION SELECT sql FROM sqlite_master", "randomblob(1000000000) = 1", 'label" = 1',
-    "label = 'a'' OR ''1''=''1'", "id IN (SELECT id)",
-    "label LIKE '" + "%a" * 400 + "'", "(" * 5000, "NOT " * 2000 + "label = 'a'", " OR ".join(["label = 'a'"] * 500),
-    "\x01", "\u202e", "label = '\ud7ff'", "id = 9223372036854775808", "id = 1e400", "a.b.c.d.e = 1", "metadata. = 1",
-    '"$.x[#-1]" = 1', '"\'" = 1', "label BETWEEN 1", "CASE WHEN 1 THEN 1 END = 1", "label = x'41'", "?1 = 1", ":a = 1",
-    "%", "_", "\\", '"', "'", "--", "/*", "*/", "%' OR '1'='1", "\x00", " " * 9999, "x" * 10_001, "id = " + "9" * 5000,
-]  # fmt: skip
+    "' OR 1=1 --",
+    "label = 'a' OR 1=1",
+    "label = 'a'; DROP TABLE images",
+    "load_extension('x') = 1",
+    "label = 'x' UNION SELECT sql FROM sqlite_master",
+    "randomblob(1000000000) = 1",
+    'label" = 1',
+    "label = 'a'' OR ''1''=''1'",
+    "id IN (SELECT id)",
+    "label LIKE '" + "%a" * 400 + "'",
+    "(" * 5000,
+    "NOT " * 2000 + "label = 'a'",
+    " OR ".join(["label = 'a'"] * 500),
+    "\x01",
+    "\u202e",
+    "label = '\ud7ff'",
+    "id = 9223372036854775808",
+    "id = 1e400",
+    "a.b.c.d.e = 1",
+    "metadata. = 1",
+    '"$.x[#-1]" = 1',
+    '"\'" = 1',
+    "label BETWEEN 1",
+    "CASE WHEN 1 THEN 1 END = 1",
+    "label = x'41'",
+    "?1 = 1",
+    ":a = 1",
+    "%",
+    "_",
+    "\\",
+    '"',
+    "'",
+    "--",
+    "/*",
+    "*/",
+    "%' OR '1'='1",
+    "\x00",
+    " " * 9999,
+    "x" * 10_001,
+    "id = " + "9" * 5000,
+]
 
 
 def test_sql_in_conditions_and_words_is_nothing_but_text(server: Server) -> None:
@@ -324,9 +366,14 @@ def test_a_server_that_is_told_to_end_waits_for_no_costly_picture(gallery: Path,
 
 def _head(path: str, lines: bytes) -> bytes:
     return (
-        b"POST " + path.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer "
-        + TOKEN.encode() + b"\r\nContent-Type: application/json\r\n" + lines + b"\r\n\r\n"
-    )  # fmt: skip
+        b"POST "
+        + path.encode()
+        + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer "
+        + TOKEN.encode()
+        + b"\r\nContent-Type: application/json\r\n"
+        + lines
+        + b"\r\n\r\n"
+    )
 
 
 def _post_text(server: Server, text: str) -> Any:

@@ -145,9 +145,18 @@ def test_hostile_texts_are_sent_as_json_only(server: Server, images: dict[str, i
     first = next(iter(images.values()))
     include = "include=label,path,source,metadata"
     for path in (
-        "gallery", "facets", f"images?{include}", f"images/random?{include}", "quality", "map", "labels/issues",
-        "duplicates", "labels/decisions", f"images/{first}", f"images/{first}/labels",
-    ):  # fmt: skip
+        "gallery",
+        "facets",
+        f"images?{include}",
+        f"images/random?{include}",
+        "quality",
+        "map",
+        "labels/issues",
+        "duplicates",
+        "labels/decisions",
+        f"images/{first}",
+        f"images/{first}/labels",
+    ):
         while (answer := server.get(f"/v1/{path}", Accept="text/html")).status == 202:
             pass
         check_is_data(answer, "application/json")

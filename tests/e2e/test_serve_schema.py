@@ -78,9 +78,12 @@ class Interview:
         """Send every route requests about things that there are, and a third as many that are wrong."""
         for schema, mode in ((self.known, GenerationMode.POSITIVE), (self.schema, GenerationMode.NEGATIVE)):
             options = settings(
-                max_examples=examples if schema is self.known else examples // 3, database=None, deadline=None,
-                suppress_health_check=list(HealthCheck), phases=[Phase.generate],
-            )  # fmt: skip
+                max_examples=examples if schema is self.known else examples // 3,
+                database=None,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                phases=[Phase.generate],
+            )
             operations = [result.ok() for result in schema.get_all_operations()]
             for operation in sorted(operations, key=lambda operation: operation.label in MAKE_A_VERSION):
                 strategy = operation.as_strategy(generation_mode=mode)
@@ -123,10 +126,18 @@ def find_names(server: Server) -> dict[str, list[Any]]:
     ids = [image["id"] for image in server.get("/v1/images?limit=500").json()["images"]]
     vectors = [server.get(f"/v1/images/{image_id}/vector").json()["vector"] for image_id in ids[:3]]
     return {
-        "photo": [photo], "token": [photo], "job": jobs, "group": [group["group"]], "image_id": ids, "vector": vectors,
-        "ids": ids, "keep": [image["id"] for image in group["images"]],
-        "where": ["label = 'red'", "label IS NULL"], "text": ["red", ""], "tag": ["best"],
-    }  # fmt: skip
+        "photo": [photo],
+        "token": [photo],
+        "job": jobs,
+        "group": [group["group"]],
+        "image_id": ids,
+        "vector": vectors,
+        "ids": ids,
+        "keep": [image["id"] for image in group["images"]],
+        "where": ["label = 'red'", "label IS NULL"],
+        "text": ["red", ""],
+        "tag": ["best"],
+    }
 
 
 def cancel_job(server: Server) -> str:

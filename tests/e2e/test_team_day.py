@@ -24,8 +24,12 @@ from tests.waiting import wait_for
 require_programs("nginx", "openssl")
 ROOT_PATH = "/photos"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-MAY = {"boss": ["write"], "anna": ["review:shop", "read:fashion"], "ben": ["review:shop", "review:fashion"],
-       "rita": ["read:shop"]}  # fmt: skip
+MAY = {
+    "boss": ["write"],
+    "anna": ["review:shop", "read:fashion"],
+    "ben": ["review:shop", "review:fashion"],
+    "rita": ["read:shop"],
+}
 
 
 @dataclass
@@ -69,9 +73,18 @@ def _command(*words: object) -> str:
 def _serving(folder: Path, galleries: Path, *, port: int) -> Iterator[Server]:
     """The server of a folder of galleries, for the proxy at this machine."""
     options = [
-        "--writable", "--tokens", str(folder / "team.tokens"), "--root-path", ROOT_PATH,
-        "--allowed-host", HOST, "--trusted-proxy", "127.0.0.1", "--poll-s", "0.2",
-    ]  # fmt: skip
+        "--writable",
+        "--tokens",
+        str(folder / "team.tokens"),
+        "--root-path",
+        ROOT_PATH,
+        "--allowed-host",
+        HOST,
+        "--trusted-proxy",
+        "127.0.0.1",
+        "--poll-s",
+        "0.2",
+    ]
     with serve(galleries, *options, log=folder / "log", port=port) as server:
         yield server
         assert "Traceback" not in server.log.read_text()
@@ -210,5 +223,8 @@ def test_a_teams_day(tmp_path: Path, tiny_model: Path) -> None:
             assert rita.status("/g/fashion/") == 404
         told = [(line["who"], line["what"]) for line in read_log(elsewhere / "shop")]
     assert [pair for pair in told if pair[1] in ("decide-labels", "add")] == [
-        ("anna", "decide-labels"), ("ben", "decide-labels"), ("anna", "decide-labels"), ("boss", "add"),
-    ]  # fmt: skip
+        ("anna", "decide-labels"),
+        ("ben", "decide-labels"),
+        ("anna", "decide-labels"),
+        ("boss", "add"),
+    ]

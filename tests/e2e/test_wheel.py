@@ -48,9 +48,12 @@ def test_the_wheel_trains_exports_indexes_searches_audits_and_serves(retrieval: 
 
     query = next((tmp_path / "photos").rglob("*.jpg"))
     commands = (
-        "train photos --frozen --head-steps 20 --out run", "export run --out model.onnx",
-        "index build model.onnx photos --out gallery", f"search gallery {query} -k 3 --out found.csv", "audit run",
-    )  # fmt: skip
+        "train photos --frozen --head-steps 20 --out run",
+        "export run --out model.onnx",
+        "index build model.onnx photos --out gallery",
+        f"search gallery {query} -k 3 --out found.csv",
+        "audit run",
+    )
     words = [retrieval.with_name("python"), "-c", RUN_EACH, *commands]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

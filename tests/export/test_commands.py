@@ -27,9 +27,7 @@ def test_a_second_export_has_the_same_bytes_and_json_prints_one_document_and_not
     report = json.loads(captured.out)
     assert report == {**exported.to_json(), "model": str(out)}
     assert hash_file(out) == exported.sha256
-    assert set(report) == {
-        "model", "sha256", "embedding_dim", "min_cosine", "bytes", "precision", "measured"
-    }  # fmt: skip
+    assert set(report) == {"model", "sha256", "embedding_dim", "min_cosine", "bytes", "precision", "measured"}
     assert (report["precision"], report["measured"]) == ("float32", None)
     assert captured.err == ""
 

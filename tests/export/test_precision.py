@@ -54,11 +54,12 @@ def write_sensitive_model(path: Path) -> Path:
     ]
     side = PREPROCESS.crop
     graph = helper.make_graph(
-        nodes, "sensitive",
+        nodes,
+        "sensitive",
         [helper.make_tensor_value_info(INPUT_NAME, TensorProto.UINT8, ["N", side, side, 3])],
         [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, ["N", 16])],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
     return write_model(model, path)

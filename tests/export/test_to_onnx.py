@@ -74,10 +74,15 @@ def test_any_number_of_uint8_images_gives_unit_float32_rows(exported: ExportRepo
 def test_the_contract_is_the_runs(exported: ExportReport, finished_run: FinishedRun) -> None:
     contract = Embedder(Path(exported.model)).contract
     assert contract == ModelContract(
-        backbone=BACKBONE, method="spa", embedding_dim=8, preprocess=SMALL,
-        run_id=RunFolder.open(finished_run.path).run_id, class_count=4, precision="float32",
+        backbone=BACKBONE,
+        method="spa",
+        embedding_dim=8,
+        preprocess=SMALL,
+        run_id=RunFolder.open(finished_run.path).run_id,
+        class_count=4,
+        precision="float32",
         untrained_dim=47,  # what 48 images span
-    )  # fmt: skip
+    )
     assert contract.run_id
 
 

@@ -15,8 +15,11 @@ from tests.fuzz.images import attack_images
 from tests.fuzz.requests import attack_server
 
 FUZZERS: dict[str, Fuzzer] = {
-    "images": attack_images, "archives": attack_archives, "requests": attack_server, "folders": attack_folders,
-}  # fmt: skip
+    "images": attack_images,
+    "archives": attack_archives,
+    "requests": attack_server,
+    "folders": attack_folders,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,9 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as work:
             report = run_campaign(
-                name, FUZZERS[name], seed=seed, work=Path(work), keep=options.keep,
-                seconds=options.seconds / len(chosen), cases=options.cases, first=options.first,
-            )  # fmt: skip
+                name,
+                FUZZERS[name],
+                seed=seed,
+                work=Path(work),
+                keep=options.keep,
+                seconds=options.seconds / len(chosen),
+                cases=options.cases,
+                first=options.first,
+            )
         sys.stdout.write(f"{report}\n")
         sys.stdout.flush()
         failed |= bool(report.faults)

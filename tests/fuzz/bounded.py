@@ -82,9 +82,15 @@ class Subject:
     def _start(self) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         return subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=environment, cwd=self._folder, start_new_session=True,
-        )  # fmt: skip
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            cwd=self._folder,
+            start_new_session=True,
+        )
 
     def _cpu_s(self) -> float:
         return sum(map(read_cpu_s, process_tree(self._process.pid)))

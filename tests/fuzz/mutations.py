@@ -77,8 +77,17 @@ def repeat(content: bytes, chance: random.Random) -> bytes:
 
 
 MUTATORS: tuple[Mutator, ...] = (
-    overwrite, flip_bits, set_number, cut, insert, extend, copy_part, swap_parts, blank, repeat,
-)  # fmt: skip
+    overwrite,
+    flip_bits,
+    set_number,
+    cut,
+    insert,
+    extend,
+    copy_part,
+    swap_parts,
+    blank,
+    repeat,
+)
 
 
 def mutate(seeds: Sequence[bytes], chance: random.Random) -> bytes:

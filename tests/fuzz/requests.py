@@ -23,31 +23,70 @@ _REFUSED_FOR_NOW = {503, 507}  # it says that it is busy, or that the disk is fu
 _ANSWER_S = 0.5  # a damaged request may announce more than it sends: then nothing comes
 _READY_S = 120.0
 _GETS = (
-    "/", "/v1/health", "/v1/gallery", "/v1/images?limit=5&include=label,path",
+    "/",
+    "/v1/health",
+    "/v1/gallery",
+    "/v1/images?limit=5&include=label,path",
     "/v1/images?where=label%20%3D%20%27red%27",
-    "/v1/images/random?count=3&seed=1", "/v1/images/1", "/v1/images/1/thumbnail?side=64", "/v1/images/1/preview",
-    "/v1/images/2/labels?k=5", "/v1/images/3/vector", "/v1/facets?text=red", "/v1/labels/issues?limit=3",
-    "/v1/duplicates", "/v1/labels/file", "/v1/jobs/1", "/v1/metrics", "/v1/openapi.json", "/page/core/dom.js",
-    "/gradio", "/gradio/config", "/gradio/gradio_api/info", "/gradio/gradio_api/queue/data?session_hash=x",
-)  # fmt: skip
+    "/v1/images/random?count=3&seed=1",
+    "/v1/images/1",
+    "/v1/images/1/thumbnail?side=64",
+    "/v1/images/1/preview",
+    "/v1/images/2/labels?k=5",
+    "/v1/images/3/vector",
+    "/v1/facets?text=red",
+    "/v1/labels/issues?limit=3",
+    "/v1/duplicates",
+    "/v1/labels/file",
+    "/v1/jobs/1",
+    "/v1/metrics",
+    "/v1/openapi.json",
+    "/page/core/dom.js",
+    "/gradio",
+    "/gradio/config",
+    "/gradio/gradio_api/info",
+    "/gradio/gradio_api/queue/data?session_hash=x",
+)
 _BODIES = (
-    ("/v1/search", {"queries": [{"image_id": 1, "crop": {"x": 0, "y": 0.5, "width": 0.5, "height": 0.5}}], "k": 5,
-                    "where": "label = 'red' and path glob '*.jpg'", "include": ["label"], "collapse_duplicates": True}),
+    (
+        "/v1/search",
+        {
+            "queries": [{"image_id": 1, "crop": {"x": 0, "y": 0.5, "width": 0.5, "height": 0.5}}],
+            "k": 5,
+            "where": "label = 'red' and path glob '*.jpg'",
+            "include": ["label"],
+            "collapse_duplicates": True,
+        },
+    ),
     ("/v1/search/batch", {"searches": [{"queries": [{"vector": [0.5] * 16}, {"image_id": 2, "weight": -1}]}] * 3}),
-    ("/v1/labels/decisions", {"decisions": [{"image_id": 4, "decision": "change", "label": "blue"},
-                                            {"image_id": 5, "decision": "drop"}]}),
+    (
+        "/v1/labels/decisions",
+        {"decisions": [{"image_id": 4, "decision": "change", "label": "blue"}, {"image_id": 5, "decision": "drop"}]},
+    ),
     ("/v1/labels/undo", {"step": 1}),
     ("/v1/duplicates/decisions", {"group": "0a", "decision": "duplicates", "keep": [1]}),
     ("/v1/export", {"ids": [1, 2, 3], "format": "zip"}),
     ("/v1/evaluate", {"ks": [1, 2], "where": "width > 10"}),
-)  # fmt: skip
+)
 _HEADS = (
-    b"Transfer-Encoding: chunked\r\n", b"Content-Length: -1\r\n", b"Content-Length: 99999999999999999999\r\n",
-    b"Content-Length: 3\r\nContent-Length: 4\r\n", b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\n",
-    b"Range: bytes=0-0,5-\r\n", b"If-None-Match: \"x\"\r\n", b"Content-Encoding: gzip\r\n", b"Cookie: a=\"\x80\r\n",
-    b"X: " + b"a" * 70_000 + b"\r\n", b"X: y\r\n" * 200, b" folded\r\n", b"Host: 127.0.0.1\r\nHost: other\r\n",
-    b"X-Forwarded-For: 1.2.3.4\r\n", b"Origin: http://elsewhere.test\r\n", b"Content-Type: text/plain\r\n",
-)  # fmt: skip
+    b"Transfer-Encoding: chunked\r\n",
+    b"Content-Length: -1\r\n",
+    b"Content-Length: 99999999999999999999\r\n",
+    b"Content-Length: 3\r\nContent-Length: 4\r\n",
+    b"Expect: 100-continue\r\n",
+    b"Upgrade: websocket\r\n",
+    b"Range: bytes=0-0,5-\r\n",
+    b'If-None-Match: "x"\r\n',
+    b"Content-Encoding: gzip\r\n",
+    b'Cookie: a="\x80\r\n',
+    b"X: " + b"a" * 70_000 + b"\r\n",
+    b"X: y\r\n" * 200,
+    b" folded\r\n",
+    b"Host: 127.0.0.1\r\nHost: other\r\n",
+    b"X-Forwarded-For: 1.2.3.4\r\n",
+    b"Origin: http://elsewhere.test\r\n",
+    b"Content-Type: text/plain\r\n",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +110,12 @@ def request_seeds() -> list[Message]:
     seeds += [Message("POST", target.encode(), json.dumps(values).encode()) for target, values in _BODIES]
     photo = encode(PHOTO.resize((40, 30)), "JPEG")
     for target, content in (
-        ("/v1/search/image?k=3&where=label%20is%20not%20null", photo), ("/v1/search/image", text_bomb_png()),
-        ("/v1/photos?name=a.jpg", photo), ("/v1/embed", photo), ("/v1/images?name=new.jpg&label=red", photo),
-    ):  # fmt: skip
+        ("/v1/search/image?k=3&where=label%20is%20not%20null", photo),
+        ("/v1/search/image", text_bomb_png()),
+        ("/v1/photos?name=a.jpg", photo),
+        ("/v1/embed", photo),
+        ("/v1/images?name=new.jpg&label=red", photo),
+    ):
         seeds.append(Message("POST", target.encode(), content, "application/octet-stream"))
     return [*seeds, Message("POST", b"/v1/update"), Message("DELETE", b"/v1/jobs/1")]
 

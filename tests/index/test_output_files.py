@@ -35,6 +35,9 @@ def test_what_is_not_finished_hits_nobodys_file(tmp_path: Path) -> None:
     with replacing(tmp_path / "out.csv") as temporary:
         temporary.write_text("whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".out.csv.tmp", "out.csv", "out.csv.1.tmp", "out.csv.tmp"
-    ]  # fmt: skip
+        ".out.csv.tmp",
+        "out.csv",
+        "out.csv.1.tmp",
+        "out.csv.tmp",
+    ]
     assert (tmp_path / "out.csv.tmp").read_text() == "mine"

@@ -18,9 +18,13 @@ def run_fresh(code: str, **environment: str) -> str:
     """What a fresh interpreter prints, in whose environment no switch is set but these."""
     unset = {name: value for name, value in os.environ.items() if name not in NAMES}
     ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**unset, **environment}, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**unset, **environment},
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout + ran.stderr
 
@@ -92,6 +96,8 @@ def test_a_process_that_loaded_the_runtime_before_is_told() -> None:
     )
     said = run_fresh(code, ORT_RUNNING_UNIT_TESTS="1")  # which keeps this one quiet, too
     assert said.count("onnxruntime was imported before its telemetry could be switched off") == 1
-    silent = code.replace("import logging, onnxruntime", "import os; os.environ['ORT_DISABLE_TELEMETRY'] = '1'\n"
-                          "import logging, onnxruntime")  # fmt: skip
+    silent = code.replace(
+        "import logging, onnxruntime",
+        "import os; os.environ['ORT_DISABLE_TELEMETRY'] = '1'\nimport logging, onnxruntime",
+    )
     assert "switched off" not in run_fresh(silent)

@@ -12,10 +12,16 @@ from retrieval_app import audit, build, evaluate, export, open_gallery, train
 from tests.photos import KINDS, write_photos
 
 QUICK = {
-    "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
+    "backbone": "squeezenet1_1",
+    "weights": "none",
+    "resize": 40,
+    "crop": 32,
+    "view": "crop",
+    "pooling": "own",
     "frozen": True,
-    "embedding_dim": 8, "head_steps": 8,
-}  # fmt: skip
+    "embedding_dim": 8,
+    "head_steps": 8,
+}
 
 
 @pytest.fixture(scope="module")

@@ -64,8 +64,17 @@ def train_messy(data: Path, out: Path, *, cache: Path, watcher: Watcher | None =
 def audited(name: str, label: str, **more: Any) -> AuditedImage:
     """A row of an audit; what is not given is as plain as can be."""
     defaults: dict[str, Any] = {
-        "sha256": f"hash of {name}", "p_error": 0.1, "confidence": 0.9, "suggested": "other", "p_suggested": 0.05,
-        "p_none": 0.0, "suggestions": (), "verdict": KEEP,
-        "new_label": None, "agreeing": (), "disagreeing": (), "duplicate_of": None,
-    }  # fmt: skip
+        "sha256": f"hash of {name}",
+        "p_error": 0.1,
+        "confidence": 0.9,
+        "suggested": "other",
+        "p_suggested": 0.05,
+        "p_none": 0.0,
+        "suggestions": (),
+        "verdict": KEEP,
+        "new_label": None,
+        "agreeing": (),
+        "disagreeing": (),
+        "duplicate_of": None,
+    }
     return AuditedImage(path=Path("/photos") / name, label=label, **(defaults | more))

@@ -35,9 +35,17 @@ OF_MODULE = ("--confidence-epochs", "3", "--confidence-hidden", "16", "--confide
 def make_config(**changes: Any) -> TrainConfig:
     """A quick run's options, frozen where none of fine-tuning is given; any field of any concern can be changed."""
     quick = {
-        "resize": 40, "crop": 32, "confidence_epochs": 3, "confidence_hidden": 16, "confidence_lr": 0.01,
-        "embedding_dim": 8, "head_epochs": 4, "head_batch_size": 16, "holdout": False, "head_eval_every": 2,
-    }  # fmt: skip
+        "resize": 40,
+        "crop": 32,
+        "confidence_epochs": 3,
+        "confidence_hidden": 16,
+        "confidence_lr": 0.01,
+        "embedding_dim": 8,
+        "head_epochs": 4,
+        "head_batch_size": 16,
+        "holdout": False,
+        "head_eval_every": 2,
+    }
     frozen = {} if set(option_names(FinetuneConfig)) & set(changes) else {"frozen": True}
     top = {"backbone": BACKBONE, "weights": "none", "recipe": "spa-paper"} | frozen | changes
     idle = {name for name, _ in unused_options(resolve(**top))} | ({"head_epochs"} if "head_steps" in top else set())
@@ -108,15 +116,28 @@ class Trainer:
     cache: Path
 
     def __call__(
-        self, name: str = "run", *, data: Path | None = None, config: TrainConfig | None = None,
-        machine: Machine | None = None, val: Path | None = None, resume: bool = False, watcher: Watcher | None = None,
-        stop: tuple[str, int] | None = None, **options: Any,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        name: str = "run",
+        *,
+        data: Path | None = None,
+        config: TrainConfig | None = None,
+        machine: Machine | None = None,
+        val: Path | None = None,
+        resume: bool = False,
+        watcher: Watcher | None = None,
+        stop: tuple[str, int] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
         """The report of a run with these options, or none where it is interrupted at a (phase, epoch)."""
         run = partial(
-            train, data or self.pictures, self.folder / name, config=config or make_config(**options),
-            machine=machine or make_machine(self.cache), val=val, resume=resume,
-        )  # fmt: skip
+            train,
+            data or self.pictures,
+            self.folder / name,
+            config=config or make_config(**options),
+            machine=machine or make_machine(self.cache),
+            val=val,
+            resume=resume,
+        )
         if stop is None:
             return run(watcher=watcher)
         with pytest.raises(InterruptionError):

@@ -69,9 +69,14 @@ def test_columns_of_a_folder_are_refused(pictures, options, capsys) -> None:
 
 def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
     given = {
-        "lambda_": 0.2, "beta": 50.0, "head_epochs": 1, "seed": 7,
-        "max_per_class": 4, "label_noise": "uniform:0.5", "min_confidence": 0.01,
-    }  # fmt: skip
+        "lambda_": 0.2,
+        "beta": 50.0,
+        "head_epochs": 1,
+        "seed": 7,
+        "max_per_class": 4,
+        "label_noise": "uniform:0.5",
+        "min_confidence": 0.01,
+    }
     flags = [text for key, value in given.items() for text in ("--" + key.strip("_").replace("_", "-"), value)]
     assert _train(pictures, *options, *OF_MODULE, *flags, "--tensorboard", tmp_path / "events") == 0
     assert [path.name.partition("-")[0] for path in (tmp_path / "events").iterdir()] == ["run"]

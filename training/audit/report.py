@@ -19,13 +19,20 @@ _RANKS = (1, 2, 3)
 _COLUMNS = (
     {"rank": "int64", "path": "string", "sha256": "string", "label": "string"}
     | {"p_error": "float64", "p_suggested": "float64", "p_none": "float64", "confidence": "float64"}
-    | {f"{name}_{n}": kind for n in _RANKS for name, kind in
-       (("suggestion", "string"), ("suggestion_probability", "float64"))}
+    | {
+        f"{name}_{n}": kind
+        for n in _RANKS
+        for name, kind in (("suggestion", "string"), ("suggestion_probability", "float64"))
+    }
     | {"kind": "string", "verdict": "string", "new_label": "string"}
-    | {f"{side}_{name}{n}": kind for side in ("agreeing", "disagreeing") for n in _RANKS for name, kind in
-       (("", "string"), ("cosine_", "float64"))}
+    | {
+        f"{side}_{name}{n}": kind
+        for side in ("agreeing", "disagreeing")
+        for n in _RANKS
+        for name, kind in (("", "string"), ("cosine_", "float64"))
+    }
     | {"duplicate_of": "string"}
-)  # fmt: skip
+)
 Row = list[object]
 Neighbour = tuple[int, float]
 """Row of another training image in the audit, and its cosine."""
@@ -94,13 +101,22 @@ def _image_rows(report: "AuditReport") -> Iterator[Row]:
         image = report.images[row]
         twin = None if image.duplicate_of is None else _path_text(report.images[image.duplicate_of].path)
         yield [
-            rank, _path_text(image.path), image.sha256, image.label,
-            round(image.p_error, 6), round(image.p_suggested, 6), round(image.p_none, 6), round(image.confidence, 6),
+            rank,
+            _path_text(image.path),
+            image.sha256,
+            image.label,
+            round(image.p_error, 6),
+            round(image.p_suggested, 6),
+            round(image.p_none, 6),
+            round(image.confidence, 6),
             *_fill([value for name, share in image.suggestions for value in (name, round(share, 6))]),
-            image.kind, image.verdict, image.new_label,
-            *_neighbour_cells(image.agreeing, report.images), *_neighbour_cells(image.disagreeing, report.images),
+            image.kind,
+            image.verdict,
+            image.new_label,
+            *_neighbour_cells(image.agreeing, report.images),
+            *_neighbour_cells(image.disagreeing, report.images),
             twin,
-        ]  # fmt: skip
+        ]
 
 
 def _neighbour_cells(neighbours: Sequence[Neighbour], images: "Sequence[AuditedImage]") -> Row:

@@ -53,9 +53,12 @@ _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 
 
 def audit_labels(
-    run: RunFolder, *, machine: Machine, at_least_right: float = AT_LEAST_RIGHT,
+    run: RunFolder,
+    *,
+    machine: Machine,
+    at_least_right: float = AT_LEAST_RIGHT,
     progress: StepProgress = lambda *_: None,
-) -> AuditReport:  # fmt: skip
+) -> AuditReport:
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
     It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, also both
@@ -88,9 +91,15 @@ def audit_labels(
             progress("confidences", int(len(images) * share), len(images))
 
         return find_label_errors(
-            seen, labels, count=len(classes), groups=duplicates.groups, p_right=p_right,
-            most_values=_MOST_VALUES, most_labels=_MOST_LABELS, progress=tell,
-        )  # fmt: skip
+            seen,
+            labels,
+            count=len(classes),
+            groups=duplicates.groups,
+            p_right=p_right,
+            most_values=_MOST_VALUES,
+            most_labels=_MOST_LABELS,
+            progress=tell,
+        )
 
     errors = detect(features)
     if is_finetuned:
@@ -101,9 +110,13 @@ def audit_labels(
             errors = pool_label_errors(errors, both, labels)
     kinds = IssueKinds(errors, labels, duplicates.groups, count=len(classes))
     verdicts, new_labels = give_verdicts(
-        errors, labels, groups=duplicates.groups, rare=kinds.rare_class, decided=p_right == 1,
+        errors,
+        labels,
+        groups=duplicates.groups,
+        rare=kinds.rare_class,
+        decided=p_right == 1,
         at_least_right=at_least_right,
-    )  # fmt: skip
+    )
     in_trouble = (errors.p_error >= LIKELY_ERROR) | kinds.conflicting_duplicates
     agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
     best, probabilities = errors.best[:, :SUGGESTIONS].tolist(), errors.probabilities.tolist()
@@ -269,8 +282,9 @@ def write_cleaned_labels(report: AuditReport, path: Path, *, decided: frozenset[
         first = next(image.path for _, image, _ in kept if not can_be_named(str(image.path)))
         logger.warning(
             "left out, because a label file is UTF-8 and their names are not: %d images, the first is %s; rename them",
-            len(kept) - len(writable), printable_path(str(first)),
-        )  # fmt: skip
+            len(kept) - len(writable),
+            printable_path(str(first)),
+        )
     p_right = [
         (1.0 if image.p_right is None else image.p_right)
         if row in decided or (image.p_right == 1 and label == image.label)
@@ -297,5 +311,6 @@ def _warn_of_small_classes(counts: Counter[str], *, before: set[str]) -> None:
         if counts[label] < 2:
             logger.warning(
                 "class %r keeps %s; training leaves classes with fewer than two out",
-                label, f"{counts[label]} image" if counts[label] else "no image",
-            )  # fmt: skip
+                label,
+                f"{counts[label]} image" if counts[label] else "no image",
+            )

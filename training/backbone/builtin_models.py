@@ -19,9 +19,14 @@ _SIX = 0x40C0  # bits of 6 in bfloat16
 _STEM = 32
 # Of each stage: blocks, kernel, stride of the first block, expansion, channels (Tan and Le 2019, width 1.1, depth 1.2).
 _STAGES = (
-    (1, 3, 1, 1, 16), (3, 3, 2, 6, 24), (3, 5, 2, 6, 48), (4, 3, 2, 6, 88), (4, 5, 1, 6, 120), (5, 5, 2, 6, 208),
+    (1, 3, 1, 1, 16),
+    (3, 3, 2, 6, 24),
+    (3, 5, 2, 6, 48),
+    (4, 3, 2, 6, 88),
+    (4, 5, 1, 6, 120),
+    (5, 5, 2, 6, 208),
     (1, 3, 1, 6, 352),
-)  # fmt: skip
+)
 
 
 def build_module(_: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
@@ -52,13 +57,15 @@ class EfficientNetLite2(nn.Sequential):
                 first = stride if number == 0 else 1
                 blocks.append(_Block(width, channels, kernel=kernel, stride=first, expansion=expansion))
                 width = channels
-        super().__init__(OrderedDict(
-            stem=_convolution(3, _STEM, kernel=3, stride=2),
-            blocks=nn.Sequential(*blocks),
-            last=_convolution(width, FEATURES, relu=nn.ReLU6),  # which keeps NaN
-            pool=nn.AdaptiveAvgPool2d(1),
-            flatten=nn.Flatten(1),
-        ))  # fmt: skip
+        super().__init__(
+            OrderedDict(
+                stem=_convolution(3, _STEM, kernel=3, stride=2),
+                blocks=nn.Sequential(*blocks),
+                last=_convolution(width, FEATURES, relu=nn.ReLU6),  # which keeps NaN
+                pool=nn.AdaptiveAvgPool2d(1),
+                flatten=nn.Flatten(1),
+            )
+        )
 
 
 class _Block(nn.Sequential):

@@ -49,9 +49,15 @@ OPSET = 20
 MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
 # What the exporter raises of its own, and what it lets through of the model and of its passes over the graph.
 _FAILURES = (
-    torch.onnx.OnnxExporterError, RuntimeError, ArithmeticError, AssertionError, AttributeError, LookupError,
-    TypeError, ValueError,
-)  # fmt: skip
+    torch.onnx.OnnxExporterError,
+    RuntimeError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 class NoGraphError(InputError):
@@ -179,9 +185,14 @@ def _write(extractor: Extractor) -> bytes:
     """Write the graph of a copy, as torch keeps its own weights in the memory layout of convolutions."""
     backbone = extractor.backbone
     contract = ModelContract(
-        backbone=backbone.short_name, method="features", embedding_dim=backbone.feature_dim,
-        preprocess=extractor.preprocess, precision=extractor.precision, view=backbone.view, pooling=backbone.pooling,
-    )  # fmt: skip
+        backbone=backbone.short_name,
+        method="features",
+        embedding_dim=backbone.feature_dim,
+        preprocess=extractor.preprocess,
+        precision=extractor.precision,
+        view=backbone.view,
+        pooling=backbone.pooling,
+    )
     network = deepcopy(backbone.module).to(device="cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     model = PixelModel(nn.Sequential(network, nn.Flatten(1)), extractor.preprocess)
     return serialize_model(write_graph(model.eval().float(), contract), contract)

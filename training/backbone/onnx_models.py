@@ -354,9 +354,12 @@ def _read_preprocessor(path: Path | None) -> dict[str, Any]:
 def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
     crop = int(values["input_size"][-1])
     return {
-        "crop": crop, "resize": int(crop / float(values.get("crop_pct") or 1)), "mean": tuple(values["mean"]),
-        "std": tuple(values["std"]), "interpolation": values.get("interpolation", "bilinear"),
-    }  # fmt: skip
+        "crop": crop,
+        "resize": int(crop / float(values.get("crop_pct") or 1)),
+        "mean": tuple(values["mean"]),
+        "std": tuple(values["std"]),
+        "interpolation": values.get("interpolation", "bilinear"),
+    }
 
 
 def _read_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -574,9 +577,11 @@ def _unfix_batch(proto: onnx.ModelProto) -> onnx.ModelProto:
     constants = {weight.name: weight for weight in own.graph.initializer}
     constants |= {
         node.output[0]: attribute.t
-        for node in own.graph.node if node.op_type == "Constant"
-        for attribute in node.attribute if attribute.name == "value"
-    }  # fmt: skip
+        for node in own.graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
     nodes = [helper.make_node("Shape", [image.name], ["batch/shape"], start=0, end=1)]
     for number, node in enumerate(own.graph.node):
         if node.op_type in ("Reshape", "Expand") and node.input[1] in constants:
@@ -607,9 +612,11 @@ def _fold_constants(proto: onnx.ModelProto) -> onnx.ModelProto:
     with TemporaryDirectory() as folder:
         options.optimized_model_filepath = f"{folder}/model.onnx"
         _RUNTIME.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"],
+            proto.SerializeToString(),
+            options,
+            providers=["CPUExecutionProvider"],
             disabled_optimizers=["MatMulAddFusion"],  # it makes reshapes of one image's size
-        )  # fmt: skip
+        )
         return onnx.load(options.optimized_model_filepath)
 
 
@@ -643,9 +650,11 @@ def _width(shape: Sequence[int]) -> int:
 
 
 def _make_model(
-    like: onnx.ModelProto, nodes: list[onnx.NodeProto], weights: list[TensorProto],
+    like: onnx.ModelProto,
+    nodes: list[onnx.NodeProto],
+    weights: list[TensorProto],
     shapes: Sequence[Sequence[int | str]],
-) -> onnx.ModelProto:  # fmt: skip
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "backbone",

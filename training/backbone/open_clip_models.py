@@ -76,9 +76,12 @@ def describe_input(name: str) -> PreprocessConfig:
     """Preprocessing that a tower was trained with; nothing is cropped off."""
     own = find_open_clip_model(name).preprocess
     return PreprocessConfig(
-        resize=own["size"], crop=own["size"], interpolation=own["interpolation"], mean=tuple(own["mean"]),
+        resize=own["size"],
+        crop=own["size"],
+        interpolation=own["interpolation"],
+        mean=tuple(own["mean"]),
         std=tuple(own["std"]),
-    )  # fmt: skip
+    )
 
 
 def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:

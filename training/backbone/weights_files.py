@@ -55,9 +55,17 @@ def hushed_library() -> Iterator[None]:
 
 # What the readers of weights raise when damaged files are fed to them.
 _UNREADABLE = (
-    SafetensorError, OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError,
-    AssertionError, struct.error,
-)  # fmt: skip
+    SafetensorError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    EOFError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    struct.error,
+)
 
 
 def load_weights(
@@ -103,7 +111,7 @@ def _find_backbone(state: Mapping[str, Tensor]) -> str | None:
     whole = [name for name, size in sizes.items() if size == count]
     headless = [
         name for name, size in sizes.items() if count < size < count + _LARGEST_LAYER and (size - count) % 1000 == 0
-    ]  # fmt: skip
+    ]
     return whole[0] if whole else headless[0] if len(headless) == 1 else None
 
 

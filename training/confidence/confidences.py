@@ -205,9 +205,13 @@ class LabelConfidences:
 
     @classmethod
     def of(
-        cls, confidences: Confidences, labels: Tensor, *, noise: NoiseModel | None = None,
+        cls,
+        confidences: Confidences,
+        labels: Tensor,
+        *,
+        noise: NoiseModel | None = None,
         noise_rate: float | None = None,
-    ) -> "LabelConfidences":  # fmt: skip
+    ) -> "LabelConfidences":
         """From confidences in all classes and (N,) labels."""
         own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()]
         return cls(torch.cat(own), confidences, noise, noise_rate)
@@ -226,9 +230,14 @@ def confidences_of_module(module: ConfidenceModule, features: Tensor, labels: Te
 
 
 def estimate_posteriors(
-    features: Tensor, labels: Tensor, *, class_count: int, groups: Tensor | None, prior: LabelPrior | None = None,
+    features: Tensor,
+    labels: Tensor,
+    *,
+    class_count: int,
+    groups: Tensor | None,
+    prior: LabelPrior | None = None,
     moments: SumMoments = sum_moments,
-) -> LabelConfidences:  # fmt: skip
+) -> LabelConfidences:
     """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
 
     The noise model's rate and power are fitted by maximum likelihood. Posteriors of an image that shows no class (see
@@ -243,9 +252,12 @@ def estimate_posteriors(
     """
     device, given = features.device, labels.cpu().numpy()
     left_out = LeaveOneOut(
-        features.float().cpu().numpy(), given, count=class_count,
-        groups=None if groups is None else groups.cpu().numpy(), moments=moments,
-    )  # fmt: skip
+        features.float().cpu().numpy(),
+        given,
+        count=class_count,
+        groups=None if groups is None else groups.cpu().numpy(),
+        moments=moments,
+    )
     known = _has_others(given, groups) & (class_count > 1)
     if fit_in_memory(len(given), class_count) and class_count <= _MOST_TRANSITIONS:
         found = np.empty((len(given), class_count), dtype=np.float32)
@@ -285,9 +297,14 @@ def _has_others(labels: Labels, groups: Tensor | None) -> Flags:
 
 
 def _posteriors(
-    noise: NoiseModel, calibration: ScoreCalibration | None, confidences: Floats, labels: Labels, known: Flags,
-    prior: LabelPrior | None, rows: Ids,
-) -> Floats:  # fmt: skip
+    noise: NoiseModel,
+    calibration: ScoreCalibration | None,
+    confidences: Floats,
+    labels: Labels,
+    known: Flags,
+    prior: LabelPrior | None,
+    rows: Ids,
+) -> Floats:
     """(B, C) posteriors of (B,) rows; where nothing is known of a label, it is taken as right."""
     found, labels, known = np.zeros(confidences.shape, dtype=np.float32), labels[rows], known[rows]
     found[~known, labels[~known]] = 1
@@ -303,9 +320,14 @@ def _posteriors(
 
 
 def _posterior_blocks(
-    left_out: LeaveOneOut, noise: NoiseModel, calibration: ScoreCalibration | None, labels: Labels, known: Flags,
-    prior: LabelPrior | None, order: list[Ids],
-) -> Iterator[Tensor]:  # fmt: skip
+    left_out: LeaveOneOut,
+    noise: NoiseModel,
+    calibration: ScoreCalibration | None,
+    labels: Labels,
+    known: Flags,
+    prior: LabelPrior | None,
+    order: list[Ids],
+) -> Iterator[Tensor]:
     """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
     for rows, confidences in left_out.blocks():
         order.append(rows)

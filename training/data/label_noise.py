@@ -132,9 +132,14 @@ def _climb(node: str, parents: Mapping[str, str], *, path: Path, lines: Mapping[
 
 
 def add_label_noise(
-    labels: Labels, *, noise: LabelNoise, classes: Sequence[str], seed: int, features: Floats | None = None,
+    labels: Labels,
+    *,
+    noise: LabelNoise,
+    classes: Sequence[str],
+    seed: int,
+    features: Floats | None = None,
     hierarchy: Hierarchy | None = None,
-) -> Labels:  # fmt: skip
+) -> Labels:
     """Give some samples a wrong label: a new (N,) int64 array of numbers of `classes`.
 
     uniform: exactly round(rate N) samples get one drawn uniformly from the other classes.

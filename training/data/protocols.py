@@ -129,9 +129,11 @@ def load_in_shop(root: Path) -> Protocol:
     top, archive = "In-shop Clothes Retrieval Benchmark", "the In-shop Clothes Retrieval Benchmark of DeepFashion"
     tops = [f"{place}{part}" for place in (f"{top}/", "") for part in ("Eval", "Anno")]
     lists = _Download.find(root, tops=[*tops, top], marker="list_eval_partition.txt", archive=archive)
-    rows = list(lists.read_rows(
-        "list_eval_partition.txt", (str, str, _read_status), form="image_name item_id evaluation_status", header=2
-    ))  # fmt: skip
+    rows = list(
+        lists.read_rows(
+            "list_eval_partition.txt", (str, str, _read_status), form="image_name item_id evaluation_status", header=2
+        )
+    )
     announced = next(lists.read_lines("list_eval_partition.txt"))[1]
     if announced != str(len(rows)):
         raise InputError(

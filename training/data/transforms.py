@@ -49,9 +49,11 @@ def turn(image: Image.Image, generator: np.random.Generator, *, degrees: float =
 def turn_over(image: Image.Image, generator: np.random.Generator) -> Image.Image:
     """Rotate by a quarter or a half, or flip, as scanners and phones do."""
     ways = (
-        Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270,
+        Image.Transpose.ROTATE_90,
+        Image.Transpose.ROTATE_180,
+        Image.Transpose.ROTATE_270,
         Image.Transpose.FLIP_TOP_BOTTOM,
-    )  # fmt: skip
+    )
     return image.transpose(ways[int(generator.integers(len(ways)))])
 
 
@@ -144,9 +146,19 @@ def frame(image: Image.Image, generator: np.random.Generator) -> Image.Image:
 
 
 EDITS: Sequence[tuple[float, Edit]] = (
-    (0.8, cut), (0.5, mirror), (0.5, turn), (0.05, turn_over), (0.6, recolour), (0.1, grey), (0.15, blur),
-    (0.15, shrink), (0.2, write), (0.15, stamp), (0.25, frame), (0.5, compress),
-)  # fmt: skip
+    (0.8, cut),
+    (0.5, mirror),
+    (0.5, turn),
+    (0.05, turn_over),
+    (0.6, recolour),
+    (0.1, grey),
+    (0.15, blur),
+    (0.15, shrink),
+    (0.2, write),
+    (0.15, stamp),
+    (0.25, frame),
+    (0.5, compress),
+)
 """(how often, edit), in the order in which they are done."""
 
 

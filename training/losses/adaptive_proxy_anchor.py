@@ -39,9 +39,13 @@ class AdaptiveProxyAnchor(ProxyLoss):
         options, margins = self.options, self.margins
         by_sample = options.margin_of == "sample" and margins.ndim > 0
         anchored = anchor_loss(
-            embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=margins,
+            embeddings,
+            self.proxies,
+            LabelPairs(batch.labels),
+            alpha=options.alpha,
+            margins=margins,
             sample_margins=margins[batch.labels] if by_sample else None,
-        ).value  # fmt: skip
+        ).value
         return anchored + options.kappa / margins.to(anchored.dtype).mean()
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:

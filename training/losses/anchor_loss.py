@@ -81,9 +81,14 @@ class ConfidencePairs:
 
 
 def anchor_loss(
-    embeddings: Tensor, proxies: Tensor, pairs: Pairs, *, alpha: float, margins: Tensor | float,
+    embeddings: Tensor,
+    proxies: Tensor,
+    pairs: Pairs,
+    *,
+    alpha: float,
+    margins: Tensor | float,
     sample_margins: Tensor | None = None,
-) -> Measured:  # fmt: skip
+) -> Measured:
     """Mean pull over the proxies with positives, plus mean push over all proxies.
 
         1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+} w_xp exp(-alpha (s(x,p) - m_p)))
@@ -106,9 +111,9 @@ def anchor_loss(
         push_columns, push_rows = columns, None
         if sample_margins is not None:
             push_columns, push_rows = columns.new_zeros(()), alpha * sample_margins.to(unit.dtype)
-        return Measured(*_ChunkedSums.apply(
-            unit, proxies, columns, push_columns, push_rows, pairs, alpha, torch.is_grad_enabled(),
-        ))  # fmt: skip
+        return Measured(
+            *_ChunkedSums.apply(unit, proxies, columns, push_columns, push_rows, pairs, alpha, torch.is_grad_enabled())
+        )
 
 
 class _ChunkedSums(torch.autograd.Function):
@@ -116,9 +121,16 @@ class _ChunkedSums(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, unit: Tensor, proxies: Tensor, pull_columns: Tensor, push_columns: Tensor, push_rows: Tensor | None,
-        pairs: Pairs, alpha: float, keeps: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        ctx: Any,
+        unit: Tensor,
+        proxies: Tensor,
+        pull_columns: Tensor,
+        push_columns: Tensor,
+        push_rows: Tensor | None,
+        pairs: Pairs,
+        alpha: float,
+        keeps: bool,
+    ) -> tuple[Tensor, Tensor]:
         keeps = keeps and any(ctx.needs_input_grad)
         pull = _Side(unit, -alpha, columns=pull_columns, rows=None, keeps_gradients=keeps)
         push = _Side(unit, alpha, columns=push_columns, rows=push_rows, keeps_gradients=keeps)
@@ -174,9 +186,12 @@ def _add_pull(
     columns, is_every = found.columns, len(found.columns) == logits.shape[1]
     chosen = logits if is_every else logits[:, columns]
     gradient = pull.add(
-        (-chosen).masked_fill_(~found.positive, -math.inf), start + columns, weights=found.pull_weights,
-        lengths=lengths[columns], directions=directions[columns],
-    )  # fmt: skip
+        (-chosen).masked_fill_(~found.positive, -math.inf),
+        start + columns,
+        weights=found.pull_weights,
+        lengths=lengths[columns],
+        directions=directions[columns],
+    )
     chosen.masked_fill_(found.positive, -math.inf)
     if not is_every:
         logits.index_copy_(1, columns, chosen)
@@ -206,7 +221,7 @@ class _Side:
 
     def add(
         self, logits: Tensor, places: Tensor | slice, *, weights: Tensor | None, lengths: Tensor, directions: Tensor
-    ) -> Tensor | None:  # fmt: skip
+    ) -> Tensor | None:
         """Add the sums of c proxies; returns (c, D) their gradient, where gradients are kept.
 
         Args:

@@ -19,5 +19,5 @@ class ProxyAnchor(ProxyLoss):
         """() loss of (B, D) embeddings from the batch's labels."""
         options = self.options
         return anchor_loss(
-            embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=options.delta,
-        ).value  # fmt: skip
+            embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=options.delta
+        ).value

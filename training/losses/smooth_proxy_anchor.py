@@ -23,9 +23,7 @@ class SmoothProxyAnchor(ProxyLoss):
             raise ValueError("Smooth Proxy-Anchor needs the label confidences of phase 1")
         options = self.options
         pairs = ConfidencePairs(batch.confidences, lambda_=options.lambda_, beta=options.beta)
-        return anchor_loss(
-            embeddings, self.proxies, pairs, alpha=options.alpha, margins=options.delta,
-        )  # fmt: skip
+        return anchor_loss(embeddings, self.proxies, pairs, alpha=options.alpha, margins=options.delta)
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss, as `measure` has it."""

@@ -141,7 +141,16 @@ class _FullBackward(torch.autograd.Function):
         conv: nn.Conv2d = ctx.conv
         assert not isinstance(conv.padding, str)
         of_inputs, of_weight, of_bias = torch.ops.aten.convolution_backward(
-            gradients[0].float(), inputs.float(), weight.float(), [len(weight)], conv.stride, conv.padding,
-            conv.dilation, False, [0, 0], conv.groups, ctx.needs_input_grad[:3],
-        )  # fmt: skip
+            gradients[0].float(),
+            inputs.float(),
+            weight.float(),
+            [len(weight)],
+            conv.stride,
+            conv.padding,
+            conv.dilation,
+            False,
+            [0, 0],
+            conv.groups,
+            ctx.needs_input_grad[:3],
+        )
         return of_inputs, of_weight, of_bias, None

@@ -97,9 +97,13 @@ def is_onnx_file(backbone: str) -> bool:
 
 
 def preprocess_for(
-    backbone: str, *, resize: int | None = None, crop: int | None = None, view: str = "crop",
+    backbone: str,
+    *,
+    resize: int | None = None,
+    crop: int | None = None,
+    view: str = "crop",
     own: PreprocessConfig | None = None,
-) -> PreprocessConfig:  # fmt: skip
+) -> PreprocessConfig:
     """Preprocessing for a backbone, at its own size unless another is given; `view` both crops later.
 
     Args:

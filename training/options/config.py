@@ -52,9 +52,10 @@ class DataConfig:
     """Data"""
 
     protocol: str = option(
-        "folder", "Layout of DATA: class folders (or a CSV or Parquet file), or a benchmark as its download unpacks.",
+        "folder",
+        "Layout of DATA: class folders (or a CSV or Parquet file), or a benchmark as its download unpacks.",
         choices=PROTOCOLS,
-    )  # fmt: skip
+    )
     max_per_class: int | None = option(
         None, "Use at most N images per class, drawn by the seed.", metavar="N", at_least=2
     )
@@ -115,20 +116,22 @@ class InputConfig:
         256, "Resize images to this many pixels per side, before --crop.", metavar="PIXELS", at_least=1
     )
     crop: int = option(
-        224, "Centre crop of this many pixels per side; with --view whole, the size of the whole image.",
-        metavar="PIXELS", at_least=1,
-    )  # fmt: skip
+        224,
+        "Centre crop of this many pixels per side; with --view whole, the size of the whole image.",
+        metavar="PIXELS",
+        at_least=1,
+    )
     view: str = option(
         "crop",
         "Part of an image that the backbone sees: the centre crop, the whole image, or both (twice the time, features "
         "averaged).",
         choices=VIEWS,
-    )  # fmt: skip
+    )
     pooling: str = option(
         "own",
         "Pooling of feature maps: the backbone's own, generalised mean (gem), or several layers concatenated.",
         choices=POOLINGS,
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -154,7 +157,7 @@ class ConfidenceConfig:
         "module",
         "Estimator of label confidences: the confidence module of the SPA paper, or a leave-one-out classifier.",
         choices=("module", "leave-one-out"),
-    )  # fmt: skip
+    )
     confidence_epochs: int = option(40, "Most epochs of the confidence module.", at_least=1)
     confidence_hidden: int = option(512, "Width of the confidence module's hidden layer.", at_least=1)
     confidence_lr: float = option(1e-4, "Learning rate of the confidence module.", above=0)
@@ -168,9 +171,12 @@ class ConfidenceConfig:
         5, "Stop the confidence module after this many epochs without a better held-out loss.", at_least=1
     )
     min_confidence: float | None = option(
-        None, "Leave out images whose label confidence is below this ('without noise' in the SPA paper: 0.1).",
-        metavar="P", above=0, below=1,
-    )  # fmt: skip
+        None,
+        "Leave out images whose label confidence is below this ('without noise' in the SPA paper: 0.1).",
+        metavar="P",
+        above=0,
+        below=1,
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -187,7 +193,7 @@ class EmbeddingConfig:
         "random",
         "Initial weights of the head: random, or within-class whitening (WCCN) weighted by label confidence.",
         choices=("random", "wccn"),
-    )  # fmt: skip
+    )
     l2_sp: float | None = option(
         0.0,
         "Weight of the L2-SP penalty, which keeps the head near its WCCN initialisation. "
@@ -198,9 +204,11 @@ class EmbeddingConfig:
     head_steps: int | None = option(None, "Steps of the head, instead of --head-epochs.", metavar="N", at_least=1)
     head_batch_size: int = option(150, "Images per step of the head and of the confidence module.", at_least=2)
     images_per_class: int = option(
-        0, "Images per class in a batch; 0 draws images at random. Losses over pairs default to 4.",
-        metavar="N", at_least=0,
-    )  # fmt: skip
+        0,
+        "Images per class in a batch; 0 draws images at random. Losses over pairs default to 4.",
+        metavar="N",
+        at_least=0,
+    )
     head_lr: float = option(1e-4, "Learning rate of the head.", above=0)
     proxy_lr: float = option(1e-2, "Learning rate of the proxies.", above=0)
     weight_decay: float = option(1e-4, "Weight decay of AdamW.", at_least=0)
@@ -242,7 +250,7 @@ class SelectConfig:
         "Select the embedding to export: the trained one, or auto: an untrained one where it is clearly better for the "
         "purpose (--for).",
         choices=("trained", "auto"),
-    )  # fmt: skip
+    )
     for_: str = option(
         "both",
         "Purpose, by which --select auto and fine-tuning choose: new photos of known classes (those that train), "
@@ -250,7 +258,7 @@ class SelectConfig:
         "on one of the two and training is not clearly better on the other. --val answers for the classes that it "
         "shows; photos that were held out answer for the others.",
         choices=PURPOSES,
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -263,9 +271,10 @@ class CopyConfig:
     """Copy detection: a second output of the model"""
 
     copy_head: bool = option(
-        False, "Train a second output for copy detection, used by `search --by copy`: it finds cropped, mirrored, "
+        False,
+        "Train a second output for copy detection, used by `search --by copy`: it finds cropped, mirrored, "
         "turned, recoloured and re-encoded copies of an image.",
-    )  # fmt: skip
+    )
     copy_dim: int = option(128, "Width of that output.", at_least=2)
 
     def __post_init__(self) -> None:
@@ -284,12 +293,15 @@ class TrainConfig:
     input: InputConfig
     weights: str = option(
         text="Backbone weights: pretrained (imagenet for torchvision), none (random), or a safetensors or torch "
-        "state-dict file.", metavar="pretrained|imagenet|none|FILE", words=WEIGHTS,
-    )  # fmt: skip
+        "state-dict file.",
+        metavar="pretrained|imagenet|none|FILE",
+        words=WEIGHTS,
+    )
     backbone: str = option(
-        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME (ONNX of the Hugging Face "
+        "resnet50",
+        "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME (ONNX of the Hugging Face "
         "Hub), or builtin: the built-in model.",
-    )  # fmt: skip
+    )
     seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
     head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)
     finetuning: FinetuneConfig = field(default_factory=FinetuneConfig)

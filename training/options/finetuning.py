@@ -20,44 +20,65 @@ class FinetuneConfig:
 
     frozen: bool = option(False, "Train the head alone; the backbone stays as it is. Seconds instead of minutes.")
     finetune: str | None = option(
-        None, "How much of the backbone trains after the head: its last N blocks, or all.", metavar="last-N|all",
+        None,
+        "How much of the backbone trains after the head: its last N blocks, or all.",
+        metavar="last-N|all",
         usual=f"last-{USUAL_BLOCKS}, or all blocks of a backbone with fewer",
-    )  # fmt: skip
+    )
     time_budget: str | None = option(
-        None, "Most time of fine-tuning (90s, 30m, 1.5h), with decoding and evaluations. Features and holdout before "
-        "it and --val after it take more.", metavar="TIME", usual=f"{USUAL_BUDGET} on a CPU; none with --epochs",
-    )  # fmt: skip
+        None,
+        "Most time of fine-tuning (90s, 30m, 1.5h), with decoding and evaluations. Features and holdout before "
+        "it and --val after it take more.",
+        metavar="TIME",
+        usual=f"{USUAL_BUDGET} on a CPU; none with --epochs",
+    )
     epochs: int | None = option(
-        None, "Most epochs of fine-tuning.", metavar="N",
-        usual=f"{USUAL_EPOCHS}, of few images those of {USUAL_STEPS} steps; any number with --time-budget", at_least=1,
-    )  # fmt: skip
+        None,
+        "Most epochs of fine-tuning.",
+        metavar="N",
+        usual=f"{USUAL_EPOCHS}, of few images those of {USUAL_STEPS} steps; any number with --time-budget",
+        at_least=1,
+    )
     batch_size: int = option(64, "Images per step of fine-tuning.", at_least=2)
     micro_batch_size: int | None = option(
-        None, "Images per forward pass, for batches that do not fit into memory. The gradients are those of the whole "
-        "batch (gradient caching), at the cost of one more forward pass.", metavar="N", at_least=1,
-    )  # fmt: skip
+        None,
+        "Images per forward pass, for batches that do not fit into memory. The gradients are those of the whole "
+        "batch (gradient caching), at the cost of one more forward pass.",
+        metavar="N",
+        at_least=1,
+    )
     image_size: int | None = option(
-        None, "Pixels per side of the training views in fine-tuning; evaluation and export use --crop. Default: 0.7 of "
-        "--crop where the backbone takes images of any size, else --crop.", metavar="PIXELS", at_least=1,
-    )  # fmt: skip
+        None,
+        "Pixels per side of the training views in fine-tuning; evaluation and export use --crop. Default: 0.7 of "
+        "--crop where the backbone takes images of any size, else --crop.",
+        metavar="PIXELS",
+        at_least=1,
+    )
     lr: float = option(1e-3, "Learning rate of the last block.", above=0)
     layer_decay: float = option(
         0.9, "Learning rate of each block as a factor of the next block's.", at_least=0.01, at_most=1
     )
     finetune_head_lr: float = option(1e-3, "Learning rate of the head in fine-tuning.", above=0)
     backbone_l2_sp: float = option(
-        1e-3, "Weight of the L2-SP penalty: the squared distance of the backbone's weights from their initial values.",
+        1e-3,
+        "Weight of the L2-SP penalty: the squared distance of the backbone's weights from their initial values.",
         at_least=0,
-    )  # fmt: skip
+    )
     ema: float = option(0.98, "Decay of the exponential moving average of the weights.", at_least=0, at_most=0.9999)
     wise_ft_alpha: float = option(
-        0.75, "Export weights between the initial (0) and the fine-tuned (1) ones (WiSE-FT). 1 is best for the classes "
-        "that trained, lower values for others.", above=0, at_most=1,
-    )  # fmt: skip
+        0.75,
+        "Export weights between the initial (0) and the fine-tuned (1) ones (WiSE-FT). 1 is best for the classes "
+        "that trained, lower values for others.",
+        above=0,
+        at_most=1,
+    )
     eval_every: int = option(
-        2, "Evaluate on the held-out images every N epochs and after the last, and estimate label confidences again "
-        "where the loss reads those of leave-one-out.", metavar="N", at_least=1,
-    )  # fmt: skip
+        2,
+        "Evaluate on the held-out images every N epochs and after the last, and estimate label confidences again "
+        "where the loss reads those of leave-one-out.",
+        metavar="N",
+        at_least=1,
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -85,9 +85,10 @@ class NcaOptions(NcaScale):
     """Proxy-NCA"""
 
     targets: str = option(
-        "labels", "Targets of the softmax: the given labels, or the posteriors of the true class.",
+        "labels",
+        "Targets of the softmax: the given labels, or the posteriors of the true class.",
         choices=("labels", "posteriors"),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,11 @@ class LossConfig:
     """Method"""
 
     method: str = option(
-        "spa", "Loss of the head, such as proxy-anchor, or a method without training, such as pca: see docs/train.md.",
-        choices=METHODS, metavar="METHOD",
-    )  # fmt: skip
+        "spa",
+        "Loss of the head, such as proxy-anchor, or a method without training, such as pca: see docs/train.md.",
+        choices=METHODS,
+        metavar="METHOD",
+    )
     options: Any = None
     """Of the options class of the method; None: its defaults."""
 

@@ -31,13 +31,17 @@ class Machine:
     device: Any = option("auto", "Device for training.", choices=("auto", "cpu", "cuda"))  # then a `torch.device`
     workers: int = option(usable_cores, "Decoding threads.", usual="cores", at_least=1)
     precision: str = option(
-        "auto", "Precision of the backbone; auto is bfloat16 where the hardware supports it, in fine-tuning only if it "
-        "is measured to be faster.", choices=PRECISIONS,
-    )  # fmt: skip
+        "auto",
+        "Precision of the backbone; auto is bfloat16 where the hardware supports it, in fine-tuning only if it "
+        "is measured to be faster.",
+        choices=PRECISIONS,
+    )
     backend: str = option(
-        AUTO, "Runtime of a frozen backbone on a CPU; auto is, for many images, the first that is installed and agrees "
-        "with torch.", choices=RUNTIMES,
-    )  # fmt: skip
+        AUTO,
+        "Runtime of a frozen backbone on a CPU; auto is, for many images, the first that is installed and agrees "
+        "with torch.",
+        choices=RUNTIMES,
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.device, str):

@@ -23,24 +23,30 @@ if TYPE_CHECKING:
 
 RECIPES = ("default", "spa-paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
-DEFAULT: Mapping[str, Any] = MappingProxyType({
-    "method": "spa",
-    "targets": "posteriors",
-    "confidences": "leave-one-out",
-    "nca_scale": 0.0,
-    "init": "wccn",
-    "l2_sp": None,  # chosen by the holdout evaluation
-    "select": "auto",
-    "head_steps": 300,
-    "head_batch_size": 256,
-    "head_lr": 1e-3,
-})  # fmt: skip
+DEFAULT: Mapping[str, Any] = MappingProxyType(
+    {
+        "method": "spa",
+        "targets": "posteriors",
+        "confidences": "leave-one-out",
+        "nca_scale": 0.0,
+        "init": "wccn",
+        "l2_sp": None,  # chosen by the holdout evaluation
+        "select": "auto",
+        "head_steps": 300,
+        "head_batch_size": 256,
+        "head_lr": 1e-3,
+    }
+)
 FILES = ("weights", "hierarchy", "guidance")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "confidence_val_share", "confidence_patience")
 _OF_TRAINING = (  # without effect for a method without training
-    "for_", "min_confidence", "head_eval_every", "confidences", *_OF_MODULE,
+    "for_",
+    "min_confidence",
+    "head_eval_every",
+    "confidences",
+    *_OF_MODULE,
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
-)  # fmt: skip
+)
 _OF_FINETUNING = tuple(name for name in option_names(FinetuneConfig) if name != "frozen")
 _LOSS_OPTIONS = frozenset(option_names(*option_groups()))
 

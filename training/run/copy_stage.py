@@ -64,15 +64,17 @@ def train_copy_head(
     """
     copy_dim, seed = job.config.copy.copy_dim, job.config.seed
     store, extracted = extract_together(
-        [image.path for image in images], extractor=extractor, views=VIEWS, machine=job.machine,
+        [image.path for image in images],
+        extractor=extractor,
+        views=VIEWS,
+        machine=job.machine,
         progress=partial(job.watcher.on_images, "copies"),
-    )  # fmt: skip
+    )
     views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]
     held = _hold_out(groups, seed=seed)
     head = fit_copy_head(
-        views[~held], groups[~held], copy_dim=copy_dim, seed=seed,
-        progress=partial(job.watcher.on_images, "copy head"),
-    )  # fmt: skip
+        views[~held], groups[~held], copy_dim=copy_dim, seed=seed, progress=partial(job.watcher.on_images, "copy head")
+    )
     report = {"copy_dim": copy_dim, **_evaluate(head, views, groups, held)}
     return head, {**report, "is_kept": report["called_copies"] >= LEAST_CALLED}
 

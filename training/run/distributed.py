@@ -75,9 +75,8 @@ class Team:
     """
 
     def __init__(
-        self, rank: int = 0, size: int = 1, *, control: dist.ProcessGroup | None = None,
-        machine: Machine | None = None,
-    ) -> None:  # fmt: skip
+        self, rank: int = 0, size: int = 1, *, control: dist.ProcessGroup | None = None, machine: Machine | None = None
+    ) -> None:
         self.rank, self.size, self._control, self._machine = rank, size, control, machine
         self.is_first = rank == 0
 

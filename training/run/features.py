@@ -66,9 +66,15 @@ class SentExtractor:
         backbone = extractor.backbone
         packed = {name: tensor.cpu() for name, tensor in backbone.network.state_dict().items()}
         return cls(
-            backbone.name, packed, backbone.view, backbone.pooling, backbone.side or extractor.preprocess.crop,
-            extractor.preprocess, str(extractor.dtype).removeprefix("torch."), extractor.runtime,
-        )  # fmt: skip
+            backbone.name,
+            packed,
+            backbone.view,
+            backbone.pooling,
+            backbone.side or extractor.preprocess.crop,
+            extractor.preprocess,
+            str(extractor.dtype).removeprefix("torch."),
+            extractor.runtime,
+        )
 
     def open(self, machine: Machine) -> Extractor:
         """The same extractor on this process's device, by the same runtime."""
@@ -81,9 +87,8 @@ class SentExtractor:
 
 
 def extract_together(
-    paths: Sequence[Path], *, extractor: Extractor, machine: Machine, views: int = 1,
-    progress: Progress = no_progress,
-) -> tuple[FeatureStore, ExtractedSet]:  # fmt: skip
+    paths: Sequence[Path], *, extractor: Extractor, machine: Machine, views: int = 1, progress: Progress = no_progress
+) -> tuple[FeatureStore, ExtractedSet]:
     """`extract_features` on rank 0, with a part by each process; the store of rank 0 has all features."""
     team = current_team()
     if team.size > 1:
@@ -113,9 +118,8 @@ def _extract_part(
     team, store = current_team(), open_store(machine.cache, extractor, views=views)
     part = team.part_of(len(paths))
     own = extract_features(
-        paths[part], store=store, extractor=extractor, views=views, workers=machine.workers,
-        progress=progress,
-    )  # fmt: skip
+        paths[part], store=store, extractor=extractor, views=views, workers=machine.workers, progress=progress
+    )
     found = team.collect_values(replace(own, rows=own.rows + part.start))
     if team.size > 1:
         store.read_again()  # what the others have put into the same folder
@@ -233,15 +237,19 @@ def reopen_extractor(run: RunFolder, backbone: Backbone, *, device: torch.device
 def _go_on(run: RunFolder, extractor: Extractor, noted: Mapping[str, Any], *, machine: Machine) -> Extractor:
     name, asked = noted["name"], machine.backend
     if asked not in (AUTO, name, noted["asked"]):
-        raise RunError(f"{run.path}: cannot resume with other options: its features are by {name}, --backend is "
-                       f"{asked!r}; leave it out, or start another run with a new --out")  # fmt: skip
+        raise RunError(
+            f"{run.path}: cannot resume with other options: its features are by {name}, --backend is "
+            f"{asked!r}; leave it out, or start another run with a new --out"
+        )
     if name == TORCH:
         return extractor
     try:
         return compute_by_graph(extractor, name, keep_graph(extractor, cache=machine.cache))
     except _UNUSABLE as error:
-        raise RunError(f"{run.path}: its features are by {name}, which cannot compute them now: {error}; put that "
-                       "right, or start another run with a new --out") from error  # fmt: skip
+        raise RunError(
+            f"{run.path}: its features are by {name}, which cannot compute them now: {error}; put that "
+            "right, or start another run with a new --out"
+        ) from error
 
 
 def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | None:
@@ -263,8 +271,11 @@ def _choose(compared: Mapping[str, Compared], asked: str, *, precision: str) -> 
     """
     agreeing = [name for name, one in compared.items() if agrees(one)]
     for name in compared.keys() - set(agreeing):
-        logger.warning("%s gives other features than torch (a cosine of %.4f less the mean), and is not used",
-                       name, compared[name].agreement)  # fmt: skip
+        logger.warning(
+            "%s gives other features than torch (a cosine of %.4f less the mean), and is not used",
+            name,
+            compared[name].agreement,
+        )
     if asked != AUTO:
         if asked in agreeing:
             return asked, "as it is named"

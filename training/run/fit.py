@@ -38,9 +38,15 @@ CHECKPOINTS = 10  # of phase 2, where it is counted in steps
 
 
 def estimate_confidences(
-    features: Tensor, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
-    groups: Tensor | None = None, prior: LabelPrior | None = None,
-) -> LabelConfidences:  # fmt: skip
+    features: Tensor,
+    labels: Tensor,
+    *,
+    class_count: int,
+    config: TrainConfig,
+    context: PhaseContext,
+    groups: Tensor | None = None,
+    prior: LabelPrior | None = None,
+) -> LabelConfidences:
     """Phase 1 on N images with (N,) given labels: the confidence module, or leave-one-out without checkpoint.
 
     `groups` (N,) int64 are equal for near-duplicates, which leave-one-out leaves out together; it reads the `prior` of
@@ -51,16 +57,27 @@ def estimate_confidences(
             features, labels, class_count=class_count, groups=groups, prior=prior, moments=sum_moments_together
         )
     module = fit_confidence(
-        features, labels, class_count=class_count, config=config.confidence,
-        batch_size=config.embedding.head_batch_size, weight_decay=config.embedding.weight_decay, context=context,
-    )  # fmt: skip
+        features,
+        labels,
+        class_count=class_count,
+        config=config.confidence,
+        batch_size=config.embedding.head_batch_size,
+        weight_decay=config.embedding.weight_decay,
+        context=context,
+    )
     return confidences_of_module(module, features, labels)
 
 
 def fit_confidence(
-    features: Tensor, labels: Tensor, *, class_count: int, config: ConfidenceConfig, batch_size: int,
-    weight_decay: float, context: PhaseContext,
-) -> ConfidenceModule:  # fmt: skip
+    features: Tensor,
+    labels: Tensor,
+    *,
+    class_count: int,
+    config: ConfidenceConfig,
+    batch_size: int,
+    weight_decay: float,
+    context: PhaseContext,
+) -> ConfidenceModule:
     """Confidence module: binary cross-entropy on the given labels, with early stopping on held-out images.
 
     The mean runs over all N x C targets. Returns the weights with the lowest held-out loss (the last ones where nothing
@@ -103,10 +120,15 @@ def fit_confidence(
         seconds = time.perf_counter() - started
         context.on_epoch(
             EpochReport(
-                phase="confidence", epoch=epoch, epochs=config.confidence_epochs, loss=loss_value, seconds=seconds,
-                images_per_second=len(train_rows) / seconds, held_out_loss=held_loss,
+                phase="confidence",
+                epoch=epoch,
+                epochs=config.confidence_epochs,
+                loss=loss_value,
+                seconds=seconds,
+                images_per_second=len(train_rows) / seconds,
+                held_out_loss=held_loss,
             )
-        )  # fmt: skip
+        )
         context.save(
             pack_modules(module=module, best=best) | pack_optimizer(optimizer),
             state={"epoch": epoch, "best_loss": best_loss, "waited": waited},
@@ -192,26 +214,49 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
 
 
 def train_head(
-    features: Tensor, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
-    confidences: LabelConfidences | None, guidance: Guidance | None = None,
+    features: Tensor,
+    labels: Tensor,
+    *,
+    class_count: int,
+    config: TrainConfig,
+    context: PhaseContext,
+    confidences: LabelConfidences | None,
+    guidance: Guidance | None = None,
     on_head: Callable[[int, TrainedHead], None] | None = None,
-) -> tuple[Head, int]:  # fmt: skip
+) -> tuple[Head, int]:
     """Phase 2: the head, and the number of images that it was trained on."""
     rows = choose_rows(confidences, config=config)
     reads = config.loss.needs_confidences and confidences is not None
     head = fit_embedding(
-        features, labels, class_count=class_count, loss_config=config.loss, config=config.embedding,
-        confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
-        own=None if confidences is None else confidences.own, guidance=guidance, on_head=on_head,
-    )  # fmt: skip
+        features,
+        labels,
+        class_count=class_count,
+        loss_config=config.loss,
+        config=config.embedding,
+        confidences=confidences.by_class if reads and confidences is not None else None,
+        context=context,
+        rows=rows,
+        own=None if confidences is None else confidences.own,
+        guidance=guidance,
+        on_head=on_head,
+    )
     return head, len(labels) if rows is None else len(rows)
 
 
 def fit_embedding(
-    features: Tensor, labels: Tensor, *, class_count: int, loss_config: LossConfig, config: EmbeddingConfig,
-    confidences: Confidences | None, context: PhaseContext, rows: Tensor | None = None, own: Tensor | None = None,
-    guidance: Guidance | None = None, on_head: Callable[[int, TrainedHead], None] | None = None,
-) -> Head:  # fmt: skip
+    features: Tensor,
+    labels: Tensor,
+    *,
+    class_count: int,
+    loss_config: LossConfig,
+    config: EmbeddingConfig,
+    confidences: Confidences | None,
+    context: PhaseContext,
+    rows: Tensor | None = None,
+    own: Tensor | None = None,
+    guidance: Guidance | None = None,
+    on_head: Callable[[int, TrainedHead], None] | None = None,
+) -> Head:
     """Phase 2: the embedding head and the loss's own parameters, with fixed confidences; returns the last weights.
 
     A head initialised by WCCN has an L2-SP penalty, and the proxies start at the class means of that initialisation.
@@ -235,9 +280,16 @@ def fit_embedding(
             "lower it, in a new --out"
         )
     head, loss_module, optimizer, first_epoch = start_embedding(
-        features, labels, rows=rows, own=own if is_whitened else None, class_count=class_count,
-        loss_config=loss_config, config=config, context=context, guidance=guidance,
-    )  # fmt: skip
+        features,
+        labels,
+        rows=rows,
+        own=own if is_whitened else None,
+        class_count=class_count,
+        loss_config=loss_config,
+        config=config,
+        context=context,
+        guidance=guidance,
+    )
     together: dict[str, Any] = {"labels": labels.cpu()[rows], "images_per_class": config.images_per_class}
     epochs, last_steps = count_epochs(config, count_batches(size=config.head_batch_size, **together))
     # Steps on few images are many epochs of one step each: a file for each would outlast the training.
@@ -272,10 +324,16 @@ def fit_embedding(
         shares = (positives / seen).tolist() if confidences is not None else [None, None]
         context.on_epoch(
             EpochReport(
-                phase="embedding", epoch=epoch, epochs=epochs, loss=loss_value, seconds=seconds,
-                images_per_second=seen / seconds, positives_per_sample=shares[0], share_without_positive=shares[1],
+                phase="embedding",
+                epoch=epoch,
+                epochs=epochs,
+                loss=loss_value,
+                seconds=seconds,
+                images_per_second=seen / seconds,
+                positives_per_sample=shares[0],
+                share_without_positive=shares[1],
             )
-        )  # fmt: skip
+        )
         if on_head is not None:
             on_head(epoch, head)
         if epoch % checkpoint_every == 0 or epoch == epochs:
@@ -286,9 +344,17 @@ def fit_embedding(
 
 
 def start_embedding(
-    features: Tensor, labels: Tensor, *, rows: Tensor, own: Tensor | None, class_count: int,
-    loss_config: LossConfig, config: EmbeddingConfig, context: PhaseContext, guidance: Guidance | None,
-) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:  # fmt: skip
+    features: Tensor,
+    labels: Tensor,
+    *,
+    rows: Tensor,
+    own: Tensor | None,
+    class_count: int,
+    loss_config: LossConfig,
+    config: EmbeddingConfig,
+    context: PhaseContext,
+    guidance: Guidance | None,
+) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     """Head, loss and optimizer, new or from the checkpoint, and the next epoch.
 
     With `own`, within-class whitening initialises the head, and mean embeddings of the classes the proxies; the proxy
@@ -301,9 +367,11 @@ def start_embedding(
     else:
         there = rows.to(features.device)
         projection = fit_within_classes(
-            features[there].cpu().numpy(), labels[there].cpu().numpy(), weights=own[there].cpu().numpy(),
+            features[there].cpu().numpy(),
+            labels[there].cpu().numpy(),
+            weights=own[there].cpu().numpy(),
             embedding_dim=width,
-        )  # fmt: skip
+        )
         head = WhitenedHead(projection.weight, projection.bias, embedding_dim=width)
     loss_module = build_loss(
         loss_config, class_count=class_count, embedding_dim=width, generator=generator, guidance=guidance

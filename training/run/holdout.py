@@ -106,9 +106,14 @@ def split_for_finetuning(labels: np.ndarray, *, seed: int, groups: np.ndarray | 
 
 
 def hold_out(
-    labels: np.ndarray, classes: np.ndarray, *, share: float, generator: np.random.Generator,
-    groups: np.ndarray | None, order: np.ndarray,
-) -> Split:  # fmt: skip
+    labels: np.ndarray,
+    classes: np.ndarray,
+    *,
+    share: float,
+    generator: np.random.Generator,
+    groups: np.ndarray | None,
+    order: np.ndarray,
+) -> Split:
     """Hold out all images of some classes, and a share of those of every other class, in `order`."""
     groups = np.arange(len(labels)) if groups is None else groups
     unseen = np.isin(labels, classes)
@@ -164,9 +169,13 @@ def plan_fold_searches(
     def search(rows: np.ndarray, is_gallery: np.ndarray | None = None) -> ValidationSet:
         groups = None if data.groups is None else data.groups[rows]
         return ValidationSet(
-            data.features[rows], data.labels[rows], is_gallery, ks=(1,), groups=groups,
+            data.features[rows],
+            data.labels[rows],
+            is_gallery,
+            ks=(1,),
+            groups=groups,
             posteriors=None if posteriors is None else posteriors[rows],
-        )  # fmt: skip
+        )
 
     known = np.concatenate([split.train, split.seen])
     parts = {"unseen": search(split.unseen), "seen": search(known, np.arange(len(known)) < len(split.train))}
@@ -174,9 +183,13 @@ def plan_fold_searches(
 
 
 def evaluate_holdout(
-    data: LabelledFeatures, *, config: TrainConfig, device: torch.device, posteriors: csr_array | None = None,
+    data: LabelledFeatures,
+    *,
+    config: TrainConfig,
+    device: torch.device,
+    posteriors: csr_array | None = None,
     progress: Progress = lambda *_: None,
-) -> HoldoutResult:  # fmt: skip
+) -> HoldoutResult:
     """Train the recipe on parts of the data and search the rest; folds with too few images are left out.
 
     With (N, C) posteriors of the true class, a hit counts as the probability that query and first neighbour are of one
@@ -211,9 +224,13 @@ def evaluate_holdout(
 
 
 def fit_heads(
-    images: LabelledFeatures, *, config: TrainConfig, device: torch.device, rivals: bool = True,
+    images: LabelledFeatures,
+    *,
+    config: TrainConfig,
+    device: torch.device,
+    rivals: bool = True,
     progress: Progress = lambda *_: None,
-) -> dict[str, Head]:  # fmt: skip
+) -> dict[str, Head]:
     """Trained heads, one for each L2-SP weight, and `rivals`; empty where the images span no direction."""
     features = torch.from_numpy(images.features).to(device)
     given = torch.from_numpy(images.labels).to(device)

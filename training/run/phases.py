@@ -201,11 +201,13 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, estimato
     if positives > class_count / 2 and class_count > 2:
         logger.warning(
             "a sample is positive for %.1f of %d classes on average, as the confidences separate too little: %s",
-            positives, class_count,
+            positives,
+            class_count,
             "raise --confidence-epochs or --confidence-lr, or lower --head-batch-size" if module else "raise --lambda",
-        )  # fmt: skip
+        )
     elif without > 0.5:
         logger.warning(
             "%.0f %% of the samples are positive for no class and only push proxies away: %s",
-            100 * without, "lower --lambda, or raise --confidence-epochs" if module else "lower --lambda",
-        )  # fmt: skip
+            100 * without,
+            "lower --lambda, or raise --confidence-epochs" if module else "lower --lambda",
+        )

@@ -89,8 +89,9 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
         if seen and val.resolve() != data.resolve():
             logger.warning(
                 "%d of the %d images of --val are trained on: its Recall@K will not tell how the model generalises",
-                len(seen), len(validation.records),
-            )  # fmt: skip
+                len(seen),
+                len(validation.records),
+            )
     return Dataset(tuple(records), dataset.skipped), validation
 
 
@@ -176,9 +177,8 @@ def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extra
     images = run.read_labels()
     paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
     store, extracted = extract_together(
-        paths, extractor=extractor, machine=machine,
-        progress=partial(job.watcher.on_images, "features"),
-    )  # fmt: skip
+        paths, extractor=extractor, machine=machine, progress=partial(job.watcher.on_images, "features")
+    )
     if images is None:
         images = _choose_images(dataset.records, extracted, store=store, data=data, config=config)
         chosen = np.linspace(0, len(images) - 1, num=min(PARITY_IMAGES, len(images))).round().astype(int)
@@ -255,9 +255,11 @@ def prepare_validation(
         return None
     records = validation.records
     store, extracted = extract_together(
-        [record.path for record in records], extractor=extractor, machine=machine,
+        [record.path for record in records],
+        extractor=extractor,
+        machine=machine,
         progress=partial(watcher.on_images, "validation features"),
-    )  # fmt: skip
+    )
     if not extracted.hashes:
         raise InputError(f"none of the {len(records)} validation images is readable")
     if extracted.skipped:

@@ -124,8 +124,10 @@ def _warn(report: Mapping[str, Any]) -> list[str]:
     """Warnings where photos of a group distort the ungrouped figure."""
     ungrouped = report["val"]["recall"]["1"]
     if report.get("val_groups") is not None and report["val"]["grouped"] is None:
-        return ["warning: all validation photos of a class are in one group, so no figure tells how new photos will "
-                "fare: add photos from elsewhere"]  # fmt: skip
+        return [
+            "warning: all validation photos of a class are in one group, so no figure tells how new photos will "
+            "fare: add photos from elsewhere"
+        ]
     grouped, training = (_recall(report["val"], name) for name in ("grouped", "against_training"))
     lines = []
     if grouped is not None and ungrouped - grouped > WORTHLESS:

@@ -36,11 +36,23 @@ from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoi
 PARITY_IMAGES = 16
 FORMAT_VERSION = 1  # of a run
 _FILES = (
-    "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json",
-    "metrics.jsonl", "backbone.safetensors", "finetuned.safetensors", "untrained.safetensors", "head.safetensors",
+    "config.json",
+    "features.json",
+    "labels.csv",
+    "skipped.csv",
+    "environment.json",
+    "metrics.jsonl",
+    "backbone.safetensors",
+    "finetuned.safetensors",
+    "untrained.safetensors",
+    "head.safetensors",
     "copy_head.safetensors",
-    "confidences.csv", "holdout.json", "finetuning.json", "runtime.json", "report.json",
-)  # fmt: skip
+    "confidences.csv",
+    "holdout.json",
+    "finetuning.json",
+    "runtime.json",
+    "report.json",
+)
 _FINETUNED = "finetuned.safetensors"
 _FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"frozen"}  # nothing to a run that trains none
 
@@ -71,9 +83,14 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None,
+        cls,
+        path: Path,
+        *,
+        config: TrainConfig,
+        data: Path,
+        val: Path | None = None,
         asked: Mapping[str, Any] = MappingProxyType({}),
-    ) -> "RunFolder":  # fmt: skip
+    ) -> "RunFolder":
         """New run folder; `asked` are the given options."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
@@ -124,8 +141,11 @@ class RunFolder:
             self.write_json("features.json", description)
 
     def _refuse_changes(self, stored: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
-        changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items()
-                   if stored.get(name) != value]  # fmt: skip
+        changed = [
+            f"{name} was {stored.get(name)!r}, is {value!r}"
+            for name, value in seen.items()
+            if stored.get(name) != value
+        ]
         if changed:
             raise RunError(
                 f"{self.path}: cannot resume with other options: {'; '.join(changed)}; "
@@ -180,8 +200,9 @@ class RunFolder:
     def preprocess(self) -> PreprocessConfig:
         """Preprocessing of the run's images, whatever the backbone's library says today."""
         if not (self.path / "features.json").exists():
-            raise RunError(f"{self.path}: no image has gone through yet; continue the training with "
-                           "`retrieval train … --resume`")  # fmt: skip
+            raise RunError(
+                f"{self.path}: no image has gone through yet; continue the training with `retrieval train … --resume`"
+            )
         return PreprocessConfig.from_json(self.read_json("features.json")["preprocess"])
 
     def write_labels(self, images: Iterable[LabelledImage]) -> None:
@@ -200,11 +221,15 @@ class RunFolder:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             return [
                 LabelledImage(
-                    Path(r["path"]), r["sha256"], r["given"], r["label"], float(r[P_RIGHT]) if r.get(P_RIGHT) else None,
+                    Path(r["path"]),
+                    r["sha256"],
+                    r["given"],
+                    r["label"],
+                    float(r[P_RIGHT]) if r.get(P_RIGHT) else None,
                     r.get("before") or None,  # pre-releases wrote neither column
                 )
                 for r in csv.DictReader(file)
-            ]  # fmt: skip
+            ]
 
     def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
         """skipped.csv: path, reason and detail of every image that could not be used."""

@@ -94,9 +94,16 @@ class _Fitted:
 
 
 def train(
-    data: Path, out: Path, *, config: TrainConfig, machine: Machine, val: Path | None = None,
-    asked: Mapping[str, Any] = MappingProxyType({}), resume: bool = False, watcher: Watcher | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    data: Path,
+    out: Path,
+    *,
+    config: TrainConfig,
+    machine: Machine,
+    val: Path | None = None,
+    asked: Mapping[str, Any] = MappingProxyType({}),
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> dict[str, Any]:
     """Train on a folder of class folders, a table or a gallery, into a run folder; returns the report of report.json.
 
     Args:
@@ -138,9 +145,14 @@ def train(
             watcher.on_note(f"before fine-tuning: {'; '.join(leads)}")
         with job.measure(FINETUNING):
             stage = finetune_backbone(
-                job, features.training, confidences=confidences, method=fitted.method, guidance=features.guidance,
-                extractor=features.extractor, decoding=features.decoding,
-            )  # fmt: skip
+                job,
+                features.training,
+                confidences=confidences,
+                method=fitted.method,
+                guidance=features.guidance,
+                extractor=features.extractor,
+                decoding=features.decoding,
+            )
     heads, scores, searches, verdict = _evaluate(
         job, features, confidences, fitted=fitted, stage=stage, verdict=verdict
     )
@@ -206,11 +218,12 @@ def _evaluate_holdout(job: Job, features: _Features, confidences: LabelConfidenc
             "holdout.json",
             lambda: evaluate_holdout(
                 LabelledFeatures(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
-                config=config, device=job.machine.device,
+                config=config,
+                device=job.machine.device,
                 posteriors=None if confidences is None else confidences.posteriors(),
                 progress=partial(job.watcher.on_images, "holdout"),
             ).to_json(),
-        )  # fmt: skip
+        )
     job.watcher.on_holdout(holdout)
     return holdout
 
@@ -222,11 +235,14 @@ def _estimate_confidences(job: Job, training: TrainingSet) -> LabelConfidences |
     with job.measure("confidence"):
         leaves_out = job.config.confidence.confidences == "leave-one-out"
         found = estimate_confidences(
-            training.on_device, training.labels, class_count=len(training.classes), config=job.config,
+            training.on_device,
+            training.labels,
+            class_count=len(training.classes),
+            config=job.config,
             context=job.context("confidence"),
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
             prior=training.prior,
-        )  # fmt: skip
+        )
         job.run.write_confidences(_confidence_rows(training, found))
     return found
 
@@ -250,9 +266,8 @@ def _describe_confidences(confidences: LabelConfidences) -> dict[str, float | No
 
 
 def _resolve_plan(
-    config: TrainConfig, features: _Features, *, holdout: Mapping[str, Any] | None,
-    confidences: LabelConfidences | None,
-) -> TrainConfig:  # fmt: skip
+    config: TrainConfig, features: _Features, *, holdout: Mapping[str, Any] | None, confidences: LabelConfidences | None
+) -> TrainConfig:
     """Options with all values that depend on the data: width, L2-SP weight, image size."""
     rows, centre = choose_rows(confidences, config=config), features.training.on_device
     spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
@@ -284,10 +299,15 @@ def _fit(job: Job, features: _Features, confidences: LabelConfidences | None, *,
 
     with job.measure("embedding"):
         head, trained_on = train_head(
-            training.on_device, training.labels, class_count=len(training.classes), config=job.config,
-            context=job.context("embedding", class_count=len(training.classes)), confidences=confidences,
-            guidance=features.guidance, on_head=validate,
-        )  # fmt: skip
+            training.on_device,
+            training.labels,
+            class_count=len(training.classes),
+            config=job.config,
+            context=job.context("embedding", class_count=len(training.classes)),
+            confidences=confidences,
+            guidance=features.guidance,
+            on_head=validate,
+        )
     return _Fitted(method, head, trained_on)
 
 
@@ -313,9 +333,13 @@ def _judge_head(plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature
 
 
 def judge_by_val(
-    verdict: Verdict, found: Mapping[str, RetrievalScores], validation: KnownImages, *, classes: Sequence[str],
+    verdict: Verdict,
+    found: Mapping[str, RetrievalScores],
+    validation: KnownImages,
+    *,
+    classes: Sequence[str],
     seed: int,
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """The verdict with answers by --val, whose labels say which of both: training `classes` are known, others new.
 
     Of too few classes for an interval, an answer that is there already stays.
@@ -336,9 +360,14 @@ def judge_by_val(
 
 
 def _evaluate(
-    job: Job, features: _Features, confidences: LabelConfidences | None, *, fitted: _Fitted, stage: StageResult | None,
+    job: Job,
+    features: _Features,
+    confidences: LabelConfidences | None,
+    *,
+    fitted: _Fitted,
+    stage: StageResult | None,
     verdict: Verdict | None,
-) -> tuple[dict[str, Head], dict[str, SearchScores], Searches | None, Verdict | None]:  # fmt: skip
+) -> tuple[dict[str, Head], dict[str, SearchScores], Searches | None, Verdict | None]:
     """Heads by name, their scores on --val, the searches, and the verdict."""
     training, validation, plan = features.training, features.validation, job.config
     trained = fitted.head if stage is None or stage.head is None else stage.head
@@ -347,10 +376,12 @@ def _evaluate(
         verdict = replace(verdict, finetuning=stage.report)
         if is_network:
             verdict = replace(
-                verdict, answers=stage.answers, heads=verdict.answers,
+                verdict,
+                answers=stage.answers,
+                heads=verdict.answers,
                 widths={**verdict.widths, TRAINED: trained.embedding_dim},
                 unmeasured="fine-tuning held none of these out, for want of photos or classes",
-            )  # fmt: skip
+            )
     if validation is None:
         return {TRAINED: trained}, {}, None, verdict
     searches = plan_searches(validation, training.known)
@@ -375,9 +406,16 @@ def _evaluate(
 
 
 def _save(
-    job: Job, features: _Features, *, fitted: _Fitted, stage: StageResult | None, heads: Mapping[str, Head],
-    scores: Mapping[str, SearchScores], searches: Searches | None, verdict: Verdict | None,
-) -> dict[str, Any]:  # fmt: skip
+    job: Job,
+    features: _Features,
+    *,
+    fitted: _Fitted,
+    stage: StageResult | None,
+    heads: Mapping[str, Head],
+    scores: Mapping[str, SearchScores],
+    searches: Searches | None,
+    verdict: Verdict | None,
+) -> dict[str, Any]:
     """Save the exported embedding; returns most of the report."""
     run, plan, training, extractor = job.run, job.config, features.training, features.extractor
     network = None if stage is None else stage.report

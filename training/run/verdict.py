@@ -39,10 +39,14 @@ def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> l
         recall = {
             name: float((np.bincount(place, weights=found[asked]) / queries).mean()) for name, found in hits.items()
         }
-        bands.append({
-            "images": [int(within.min()), int(within.max())], "classes": len(members), "queries": int(asked.sum()),
-            "recall_at_1": recall,
-        })  # fmt: skip
+        bands.append(
+            {
+                "images": [int(within.min()), int(within.max())],
+                "classes": len(members),
+                "queries": int(asked.sum()),
+                "recall_at_1": recall,
+            }
+        )
     return bands
 
 
@@ -87,9 +91,13 @@ QUESTIONS = {"unseen": "new classes", "seen": "new photos"}  # of the parts of a
 PARTS = {"known": "seen", "new": "unseen"}  # by what `--for` names
 SEARCHED = {"known": "new photos of known classes", "new": "new classes"}
 _NAMES = {
-    "raw": "raw features", "pca": "PCA", "pca-half-whitened": "half-whitened PCA", "pca-whitened": "whitened PCA",
-    "wccn": "within-class whitening", FROZEN_HEAD: "the trained head on the frozen backbone",
-}  # fmt: skip
+    "raw": "raw features",
+    "pca": "PCA",
+    "pca-half-whitened": "half-whitened PCA",
+    "pca-whitened": "whitened PCA",
+    "wccn": "within-class whitening",
+    FROZEN_HEAD: "the trained head on the frozen backbone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +203,13 @@ class Verdict:
         """JSON values for the report, with the verdict as `text`."""
         answers = {name: None if (one := self.answers.get(name)) is None else asdict(one) for name in PARTS}
         return {
-            "for": self.purpose, "outcome": self.outcome, "exported": self.exported, **answers,
-            "embedding_dim": dict(self.widths), "text": "\n  ".join(self.render()),
-        }  # fmt: skip
+            "for": self.purpose,
+            "outcome": self.outcome,
+            "exported": self.exported,
+            **answers,
+            "embedding_dim": dict(self.widths),
+            "text": "\n  ".join(self.render()),
+        }
 
     def render(self) -> list[str]:
         """Lines of the verdict, the conclusion first."""

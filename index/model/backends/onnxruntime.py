@@ -27,9 +27,7 @@ _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 logger = logging.getLogger(__name__)
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-_ERRORS = (
-    "EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException",
-)  # fmt: skip
+_ERRORS = ("EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
 
 
 @cache

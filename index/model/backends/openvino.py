@@ -66,13 +66,15 @@ class OpenVinoBackend:
             self.precision = _HALF if is_half else "float32"
         try:
             self._model = core.compile_model(
-                core.read_model(model.data), "CPU", {
+                core.read_model(model.data),
+                "CPU",
+                {
                     "PERFORMANCE_HINT": "LATENCY",
                     "INFERENCE_PRECISION_HINT": "bf16" if self.precision.endswith(_HALF) else "f32",
                     "INFERENCE_NUM_THREADS": cores if threads is None else min(cores, threads * cores),
                     "NUM_STREAMS": 1 if threads is None else max(1, cores // threads),
                 },
-            )  # fmt: skip
+            )
         except RuntimeError as error:
             raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
         self._requests = threading.local()

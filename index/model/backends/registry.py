@@ -185,10 +185,15 @@ def compare_backend(model: ModelFile, name: str) -> Compared | None:
     The result is cached in the user's cache folder by model, processor, GPUs and versions.
     """
     versions = installed_backends()
-    key = "; ".join([
-        model.sha256, platform.machine(), *_name_hardware(), f"rules {_RULES}",
-        *(f"{one} {versions.get(one)}" for one in (USUAL_BACKEND, name)),
-    ])  # fmt: skip
+    key = "; ".join(
+        [
+            model.sha256,
+            platform.machine(),
+            *_name_hardware(),
+            f"rules {_RULES}",
+            *(f"{one} {versions.get(one)}" for one in (USUAL_BACKEND, name)),
+        ]
+    )
     path, kept = user_cache() / "runtimes.json", dict[str, Any]()
     with suppress(OSError, ValueError, TypeError):  # nothing was kept, or it cannot be read
         kept = dict(json.loads(path.read_text(encoding="utf-8")))

@@ -282,26 +282,37 @@ class Collection:
         found: list[Hits] = []
         for start in range(0, len(queries), size):
             answer = self.call(
-                "search", list(queries[start : start + size]), doing="searching", limit=limit, filter=expression,
-                output_fields=["vector"] if with_vectors else [], consistency_level=BOUNDED,
+                "search",
+                list(queries[start : start + size]),
+                doing="searching",
+                limit=limit,
+                filter=expression,
+                output_fields=["vector"] if with_vectors else [],
+                consistency_level=BOUNDED,
                 search_params={"metric_type": "IP", "params": dict(parameters)},
-            )  # fmt: skip
+            )
             for hits in answer:
                 vectors = [hit["entity"]["vector"] for hit in hits] if with_vectors else []
-                found.append((
-                    np.array([hit["distance"] for hit in hits], dtype=np.float32),
-                    np.array([hit["id"] for hit in hits], dtype=np.int64),
-                    np.array(vectors, dtype=np.float32).reshape(-1, self.width),
-                ))  # fmt: skip
+                found.append(
+                    (
+                        np.array([hit["distance"] for hit in hits], dtype=np.float32),
+                        np.array([hit["id"] for hit in hits], dtype=np.int64),
+                        np.array(vectors, dtype=np.float32).reshape(-1, self.width),
+                    )
+                )
         return found
 
     def _query(self, expression: str, names: Sequence[str], *, level: str, **others: Any) -> list[dict[str, Any]]:
         return list(
             self.call(
-                "query", doing="reading vectors", filter=expression, output_fields=list(names),
-                consistency_level=level, **others,
+                "query",
+                doing="reading vectors",
+                filter=expression,
+                output_fields=list(names),
+                consistency_level=level,
+                **others,
             )
-        )  # fmt: skip
+        )
 
     def damaged(self, problem: str) -> GalleryDamagedError:
         return GalleryDamagedError(f"{self.server.uri} {self.name}", problem)

@@ -454,18 +454,27 @@ def _measure(
         for row, (_, _, vectors) in enumerate(search(queries)):
             scores[row, : len(vectors)] = measure_cosines(vectors, queries[row])
         recall, error = trial.measure(-np.sort(-scores, axis=1)[:, :MEASURED_K])
-        curve.append({
-            "parameters": {plan.effort: effort}, "recall_at_10": recall, "recall_error": error,
-            "latency_ms_median": trial.time_ms(search), "queries_per_second": trial.queries_per_second(search),
-        })  # fmt: skip
+        curve.append(
+            {
+                "parameters": {plan.effort: effort},
+                "recall_at_10": recall,
+                "recall_error": error,
+                "latency_ms_median": trial.time_ms(search),
+                "queries_per_second": trial.queries_per_second(search),
+            }
+        )
         progress(done, len(plan.efforts))
         if recall - SURE * error >= max(target, 0.999):
             break
     best, is_met = choose_setting(curve, target=target)
     return {
-        "curve": curve, "recall_target": target, "queries": len(queries), **best, "target_met": is_met,
+        "curve": curve,
+        "recall_target": target,
+        "queries": len(queries),
+        **best,
+        "target_met": is_met,
         "own_queries": task.how.queries is None,
-    }  # fmt: skip
+    }
 
 
 def parts(ids: Ids, *, width: int) -> Iterator[Ids]:

@@ -85,12 +85,15 @@ def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Acce
         options.host, loopback=options.is_loopback, token=options.requires_token, allowed=options.allowed_hosts
     )
     return Access(
-        token=options.token, book=None if options.tokens is None else TokenBook(options.tokens, secret=secret),
+        token=options.token,
+        book=None if options.tokens is None else TokenBook(options.tokens, secret=secret),
         # Behind a proxy that is named everybody is a stranger, whether it says so or not.
         loopback=options.is_loopback and not options.trusted_proxies,
-        writable=options.writable, fetches=options.fetches, hosts=hosts,
+        writable=options.writable,
+        fetches=options.fetches,
+        hosts=hosts,
         galleries=frozenset(served.name for served in options.galleries if served.name is not None),
-    )  # fmt: skip
+    )
 
 
 @cache

@@ -77,10 +77,12 @@ class ApiCors(CORSMiddleware):
 
     def __init__(self, app: ASGIApp, *, origins: frozenset[str]) -> None:
         super().__init__(
-            app, allow_origins=sorted(origins), allow_methods=["GET", "HEAD", "POST", "DELETE"],
+            app,
+            allow_origins=sorted(origins),
+            allow_methods=["GET", "HEAD", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "If-None-Match", "X-Request-Id"],
             expose_headers=["Content-Disposition", "ETag", "Retry-After", "WWW-Authenticate", "X-Request-Id"],
-        )  # fmt: skip
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_api = scope["type"] == "http" and scope["path"].startswith("/v1/")
@@ -97,9 +99,17 @@ class Security:
     """
 
     def __init__(
-        self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn, rates: RateLimits,
-        observers: Sequence[Observer] = (), origins: frozenset[str] = frozenset(), gallery: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        app: ASGIApp,
+        *,
+        limits: ServingConfig,
+        access: Access,
+        sign_in: SignIn,
+        rates: RateLimits,
+        observers: Sequence[Observer] = (),
+        origins: frozenset[str] = frozenset(),
+        gallery: str | None = None,
+    ) -> None:
         self._app, self._limits, self._access, self._sign_in, self._rates = app, limits, access, sign_in, rates
         self._observers, self._origins, self._gallery = observers, origins, gallery
         self._bodies = BodyRoom(limits)
@@ -147,12 +157,18 @@ class Security:
             if visitor is STRANGER:  # refused before `admit`
                 visitor = Visitor(address=name_client(scope))
             record = RequestRecord(
-                at_s=time.time(), seconds=time.perf_counter() - started, request_id=request_id,
-                method=scope["method"] if scope["method"] in METHODS else "other", route=_name_route(scope),
+                at_s=time.time(),
+                seconds=time.perf_counter() - started,
+                request_id=request_id,
+                method=scope["method"] if scope["method"] in METHODS else "other",
+                route=_name_route(scope),
                 query_string=scope["query_string"][:MOST_QUERY_BYTES],
                 status=status or 500,  # an exception, which Starlette answers outside of this middleware
-                sent_bytes=sent_bytes, visitor=visitor, watch=watch, gallery=self._gallery,
-            )  # fmt: skip
+                sent_bytes=sent_bytes,
+                visitor=visitor,
+                watch=watch,
+                gallery=self._gallery,
+            )
             for observe in self._observers:
                 observe(record)
 

@@ -60,9 +60,16 @@ class SignIn:
     """
 
     def __init__(
-        self, access: Access, *, draw: DrawPage, spent: Sequence[Path] = (), session_s: float = SESSION_S,
-        root_path: str = "", logs: Mapping[str, ActivityLog] | None = None, clock: Clock = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        access: Access,
+        *,
+        draw: DrawPage,
+        spent: Sequence[Path] = (),
+        session_s: float = SESSION_S,
+        root_path: str = "",
+        logs: Mapping[str, ActivityLog] | None = None,
+        clock: Clock = time.time,
+    ) -> None:
         self._access, self._draw, self._session_s, self._clock = access, draw, session_s, clock
         self._cookie_path, self._logs = f"{root_path}/", logs or {}
         self._values = SignedValues(spent, key=access.session_key if spent else lambda: None, clock=clock)
@@ -187,10 +194,14 @@ class SignIn:
 
     def _set_cookie(self, scope: Scope, response: Response, value: str, *, max_age: int | None = None) -> None:
         response.set_cookie(
-            _name_cookie(scope), value, path=self._cookie_path, httponly=True, max_age=max_age,
+            _name_cookie(scope),
+            value,
+            path=self._cookie_path,
+            httponly=True,
+            max_age=max_age,
             samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
             secure=scope["scheme"] == "https",
-        )  # fmt: skip
+        )
 
     def _record(self, what: str, scope: Scope, entry: TokenEntry, **details: str) -> None:
         """Log signing in or out in the galleries that the token opens."""

@@ -277,9 +277,17 @@ def test_a_statement_that_takes_too_long_is_ended_and_said_to_be(tmp_path: Path)
 
 
 SPOILED: Sequence[object] = (
-    "", "[1, 2]", "null", '{"x": NaN}', '{"x": 1', '{"a":' * 5000 + "1" + "}" * 5000, b"\xff\xfe",
-    b"{}", '{"x": ' + "9" * 5000 + "}", '{"x": "' + "a" * (1 << 24) + '"}',
-)  # fmt: skip
+    "",
+    "[1, 2]",
+    "null",
+    '{"x": NaN}',
+    '{"x": 1',
+    '{"a":' * 5000 + "1" + "}" * 5000,
+    b"\xff\xfe",
+    b"{}",
+    '{"x": ' + "9" * 5000 + "}",
+    '{"x": "' + "a" * (1 << 24) + '"}',
+)
 
 
 @pytest.fixture(scope="module")
@@ -308,8 +316,12 @@ def read(gallery: Path, image_id: int) -> bytes:
 def test_a_row_leads_nowhere_outside_of_its_source(gallery: Path, way: str) -> None:
     secret = gallery.parent / "secret.png"
     path = {"absolute": str(secret), "up and down": "red/../../secret.png"}.get(way, "../secret.png").encode()
-    change_catalog(gallery, "UPDATE images SET path = ?, sha256 = ? WHERE id = 1", path,
-          hashlib.sha256(secret.read_bytes()).hexdigest())  # fmt: skip
+    change_catalog(
+        gallery,
+        "UPDATE images SET path = ?, sha256 = ? WHERE id = 1",
+        path,
+        hashlib.sha256(secret.read_bytes()).hexdigest(),
+    )
     if way == "an archive":
         change_catalog(gallery, "UPDATE images SET archive = path, path = 'x/y.png', starts_at = 0 WHERE id = 1")
     if way == "no source":

@@ -52,8 +52,7 @@ def test_columns_of_lists_are_named_by_options(
     done = invoke(cli.index_group, *words, "--url-column", "link", "--label-column", "kind")
     assert done.exit_code == 0, done.output
     [row] = rows(tmp_path / "g")
-    assert (row.path, row.label, row.metadata) == (
-        f"{web.address}/1.jpg", "shoe", {"path": "x.jpg", "note": "new"})  # fmt: skip
+    assert (row.path, row.label, row.metadata) == (f"{web.address}/1.jpg", "shoe", {"path": "x.jpg", "note": "new"})
     assert invoke(cli.index_group, "update", tmp_path / "g").exit_code == 0
     both = invoke(cli.index_group, *words, "--url-column", "link", "--path-column", "path")
     assert (both.exit_code, "--url-column (tables of addresses)" in both.stderr) == (2, True)

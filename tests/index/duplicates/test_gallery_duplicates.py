@@ -58,8 +58,8 @@ def test_a_labelled_image_is_kept_before_one_without_a_label() -> None:
 def test_an_image_without_a_vector_or_set_aside_for_one_that_is_not_indexed_is_damage() -> None:
     with pytest.raises(GalleryDamagedError, match="image 2 has no vector"):
         find_gallery_duplicates(
-            [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0)], reader([1], [ALIKE]), config=DuplicateConfig(),
-        )  # fmt: skip
+            [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0)], reader([1], [ALIKE]), config=DuplicateConfig()
+        )
 
     for config in (None, DuplicateConfig()):
         for others in ([], [Fingerprint(3, "c", 0, kept_id=1)]):

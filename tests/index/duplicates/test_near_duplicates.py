@@ -121,9 +121,15 @@ def test_only_vectors_of_images_with_near_hashes_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"min_similarity": 0.0}, {"min_similarity": 1.1}, {"min_similarity": float("nan")},
-               {"max_hash_distance": -1}, {"max_hash_distance": 65}],
-)  # fmt: skip
+    "values",
+    [
+        {"min_similarity": 0.0},
+        {"min_similarity": 1.1},
+        {"min_similarity": float("nan")},
+        {"max_hash_distance": -1},
+        {"max_hash_distance": 65},
+    ],
+)
 def test_limits_out_of_range_are_named(values: dict[str, float]) -> None:
     flag = next(iter(values)).replace("_", "-")
     with pytest.raises(InputError, match=f"--{flag} must be"):

@@ -70,8 +70,10 @@ def test_whatever_is_kept_is_found_again_to_the_bit(
     assert set(found) == set(known)
     for key, one in known.items():
         assert (found[key].vector.tobytes(), found[key].phash, found[key].measures) == (
-            one.vector.tobytes(), one.phash, one.measures,
-        )  # fmt: skip
+            one.vector.tobytes(),
+            one.phash,
+            one.measures,
+        )
 
 
 def test_what_a_vector_depends_on_makes_another_key(tmp_path: Path, tiny_model: Path) -> None:

@@ -21,9 +21,16 @@ def score_among(
     """Every image searches all others."""
     ids = 1 + np.arange(len(labels))  # none is its position
     return score_retrieval(
-        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids,
-        query_groups=groups, gallery_groups=groups, ks=ks,
-    )  # fmt: skip
+        vectors,
+        labels,
+        gallery=vectors,
+        gallery_labels=labels,
+        gallery_ids=ids,
+        query_ids=ids,
+        query_groups=groups,
+        gallery_groups=groups,
+        ks=ks,
+    )
 
 
 def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
@@ -82,8 +89,7 @@ def test_draws_in_blocks_are_those_of_a_loop(count: int, block: int, monkeypatch
     assert found == pytest.approx(np.quantile(means, [0.05, 0.95]), rel=1e-12)
 
 
-MODULES = (index.evaluation.metrics, index.evaluation.groups, index.arrays, index.text,
-           index.sources.table_rows)  # fmt: skip
+MODULES = (index.evaluation.metrics, index.evaluation.groups, index.arrays, index.text, index.sources.table_rows)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

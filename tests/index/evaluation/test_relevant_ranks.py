@@ -40,9 +40,16 @@ def score(gallery: Problem, outside: Problem | None, groups: Groups) -> Retrieva
     queries, query_labels, query_ids = gallery if outside is None else (outside[0], outside[1], None)
     query_groups, gallery_groups = groups or (None, None)
     return score_retrieval(
-        queries.copy(), query_labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=query_ids,
-        query_groups=query_groups, gallery_groups=gallery_groups, ks=KS,
-    )  # fmt: skip
+        queries.copy(),
+        query_labels,
+        gallery=vectors,
+        gallery_labels=labels,
+        gallery_ids=ids,
+        query_ids=query_ids,
+        query_groups=query_groups,
+        gallery_groups=gallery_groups,
+        ks=KS,
+    )
 
 
 def check(gallery: Problem, outside: Problem | None, chosen: dict[str, float], *, groups: Groups = None) -> None:
@@ -96,9 +103,11 @@ def test_scores_are_those_of_whole_rankings(problem: tuple[Problem, Problem | No
 @pytest.mark.deep
 @settings(max_examples=tries(20, deep=100), deadline=None)
 @given(
-    problem=problems(), seed=st.integers(0, 10**6), chosen=st.sampled_from([PLAIN, SMALL, FINE]),
+    problem=problems(),
+    seed=st.integers(0, 10**6),
+    chosen=st.sampled_from([PLAIN, SMALL, FINE]),
     count=st.sampled_from([1, 3, 12]),
-)  # fmt: skip
+)
 def test_a_query_finds_none_of_its_group(
     problem: tuple[Problem, Problem | None], seed: int, chosen: dict[str, float], count: int
 ) -> None:

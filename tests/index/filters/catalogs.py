@@ -23,11 +23,15 @@ def fill_catalog(connection: sqlite3.Connection, rows: Sequence[Row]) -> Catalog
         "INSERT INTO images (source, path, size_bytes, mtime_ns, status, label, metadata) "
         "VALUES (?, ?, 1, 1, 'indexed', ?, ?)",
         [
-            (sources.index(row["source"]), os.fsencode(row["path"]), row["label"],
-             json.dumps(row["metadata"], sort_keys=True) if row["metadata"] else None)
+            (
+                sources.index(row["source"]),
+                os.fsencode(row["path"]),
+                row["label"],
+                json.dumps(row["metadata"], sort_keys=True) if row["metadata"] else None,
+            )
             for row in rows
         ],
-    )  # fmt: skip
+    )
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS tags (id, tag TEXT)")
     connection.execute("DELETE FROM tags")
     connection.executemany("INSERT INTO tags VALUES (?, ?)", [(row["id"], tag) for row in rows for tag in row["tags"]])

@@ -169,15 +169,30 @@ VALUE_CASES: list[tuple[Sequence[object], str, Sequence[object]]] = [
     (TEXTS, "x LIKE '1.0e_300' OR x LIKE '1.0E-05'", [1e300, 0.00001]),
 ]
 FOUND: list[Flat] = [
-    {"own path": "Shirts/Blue_one.jpg", "own label": "shirt", "own source": "/data/First",
-     "brand": "M\u00fcller", "price": 19.9, "new": True},
-    {"own path": "pants/100%.jpg", "own label": "pants", "own source": "/data/First",
-     "tags": ["summer", "Blue jeans"], "nested": {"deep": "c:\\x"}},
+    {
+        "own path": "Shirts/Blue_one.jpg",
+        "own label": "shirt",
+        "own source": "/data/First",
+        "brand": "M\u00fcller",
+        "price": 19.9,
+        "new": True,
+    },
+    {
+        "own path": "pants/100%.jpg",
+        "own label": "pants",
+        "own source": "/data/First",
+        "tags": ["summer", "Blue jeans"],
+        "nested": {"deep": "c:\\x"},
+    },
     {"own path": f"{ODD}/[a].jpg", "own source": "/data/second"},
-    {"own path": "A\u0308rmel/x.jpg", "own label": "\u00c4rmel", "own source": "/data/second",
-     "brand": 'blue\'s "best"'},
+    {
+        "own path": "A\u0308rmel/x.jpg",
+        "own label": "\u00c4rmel",
+        "own source": "/data/second",
+        "brand": 'blue\'s "best"',
+    },
     {"own path": "blueXone.jpg", "own label": "o'brien", "own source": "/data/second"},
-]  # fmt: skip
+]
 WORD_CASES = [
     ("blue", [0, 1, 3, 4]),
     ("BLUE shirt", [0]),
@@ -214,11 +229,13 @@ CASES: list[tuple[Condition, list[Row], list[int]]] = [
     *((parse_filter(text), make_rows(PLACES), kept) for text, kept in PLACE_CASES),
     *((parse_filter(text), make_rows(TAGGED), kept) for text, kept in TAG_CASES),
     *((parse_filter(text), make_rows(MISSING), kept) for text, kept in MISSING_CASES),
-    *((parse_filter(text), make_rows([{"x": value} for value in values]), keep_of_values(values, kept))
-      for values, text, kept in VALUE_CASES),
+    *(
+        (parse_filter(text), make_rows([{"x": value} for value in values]), keep_of_values(values, kept))
+        for values, text, kept in VALUE_CASES
+    ),
     *((find_words(text), make_rows(FOUND), kept) for text, kept in WORD_CASES),
     (JOINED, make_rows(FOUND), [0]),
-]  # fmt: skip
+]
 
 
 def check_compiler(keep: Keep) -> None:
@@ -232,19 +249,27 @@ def check_compiler(keep: Keep) -> None:
 KEYS = ("price", "in", "x-y", "a b", "ä.b", 'q"t', "名前", "", "\\", "é\u0301😀", "label", "metadata", "a.b")
 WORDS = ("n/a", "abc", "ABC", "été", "Été 5", "TRUE", "false", "it's", '"', "%_", "a*[b]?", "", " ", "10", "😀é")
 NUMBERS = ("0", "1", "-1", "+7", "10", "19.90", "19.9", ".5", "5.", "1e1", "-2.25E0", "042", "9007199254740992")
-VALUES = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 7, 10, 42, 19.9, 0.5, -2.25, 2**53]) | st.sampled_from(
-    [*WORDS, *NUMBERS, " 7 ", "7\n", "1e", "0x10", "\u00a05"]
-) | st.lists(st.sampled_from([1, "a", "été"]), max_size=2)  # fmt: skip
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.sampled_from([0, 1, -1, 7, 10, 42, 19.9, 0.5, -2.25, 2**53])
+    | st.sampled_from([*WORDS, *NUMBERS, " 7 ", "7\n", "1e", "0x10", "\u00a05"])
+    | st.lists(st.sampled_from([1, "a", "été"]), max_size=2)
+)
 FILES = ("a/1.jpg", "A/été.jpg", "b/[1]_%.jpg", f"{ODD}/10")
 METADATA = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6) | st.fixed_dictionaries(
     {"nest": VALUES | st.dictionaries(st.sampled_from(KEYS), VALUES | st.just({"deep": 7}), max_size=6)}
 )
-own_values = st.fixed_dictionaries({
-    "own path": st.sampled_from(FILES),
-    "own label": st.none() | st.sampled_from(WORDS + NUMBERS),
-    "own tags": st.lists(st.sampled_from([word for word in WORDS + NUMBERS if word.strip()]), max_size=2, unique=True),
-    "own source": st.sampled_from(FILES),
-})  # fmt: skip
+own_values = st.fixed_dictionaries(
+    {
+        "own path": st.sampled_from(FILES),
+        "own label": st.none() | st.sampled_from(WORDS + NUMBERS),
+        "own tags": st.lists(
+            st.sampled_from([word for word in WORDS + NUMBERS if word.strip()]), max_size=2, unique=True
+        ),
+        "own source": st.sampled_from(FILES),
+    }
+)
 some_rows = st.lists(
     st.builds(lambda own, metadata: own | metadata, own_values, METADATA),
     max_size=6,

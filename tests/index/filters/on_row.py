@@ -33,8 +33,13 @@ Row: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = str | bytes | int | float | None
 
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _SPACE = " \t\n\v\f\r"  # around a stored text that is a number all the same
 
 

@@ -65,8 +65,11 @@ def test_truths_and_paths_compare_with_their_like_only() -> None:
     ("text", "message"),
     [
         (" \n", "the filter is empty"),
-        ("shop = amazon", "at character 8, amazon: expected a number, 'text', TRUE or FALSE; found amazon; "
-                          "text goes in quotes: 'amazon'"),
+        (
+            "shop = amazon",
+            "at character 8, amazon: expected a number, 'text', TRUE or FALSE; found amazon; "
+            "text goes in quotes: 'amazon'",
+        ),
         ("price < 20 AND", "at its end: expected the name of a column; found nothing more"),
         ("day > 2024-01-01", "at character 7, 2024-01-01: .* dates and other text go in quotes"),
         ("'shop' = 'x'", "at character 1, 'shop' = 'x': .* in double quotes"),
@@ -88,16 +91,25 @@ def test_truths_and_paths_compare_with_their_like_only() -> None:
         ("x LIKE '" + "y" * (MAX_PATTERN_CHARACTERS + 1) + "'", "more than 100 characters"),
         (".".join("x" * (MAX_NAMES + 1)) + " = 1", f"at most {MAX_NAMES} names"),
     ],
-)  # fmt: skip
+)
 def test_a_text_that_is_no_filter_is_refused_where_it_goes_wrong(text: str, message: str) -> None:
     assert re.search(message, refusal(text))
 
 
 CONDITIONS = (
-    "x < 1", "x = '1'", "x = TRUE", "x IN (1, 'a', '2', TRUE)", "x NOT BETWEEN 1 AND '5'", "x NOT LIKE 'É%'",
-    'x."é".y < \'1\'', "label = 1", "source NOT LIKE 'a'", "path IN ('a', 'b')", "x IS NOT NULL",
-    'x."é".y NOT IN (1, \'a\', \'2\', TRUE)',
-)  # fmt: skip
+    "x < 1",
+    "x = '1'",
+    "x = TRUE",
+    "x IN (1, 'a', '2', TRUE)",
+    "x NOT BETWEEN 1 AND '5'",
+    "x NOT LIKE 'É%'",
+    "x.\"é\".y < '1'",
+    "label = 1",
+    "source NOT LIKE 'a'",
+    "path IN ('a', 'b')",
+    "x IS NOT NULL",
+    "x.\"é\".y NOT IN (1, 'a', '2', TRUE)",
+)
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +142,50 @@ def test_sqlite_takes_the_largest_filters_that_are_allowed(nested: sqlite3.Conne
 
 
 PIECES = (
-    "x", "price", "label", "path", "source", "id", "metadata", ".", " ", "(", ")", ",", "=", "<", "!=", "IN", "NOT",
-    "LIKE", "AND", "OR", "IS", "NULL", "BETWEEN", "TRUE", "1", "-2.5", "'a'", "'%'", '"q""t"', "''", '"', "'", "--",
-    ";", "DROP TABLE images", "UNION SELECT", "?", "?1", "{}", "{0}", "%s", "\\", "/*",
-)  # fmt: skip
+    "x",
+    "price",
+    "label",
+    "path",
+    "source",
+    "id",
+    "metadata",
+    ".",
+    " ",
+    "(",
+    ")",
+    ",",
+    "=",
+    "<",
+    "!=",
+    "IN",
+    "NOT",
+    "LIKE",
+    "AND",
+    "OR",
+    "IS",
+    "NULL",
+    "BETWEEN",
+    "TRUE",
+    "1",
+    "-2.5",
+    "'a'",
+    "'%'",
+    '"q""t"',
+    "''",
+    '"',
+    "'",
+    "--",
+    ";",
+    "DROP TABLE images",
+    "UNION SELECT",
+    "?",
+    "?1",
+    "{}",
+    "{0}",
+    "%s",
+    "\\",
+    "/*",
+)
 
 
 @pytest.fixture(scope="module")

@@ -171,12 +171,18 @@ def test_annotations_read_step_by_step_are_those_that_are_read_at_once(built: Pa
     rows = gallery.rows([1, 2, 3])
     label = partial(decide, store, gallery)
     steps: list[Callable[[], object]] = [
-        partial(label, 1, "change", "heron"), partial(label, 2, "drop"),
-        partial(store.mark, [Mark(rows[2].sha256 or "", "split", "test")]), partial(label, 1, "keep"), store.undo,
-        partial(label, 2, "open"), partial(label, 1, "drop"), store.undo, store.undo,
+        partial(label, 1, "change", "heron"),
+        partial(label, 2, "drop"),
+        partial(store.mark, [Mark(rows[2].sha256 or "", "split", "test")]),
+        partial(label, 1, "keep"),
+        store.undo,
+        partial(label, 2, "open"),
+        partial(label, 1, "drop"),
+        store.undo,
+        store.undo,
         partial(label, 3, "change", "stork"),
         partial(store.undo, about="marks"),
-    ]  # fmt: skip
+    ]
     for step in steps:
         step()
         gallery, anew = gallery.read_decisions(), Gallery.open(built)

@@ -396,7 +396,11 @@ class GalleryMachine(RuleBasedStateMachine):
 def test_any_row_of_commands(drawn: Contents, dedup: str, examples: int, steps: int) -> None:
     ready = type("Ready", (GalleryMachine,), {"drawn": drawn, "dedup": dedup})
     quiet = settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=True, database=None,
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    )  # fmt: skip
+    )
     run_state_machine_as_test(ready, settings=quiet)

@@ -93,8 +93,11 @@ def test_compacting_pays_after_many_changes(tmp_path: Path, tiny_model: Path, im
     info = read_info(tmp_path / "g")
 
     for indexed, deleted, beside, is_worth_it in (
-        (100, 50, 50, False), (10_000, 500, 600, True), (10**6, 20_000, 20_000, False), (10**6, 30_000, 20_000, True),
-    ):  # fmt: skip
+        (100, 50, 50, False),
+        (10_000, 500, 600, True),
+        (10**6, 20_000, 20_000, False),
+        (10**6, 30_000, 20_000, True),
+    ):
         counts = {"indexed": indexed, "deleted": deleted}
         assert dataclasses.replace(info, counts=counts, beside_index=beside).should_compact == is_worth_it
 
@@ -129,9 +132,19 @@ ROWS = 1500
 
 def tell(index: dict[str, Any], *, gallery: str = "photos") -> str:
     info = GalleryInfo(
-        gallery=gallery, version="1", made="", model={}, counts={"indexed": ROWS, "deleted": 0}, sources=[],
-        labels={}, settings={}, index=index, disk_bytes={"vectors": 4 * 32 * ROWS}, beside_index=0, unfinished=None,
-    )  # fmt: skip
+        gallery=gallery,
+        version="1",
+        made="",
+        model={},
+        counts={"indexed": ROWS, "deleted": 0},
+        sources=[],
+        labels={},
+        settings={},
+        index=index,
+        disk_bytes={"vectors": 4 * 32 * ROWS},
+        beside_index=0,
+        unfinished=None,
+    )
     return "\n".join(describe_index(info, gallery=Path(gallery)))
 
 

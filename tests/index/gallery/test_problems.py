@@ -95,5 +95,12 @@ def test_an_image_of_two_pixels_has_the_problems_that_can_be_known(tmp_path: Pat
     Image.new("RGB", (2, 1)).save(tmp_path / "images" / "one.png")  # so small that it has no sharpness
     build(tmp_path / "images", tmp_path / "g", tiny_model)
     problems = {problem.kind: problem.count for problem in find_problems(Gallery.open(tmp_path / "g"))}
-    assert problems == {"dark": 1, "bright": 0, "low_information": 1, "tiny": 1, "odd_aspect": 0, "border": 1,
-                        "placeholder": 0}  # fmt: skip
+    assert problems == {
+        "dark": 1,
+        "bright": 0,
+        "low_information": 1,
+        "tiny": 1,
+        "odd_aspect": 0,
+        "border": 1,
+        "placeholder": 0,
+    }

@@ -77,9 +77,20 @@ def test_order_is_that_of_the_arguments_with_ids_at_the_end(gallery: Gallery) ->
     member = int(gallery.ids[4])
     found = read(gallery, "v.npy", "photos", "none.jpg", "v.npy", ids=(member, 999, member))
     assert [query.name for query in found] == [
-        "v.npy[0]", "v.npy[1]", "v.npy[2]", "photos/1.png", "photos/2.png", "photos/3.png", "none.jpg",
-        "v.npy[0]", "v.npy[1]", "v.npy[2]", f"id:{member}", "id:999", f"id:{member}",
-    ]  # fmt: skip
+        "v.npy[0]",
+        "v.npy[1]",
+        "v.npy[2]",
+        "photos/1.png",
+        "photos/2.png",
+        "photos/3.png",
+        "none.jpg",
+        "v.npy[0]",
+        "v.npy[1]",
+        "v.npy[2]",
+        f"id:{member}",
+        "id:999",
+        f"id:{member}",
+    ]
     assert [query.exclude_id for query in found] == [None] * 10 + [member, None, member]
     assert count_queries(["v.npy", "photos", "none.jpg", "v.npy"], ids=(member, 999, member)) == len(found)
     assert found[-1].vector is not None

@@ -47,8 +47,10 @@ def order_by_loops(scores: np.ndarray, ids: np.ndarray, search_near: Near) -> li
         keys = {key for part in parts for key in part}
         return {key: sum(part.get(key, 0.0) for part in parts) / len(parts) for key in keys}
 
-    near = {key: [(float(s), int(n)) for s, n in zip(*(part[0] for part in search_near(np.array([key]))), strict=True)]
-            for key in pool}  # fmt: skip
+    near = {
+        key: [(float(s), int(n)) for s, n in zip(*(part[0] for part in search_near(np.array([key]))), strict=True)]
+        for key in pool
+    }
     described = {key: describe(near[key]) for key in pool}
     first = list(zip(scores[:NEIGHBOURS].tolist(), ids[:NEIGHBOURS].tolist(), strict=True))
     asking = average([describe(first), *(described[key] for key in pool[: AVERAGED - 1])])

@@ -101,7 +101,7 @@ def test_another_vector_than_the_one_of_the_same_bytes_is_a_problem(gallery: Pat
         ("UPDATE images SET id = 99 WHERE id = 1", "the catalogue's indexed images are not those that have vectors"),
         ("UPDATE sqlite_sequence SET seq = 7", "the manifest says next_id 36, the catalogue 8"),
     ],
-)  # fmt: skip
+)
 def test_the_catalogue_is_compared_with_the_other_parts(gallery: Path, statement: str, problem: str) -> None:
     change_catalog(gallery, statement)
     found = verify_gallery(gallery, sample=0).problems
@@ -142,9 +142,9 @@ def test_the_vectors_are_compared_with_the_index(indexed: Path, tmp_path: Path) 
     assert re.match(r"the index finds \d+ of 20\d images by their own vectors, about \d+ are expected;", problem)
 
 
-@pytest.mark.parametrize(("measured", "kept", "is_problem"), [
-    (1.0, 0.99, False), (1.0, 0.85, True), (0.5, 0.5, False), (0.5, 0.2, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("measured", "kept", "is_problem"), [(1.0, 0.99, False), (1.0, 0.85, True), (0.5, 0.5, False), (0.5, 0.2, True)]
+)
 def test_an_index_may_miss_what_it_missed_when_it_was_measured_but_not_far_more(
     indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: float, kept: float, is_problem: bool
 ) -> None:

@@ -244,11 +244,18 @@ def test_the_walk_follows_links_but_never_in_circles(tmp_path: Path) -> None:
         (root / name).write_bytes(b"x")
     found = [(file.path, file.problem and file.problem.reason) for file in walk_folder(root)]
     assert [name for name, reason in found if not reason] == [
-        "Z.jpg", "b/10.jpg", "b/2.jpg", "b.jpg", "out/o.jpg", "é.jpg",
-    ]  # fmt: skip
+        "Z.jpg",
+        "b/10.jpg",
+        "b/2.jpg",
+        "b.jpg",
+        "out/o.jpg",
+        "é.jpg",
+    ]
     assert [one for one in found if one[1]] == [
-        ("gone", "dangling-link"), ("self", "link-loop"), ("sub/up", "link-loop"),
-    ]  # fmt: skip
+        ("gone", "dangling-link"),
+        ("self", "link-loop"),
+        ("sub/up", "link-loop"),
+    ]
 
 
 @pytest.mark.slow
@@ -278,8 +285,11 @@ def test_a_folder_is_walked_once_by_links_and_once_by_its_own_path(tmp_path: Pat
         (root / name).symlink_to(tmp_path / target)
     files = {file.path: file.problem for file in walk_folder(root)}
     assert [name for name, problem in files.items() if problem is None] == [
-        "a/x.jpg", "b/x.jpg", "d/x.jpg", "own/x.jpg",
-    ]  # fmt: skip
+        "a/x.jpg",
+        "b/x.jpg",
+        "d/x.jpg",
+        "own/x.jpg",
+    ]
     reasons = {name: problem.reason for name, problem in files.items() if problem}
     assert reasons == {"c": "link-loop", "z": "link-loop"}
 

@@ -16,9 +16,12 @@ from index.labels.simulated_noise import ScoreCalibration
 
 
 def _errors(
-    best: np.ndarray, chances: np.ndarray, wrong: np.ndarray, none: np.ndarray,
+    best: np.ndarray,
+    chances: np.ndarray,
+    wrong: np.ndarray,
+    none: np.ndarray,
     pairs: tuple[tuple[int, int, float], ...] = (),
-) -> LabelErrors:  # fmt: skip
+) -> LabelErrors:
     """Label errors with (N, s) most probable classes, the first of which is suggested."""
     confident = np.full(len(wrong), 0.7, dtype=np.float32)
     calibration = ScoreCalibration(np.zeros(len(wrong)), wrong, confident, np.zeros(len(wrong)))

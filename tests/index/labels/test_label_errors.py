@@ -173,8 +173,11 @@ def test_pooled_label_errors_are_the_mean_of_both_distributions() -> None:
         assert pooled.p_suggested[row] == pytest.approx(best)
         assert best == 0 or others[int(pooled.suggested[row])] == pytest.approx(best)
         assert pooled.suggested[row] != noisy[row]
-        shown = [p for label, p in zip(pooled.best[row].tolist(), pooled.probabilities[row].tolist(), strict=True)
-                 if label != NO_ID]  # fmt: skip
+        shown = [
+            p
+            for label, p in zip(pooled.best[row].tolist(), pooled.probabilities[row].tolist(), strict=True)
+            if label != NO_ID
+        ]
         assert shown == pytest.approx(sorted(halves.values(), reverse=True)[: len(shown)])
     both = {(label, shown): images for label, shown, images in pooled.pairs}
     assert sum(both.values()) == pytest.approx(sum(n for found in (one, other) for *_, n in found.pairs) / 2)

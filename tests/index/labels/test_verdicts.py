@@ -25,9 +25,14 @@ SHARES = st.floats(0, 1, allow_nan=False)
 
 
 def _give(
-    p_error: list[float], p_suggested: list[float], none: list[float], *, own: list[float] | None = None,
-    at_least_right: float = 0.8, **given: list[int],
-) -> tuple[list[str], np.ndarray]:  # fmt: skip
+    p_error: list[float],
+    p_suggested: list[float],
+    none: list[float],
+    *,
+    own: list[float] | None = None,
+    at_least_right: float = 0.8,
+    **given: list[int],
+) -> tuple[list[str], np.ndarray]:
     """Verdicts, and new labels; by default every row is labelled 0, label 1 is suggested, and all are alone."""
     count = len(p_error)
     groups, rare = np.array(given.get("groups", range(count))), np.array(given.get("rare", [False] * count))
@@ -118,9 +123,13 @@ def test_doubtful_labels_are_set_aside_only_as_far_as_the_share_demands() -> Non
 
 def test_rare_and_decided_labels_stay_however_improbable_they_are() -> None:
     verdicts, new = _give(
-        [0.9, 0.9, 0.9, 0.9, 0.0], [0.9, 0.0, 0.9, 0.9, 0.0], [0.0, 0.9, 0.0, 0.0, 0.0], rare=[1, 1, 0, 0, 0],
-        decided=[2], at_least_right=0.5,
-    )  # fmt: skip
+        [0.9, 0.9, 0.9, 0.9, 0.0],
+        [0.9, 0.0, 0.9, 0.9, 0.0],
+        [0.0, 0.9, 0.0, 0.0, 0.0],
+        rare=[1, 1, 0, 0, 0],
+        decided=[2],
+        at_least_right=0.5,
+    )
     assert verdicts == [KEEP, KEEP, KEEP, CHANGE, KEEP]
     assert new.tolist() == [NO_ID, NO_ID, NO_ID, 1, NO_ID]
 
@@ -158,9 +167,14 @@ def test_a_near_duplicate_with_a_less_probable_label_is_dropped_and_the_other_st
     rest = [0.0] * 4
     for p_error, stays in ((0.3, KEEP), (0.9, SET_ASIDE)):  # 30 % would be too doubtful for an image of its own
         verdicts, new = _give(
-            [p_error, 0.95, *rest], [0.0] * 6, [0.0] * 6, own=[0.3, 0.1, 0.6, 0.6, 0.6, 0.6],
-            labels=[0, 1, 0, 0, 0, 0], groups=[0, 0, 1, 2, 3, 4], at_least_right=0.99,
-        )  # fmt: skip
+            [p_error, 0.95, *rest],
+            [0.0] * 6,
+            [0.0] * 6,
+            own=[0.3, 0.1, 0.6, 0.6, 0.6, 0.6],
+            labels=[0, 1, 0, 0, 0, 0],
+            groups=[0, 0, 1, 2, 3, 4],
+            at_least_right=0.99,
+        )
         assert verdicts == [stays, DROP, *[KEEP] * 4]
         assert (new == NO_ID).all()
 
@@ -175,11 +189,14 @@ def test_the_interval_of_the_expected_share_holds_it(images: int, share: float) 
 @pytest.mark.parametrize(
     ("labels", "look_alikes", "classes", "is_lower_bound", "is_promised"),
     [
-        (LEAST_LABELS, LEAST_LOOK_ALIKES, 3, False, True), (LEAST_LABELS, None, 3, False, True),
-        (LEAST_LABELS - 1, 1.0, 3, False, False), (LEAST_LABELS, LEAST_LOOK_ALIKES - 0.01, 3, False, False),
-        (LEAST_LABELS, 1.0, 2, False, False), (LEAST_LABELS, 1.0, 3, True, False),
+        (LEAST_LABELS, LEAST_LOOK_ALIKES, 3, False, True),
+        (LEAST_LABELS, None, 3, False, True),
+        (LEAST_LABELS - 1, 1.0, 3, False, False),
+        (LEAST_LABELS, LEAST_LOOK_ALIKES - 0.01, 3, False, False),
+        (LEAST_LABELS, 1.0, 2, False, False),
+        (LEAST_LABELS, 1.0, 3, True, False),
     ],
-)  # fmt: skip
+)
 def test_a_share_is_promised_only_where_the_estimate_can_be_trusted(
     labels: int, look_alikes: float | None, classes: int, is_lower_bound: bool, is_promised: bool
 ) -> None:

@@ -344,9 +344,12 @@ def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(gallery: Pat
 
 @pytest.mark.parametrize(
     "moment",
-    ["writing.workspace.Workspace.save_checkpoint", "versions.versions.set_current",
-     "writing.publish_change._clean_up"],
-)  # fmt: skip
+    [
+        "writing.workspace.Workspace.save_checkpoint",
+        "versions.versions.set_current",
+        "writing.publish_change._clean_up",
+    ],
+)
 def test_a_repair_that_was_stopped_is_gone_on_with(gallery: Path, moment: str) -> None:
     before, found = rows(gallery), search(gallery)
     for path in gallery.glob("versions/*/vectors/0000*.npy"):
@@ -404,9 +407,13 @@ def test_repairs_and_rollbacks_killed_at_any_step_end_when_they_are_run_again(bu
         "kill_while_mending(Path(sys.argv[1]))"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code, tmp_path], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stderr
 
 

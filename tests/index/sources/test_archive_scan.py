@@ -237,8 +237,15 @@ def test_the_first_folder_is_the_label(tmp_path: Path, archive: str, member: str
     assert item.archive == archive
 
 
-ODD = {"../../up.jpg": "up.jpg", "/etc/passwd": "etc/passwd", "./a/./b.jpg": "a/b.jpg", "a//c.jpg": "a/c.jpg",
-       "..": "unnamed", "x/../../..": "x", "a/..jpg": "a/..jpg"}  # fmt: skip
+ODD = {
+    "../../up.jpg": "up.jpg",
+    "/etc/passwd": "etc/passwd",
+    "./a/./b.jpg": "a/b.jpg",
+    "a//c.jpg": "a/c.jpg",
+    "..": "unnamed",
+    "x/../../..": "x",
+    "a/..jpg": "a/..jpg",
+}
 AGAIN = (["1.jpg", "1.jpg#2", "./1.jpg", "1.jpg", "1.jpg#2"], ["1.jpg", "1.jpg#2", "1.jpg#3", "1.jpg#4", "1.jpg#2#2"])
 
 

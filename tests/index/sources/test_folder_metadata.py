@@ -17,15 +17,24 @@ def scan(folder: Path, files: dict[str, str]) -> dict[str, FoundItem]:
 
 
 def test_the_nearest_table_describes_an_image(tmp_path: Path) -> None:
-    found = scan(tmp_path, {
-        "metadata.csv": "file_name,label,price\ncats/1.jpg,tiger,7\n./2.jpg,,\ngone.jpg,cat,\n", "cats/1.jpg": "x",
-        "2.jpg": "x", "cats/3.jpg": "x",
-        "dogs/metadata.jsonl": '{"file_name": "a/1.jpg", "tags": ["x"]}\n', "dogs/a/1.jpg": "x",
-    })  # fmt: skip
+    found = scan(
+        tmp_path,
+        {
+            "metadata.csv": "file_name,label,price\ncats/1.jpg,tiger,7\n./2.jpg,,\ngone.jpg,cat,\n",
+            "cats/1.jpg": "x",
+            "2.jpg": "x",
+            "cats/3.jpg": "x",
+            "dogs/metadata.jsonl": '{"file_name": "a/1.jpg", "tags": ["x"]}\n',
+            "dogs/a/1.jpg": "x",
+        },
+    )
     assert {name: (item.label, item.metadata) for name, item in found.items()} == {
-        "2.jpg": (None, None), "cats/1.jpg": ("tiger", {"price": 7}), "cats/3.jpg": ("cats", None),
-        "dogs/a/1.jpg": ("dogs", {"tags": ["x"]}), "gone.jpg": ("cat", None),
-    }  # fmt: skip
+        "2.jpg": (None, None),
+        "cats/1.jpg": ("tiger", {"price": 7}),
+        "cats/3.jpg": ("cats", None),
+        "dogs/a/1.jpg": ("dogs", {"tags": ["x"]}),
+        "gone.jpg": ("cat", None),
+    }
     assert found["gone.jpg"].problem is not None
     (part,) = FolderSource(str(tmp_path)).scan_below(str(tmp_path / "cats" / "1.jpg"))
     assert part == found["cats/1.jpg"]
@@ -33,8 +42,9 @@ def test_the_nearest_table_describes_an_image(tmp_path: Path) -> None:
 
 def test_a_table_without_file_names_is_a_file_like_others(tmp_path: Path) -> None:
     assert scan(tmp_path, {"metadata.csv": "path,label\n1.jpg,cat\n", "metadata.jsonl": "no JSON"}).keys() == {
-        "metadata.csv", "metadata.jsonl"
-    }  # fmt: skip
+        "metadata.csv",
+        "metadata.jsonl",
+    }
 
 
 @pytest.mark.parametrize(

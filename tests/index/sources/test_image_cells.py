@@ -186,6 +186,8 @@ def test_datasets_saved_by_hugging_face_are_read(tmp_path: Path) -> None:
     assert [read for _, read in found] == [expected[1], expected[4], *expected]
     assert [item.label for item, _ in found[2:]] == ["cat", "dog", None, "dog", "cat", "dog"]
     assert [item.metadata for item, _ in found[:3]] == [
-        {"split": "test", "age": 1}, {"split": "test", "age": 4}, {"split": "train", "age": 0}
-    ]  # fmt: skip
+        {"split": "test", "age": 1},
+        {"split": "test", "age": 4},
+        {"split": "train", "age": 0},
+    ]
     assert [read for _, read in read_all(tmp_path / "saved.parquet")] == expected

@@ -59,9 +59,17 @@ def check_readable(text: Path | str) -> None:
 
 def test_a_source_is_what_its_path_names(tmp_path: Path) -> None:
     kinds = {
-        "a.TAR": "archive", "a.zip": "archive", "t.csv": "table", "t.Parquet": "table", "l.txt": "list",
-        "l.LST": "list", "photo.jpg": "file", "no_extension": "file", "odd[1].jpg": "file", "c.json": "coco",
-    }  # fmt: skip
+        "a.TAR": "archive",
+        "a.zip": "archive",
+        "t.csv": "table",
+        "t.Parquet": "table",
+        "l.txt": "list",
+        "l.LST": "list",
+        "photo.jpg": "file",
+        "no_extension": "file",
+        "odd[1].jpg": "file",
+        "c.json": "coco",
+    }
     fill(tmp_path, *kinds)
     for pattern, root in (("/data/a/**/x", "/data/a"), ("/*", "/"), ("/d/x[12]/y", "/d"), ("/d/e/f?", "/d/e")):
         assert find_source(pattern) == make_source("glob", pattern)

@@ -27,8 +27,12 @@ from tests.conftest import CLASSES, draw_image
 from tests.index.hostile import encode
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress, "tgz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd.compress,
-}  # fmt: skip
+    "gz": gzip.compress,
+    "tgz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstd.compress,
+}
 PICTURES = [encode(draw_image(colour, seed=n), "PNG") for n in range(4) for colour in CLASSES.values()]
 
 
@@ -37,8 +41,11 @@ def pack_plain(count: int = len(PICTURES), *, noises: int = 0) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         for number, picture in enumerate(PICTURES[:count]):
-            for name, data in ((f"{number:04}.png", picture), (f"{number:04}.cls", str(number % 3).encode()),
-                               (f"{number:04}.json", b'{"caption": "an image"}')):  # fmt: skip
+            for name, data in (
+                (f"{number:04}.png", picture),
+                (f"{number:04}.cls", str(number % 3).encode()),
+                (f"{number:04}.json", b'{"caption": "an image"}'),
+            ):
                 info = tarfile.TarInfo(name)
                 info.size = len(data)
                 archive.addfile(info, io.BytesIO(data))

@@ -25,8 +25,10 @@ from tests.conftest import draw_image
 from tests.index.hostile import encode
 from tests.remote_servers import FileServer
 
-IMAGES = {name: encode(draw_image((9, 90, 20 * number), seed=number), "PNG") for number, name in enumerate(
-    ("cat/1.png", "cat/2.png", "dog/1.png"))}  # fmt: skip
+IMAGES = {
+    name: encode(draw_image((9, 90, 20 * number), seed=number), "PNG")
+    for number, name in enumerate(("cat/1.png", "cat/2.png", "dog/1.png"))
+}
 BROKEN = "dog/broken.png"
 
 

@@ -90,8 +90,18 @@ def test_a_list_without_its_column_names_those_that_it_has(tmp_path: Path) -> No
 
 def test_rows_that_are_no_address_are_skipped_with_a_reason(tmp_path: Path, web: FileServer) -> None:
     good = f"{web.address}/ü b.png"
-    lines = ["url", good, "", "file:///etc/passwd", "s3://bucket/1.png", "http://", "http://me:secret@host/1.png",
-             f"http://{'x' * 3000}/", good, "photo.jpg"]  # fmt: skip
+    lines = [
+        "url",
+        good,
+        "",
+        "file:///etc/passwd",
+        "s3://bucket/1.png",
+        "http://",
+        "http://me:secret@host/1.png",
+        f"http://{'x' * 3000}/",
+        good,
+        "photo.jpg",
+    ]
     (tmp_path / "t.csv").write_text("\n".join(f'"{line}"' for line in lines))
     items = [*find_source(f"{tmp_path}/t.csv").scan()]
     assert items[0].path == f"{web.address}/%C3%BC%20b.png"
@@ -239,9 +249,15 @@ class _KnownBefore:
 
 @pytest.mark.parametrize(
     ("case", "is_same", "reason"),
-    [("same", True, None), ("changed", False, None), ("gone", False, "not-found"), ("silent", True, None),
-     ("no head", False, None), ("tells nothing", False, None)],
-)  # fmt: skip
+    [
+        ("same", True, None),
+        ("changed", False, None),
+        ("gone", False, "not-found"),
+        ("silent", True, None),
+        ("no head", False, None),
+        ("tells nothing", False, None),
+    ],
+)
 def test_known_items_are_asked_whether_they_changed_and_not_fetched(
     web: FileServer, tmp_path: Path, case: str, is_same: bool, reason: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,9 +75,7 @@ def test_a_written_index_is_equal(index: AnnIndex, stored: StoredRows, queries: 
     path = tmp_path / "index.faiss"
     write_ann(index, path)
     mapped = map_ann(path, described={"type": index.type}, width=WIDTH, rows=index.rows)
-    assert (mapped.type, mapped.is_reduced, mapped.most_effort) == (
-        index.type, index.is_reduced, index.most_effort,
-    )  # fmt: skip
+    assert (mapped.type, mapped.is_reduced, mapped.most_effort) == (index.type, index.is_reduced, index.most_effort)
     third = pack(np.arange(len(index.rows)) % 3 == 0)
     for among in (None, third):
         for count in (1, 50):
@@ -152,7 +150,10 @@ def test_opening_maps_what_is_large(name: str, tmp_path: Path) -> None:
     assert path.stat().st_size > 20_000_000
     arguments = [str(path), name, str(count), str(width)]
     ran = subprocess.run(
-        [sys.executable, "-c", OPENING, *arguments], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", OPENING, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
         cwd=Path(__file__).parents[3],
-    )  # fmt: skip
+    )
     assert json.loads(ran.stdout) < 5_000_000

@@ -28,15 +28,40 @@ from tests.index.galleries import SMALL, build, invoke, rows
 EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "8"))  # more of them: `make fuzz`
 Shot = dict[str, tuple[object, ...]]
 OWN = (
-    "CURRENT", ".lock", "gallery.json", "part.json", "building", "versions", "000001", "000002", "added", "incoming",
-    "insights", "annotations", "review.sqlite", "review.sqlite-journal", "plan.json", "manifest.json", "catalog.sqlite",
-    "model.onnx", "checkpoints", "version", "vectors", "00000.npy", "photo.jpg", "CURRENT.tmp",
-)  # fmt: skip
+    "CURRENT",
+    ".lock",
+    "gallery.json",
+    "part.json",
+    "building",
+    "versions",
+    "000001",
+    "000002",
+    "added",
+    "incoming",
+    "insights",
+    "annotations",
+    "review.sqlite",
+    "review.sqlite-journal",
+    "plan.json",
+    "manifest.json",
+    "catalog.sqlite",
+    "model.onnx",
+    "checkpoints",
+    "version",
+    "vectors",
+    "00000.npy",
+    "photo.jpg",
+    "CURRENT.tmp",
+)
 CONTENTS = (
-    b"", b"photo", b"{}", b"000001 " + b"0" * 64 + b"\n", b'{"kind": "retrieval gallery", "id": ""}',
+    b"",
+    b"photo",
+    b"{}",
+    b"000001 " + b"0" * 64 + b"\n",
+    b'{"kind": "retrieval gallery", "id": ""}',
     json.dumps({"kind": "part of a retrieval gallery", "gallery": "0" * 32}).encode(),
     json.dumps({"format_version": 1, "base": None}).encode(),
-)  # fmt: skip
+)
 names = st.lists(st.sampled_from(OWN), min_size=1, max_size=3).map("/".join)
 things = st.sampled_from([*CONTENTS, "folder", "outside", "nowhere", "."]) | st.binary(max_size=40)
 trees = st.dictionaries(names, things, min_size=1, max_size=8)

@@ -52,10 +52,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
     with (
         errors.open("w") as file,
         subprocess.Popen(
-            [sys.executable, "-m", "tests.ray_cluster"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=file, text=True,
+            [sys.executable, "-m", "tests.ray_cluster"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
         ) as process,
-    ):  # fmt: skip
+    ):
         running = RunningCluster(process)
         assert running.address, errors.read_text()
         yield running

@@ -197,9 +197,12 @@ def test_an_index_is_measured_with_vectors_that_it_had_not_seen(
 
 
 def test_what_is_wrong_is_told_in_a_line(
-    made: tuple[Path, Path, Path], tmp_path: Path, tiny_model: Path, server: StoreConfig,
+    made: tuple[Path, Path, Path],
+    tmp_path: Path,
+    tiny_model: Path,
+    server: StoreConfig,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     table, _, milvus = made
     with pytest.raises(GalleryError, match="no Milvus server answers there"):
         build(table, tmp_path / "nowhere", tiny_model, store=StoreConfig("milvus", "http://127.0.0.1:9"))
@@ -241,9 +244,9 @@ def test_a_build_whose_server_or_self_was_killed_ends_as_if_nothing_had_happened
 ) -> None:
     folder = draw_folder(tmp_path / "images", per_class=30)
     for number in range(60):
-        Image.fromarray(
-            np.random.default_rng(number).integers(0, 255, (40, 40, 3), dtype=np.uint8)
-        ).save(folder / "red" / f"n{number}.png")  # fmt: skip
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(
+            folder / "red" / f"n{number}.png"
+        )
     table = write_table(folder)
     build(table, tmp_path / "files", tiny_model)
     gallery = tmp_path / "milvus"

@@ -101,8 +101,7 @@ def test_a_gallery_of_a_list(tmp_path: Path, tiny_model: Path, image_folder: Pat
         file.write('\n{"url": "http://10.1.2.3/x.png", "label": "x"}')
     report = build(urls, tmp_path / "g", tiny_model)
     assert (report.found, report.indexed) == (16, 12)
-    assert report.skipped_by_reason == {
-        "not-an-image": 1, "not-found": 1, "refused-address": 1, "unreachable": 1}  # fmt: skip
+    assert report.skipped_by_reason == {"not-an-image": 1, "not-found": 1, "refused-address": 1, "unreachable": 1}
     row = next(row for row in rows(tmp_path / "g") if row.path.endswith("/blue/0.jpg"))
     assert (row.label, row.metadata, row.status) == ("blue", {"caption": "/blue/0.jpg"}, "indexed")
     assert row.size_bytes == len(web.files["/blue/0.jpg"])

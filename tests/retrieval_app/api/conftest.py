@@ -31,9 +31,13 @@ BASE_URL = "http://127.0.0.1:7860"
 
 @contextmanager
 def serve(
-    gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None,
-    rates: RateConfig | None = None, origins: frozenset[str] = frozenset(),
-) -> Iterator[TestClient]:  # fmt: skip
+    gallery: Path,
+    *,
+    access: Access | None = None,
+    config: ServingConfig | None = None,
+    rates: RateConfig | None = None,
+    origins: frozenset[str] = frozenset(),
+) -> Iterator[TestClient]:
     """A client of a server for a gallery: the API as the server has it, without the page."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
     review = ReviewStore.of_gallery(gallery)

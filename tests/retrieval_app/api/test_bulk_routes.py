@@ -110,9 +110,9 @@ def test_images_are_dropped_in_one_step(bulk: TestClient) -> None:
 def test_tags_are_given_counted_filtered_and_taken_away(bulk: TestClient, image_ids: dict[str, int]) -> None:
     assert bulk.get("/v1/tags").json()["tags"] == []
     bulk.post("/v1/tags", json={"where": "label = 'red'", "tag": "it's best", "count": 4})
-    sampled = bulk.post("/v1/tags", json={
-        "where": "label IS NOT NULL", "tag": "gold", "sample": {"how": "typical", "per_label": 1},
-    }).json()  # fmt: skip
+    sampled = bulk.post(
+        "/v1/tags", json={"where": "label IS NOT NULL", "tag": "gold", "sample": {"how": "typical", "per_label": 1}}
+    ).json()
     assert sampled["images"] == 3
     tags = bulk.get("/v1/tags").json()
     assert {one["tag"]: one["count"] for one in tags["tags"]} == {"it's best": 4, "gold": 3}

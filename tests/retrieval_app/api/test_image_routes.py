@@ -38,10 +38,19 @@ def test_only_what_is_asked_for_is_told_and_conditions_narrow_it(client: TestCli
 
 def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
     asked: list[dict[str, str | int]] = [
-        {"where": "label ="}, {"where": "1; DROP TABLE images"}, {"where": "nothing = 1"}, {"where": "\0"},
-        {"text": "\0"}, {"text": " ".join(f"w{number}" for number in range(30))}, {"limit": 0}, {"limit": 10**9},
-        {"after": HUGE}, {"include": "secret"}, {"include": "precision_at_score"}, {"unknown": 1},
-    ]  # fmt: skip
+        {"where": "label ="},
+        {"where": "1; DROP TABLE images"},
+        {"where": "nothing = 1"},
+        {"where": "\0"},
+        {"text": "\0"},
+        {"text": " ".join(f"w{number}" for number in range(30))},
+        {"limit": 0},
+        {"limit": 10**9},
+        {"after": HUGE},
+        {"include": "secret"},
+        {"include": "precision_at_score"},
+        {"unknown": 1},
+    ]
     for parameters in asked:
         assert client.get("/v1/images", params=parameters).status_code == 422, parameters
     misspelt = client.get("/v1/images", params={"include": "label,paht"}).json()["error"]

@@ -29,8 +29,13 @@ def test_pictures_of_what_lies_on_a_network_are_fetched_and_failures_told(
             buckets.files[f"/secret-bucket/photos/{file.relative_to(images)}"] = file.read_bytes()
         web.files["/1.jpg"] = (images / "red/0.jpg").read_bytes()
         (tmp_path / "urls.txt").write_text(f"{web.address}/1.jpg")
-        for name, value in {"AWS_ENDPOINT_URL": buckets.address, "AWS_ACCESS_KEY_ID": OWNER, VARIABLE: "127.0.0.1",
-                            "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}.items():  # fmt: skip
+        for name, value in {
+            "AWS_ENDPOINT_URL": buckets.address,
+            "AWS_ACCESS_KEY_ID": OWNER,
+            VARIABLE: "127.0.0.1",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+        }.items():
             monkeypatch.setenv(name, value)
         sources = ["s3://secret-bucket/photos", tmp_path / "urls.txt"]
         build_gallery(model_path=tiny_model, sources=sources, out=tmp_path / "g")

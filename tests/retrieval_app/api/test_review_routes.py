@@ -264,13 +264,16 @@ def test_proposals_are_listed_by_their_kind_and_accepted_in_one_step(partly_labe
 @pytest.mark.parametrize(
     ("labels", "dropping", "decided", "spared"),
     [
-        (["cat", "dog"], [0], {}, False), (["cat", "cat"], [0], {}, True), (["cat", None], [0], {}, True),
+        (["cat", "dog"], [0], {}, False),
+        (["cat", "cat"], [0], {}, True),
+        (["cat", None], [0], {}, True),
         (["cat", "cat"], [0, 1], {}, True),  # all would be dropped
-        (["cat", "dog"], [0], {1: "drop"}, True), (["cat", "dog"], [0, 1], {1: "keep"}, False),
+        (["cat", "dog"], [0], {1: "drop"}, True),
+        (["cat", "dog"], [0, 1], {1: "keep"}, False),
         (["cat", "dog"], [0], {1: "change"}, True),  # to cat
         (["cat", "dog", "cat"], [0, 2], {}, False),
     ],
-)  # fmt: skip
+)
 def test_of_near_duplicates_one_is_dropped_only_for_another_label_that_stays(
     labels: list[str | None], dropping: list[int], decided: dict[int, str], spared: bool
 ) -> None:
@@ -286,14 +289,24 @@ def test_suggestions_of_an_audit_that_nobody_could_type_are_set_aside(served: Pa
     suggested = {"red/1.png": "blue", "red/3.png": "a\nb", "red/5.png": " blue", "red/7.png": "x" * 201}
     with (tmp_path / "audit.csv").open("w", newline="", encoding="utf-8") as file:
         names = ("path", "sha256", "label", "p_error", "p_none", "verdict", "suggestion_1", "suggestion_probability_1")
-        csv.writer(file).writerows([
-            names,
-            *(
-                (path, hashlib.sha256((served.parent / "images" / path).read_bytes()).hexdigest(), "red", 0.9,
-                 0, "change", label, 0.9)
-                for path, label in suggested.items()
-            ),
-        ])  # fmt: skip
+        csv.writer(file).writerows(
+            [
+                names,
+                *(
+                    (
+                        path,
+                        hashlib.sha256((served.parent / "images" / path).read_bytes()).hexdigest(),
+                        "red",
+                        0.9,
+                        0,
+                        "change",
+                        label,
+                        0.9,
+                    )
+                    for path, label in suggested.items()
+                ),
+            ]
+        )
     live, store = LiveGallery(served, audit=tmp_path), ReviewStore(tmp_path / "review.sqlite")
     live.current.insights.wait("label_issues", timeout=60)
     counted = apply_verdicts(live.current, store, AcceptVerdicts(threshold=0.5))
@@ -374,8 +387,14 @@ def test_the_label_file_has_the_decisions(review: TestClient, image_ids: dict[st
     counts = {name[9:]: int(text) for name, text in response.headers.items() if name.startswith("x-labels-")}
     rows = len(image_ids) - 1
     assert counts == {
-        "kept": rows - 1, "changed": 1, "set-aside": 0, "dropped": 1, "unlabelled": 0, "in-archives": 0, "unnamable": 0
-    }  # fmt: skip
+        "kept": rows - 1,
+        "changed": 1,
+        "set-aside": 0,
+        "dropped": 1,
+        "unlabelled": 0,
+        "in-archives": 0,
+        "unnamable": 0,
+    }
 
     def read(query: str) -> dict[str, str]:
         text = review.get(f"/v1/labels/file{query}").text
@@ -416,9 +435,13 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
         assert copies == {other["id"] for other in group["images"]} - {image["id"]}
     keep = [group["images"][0]["id"]]
     for change, status in (
-        ({"group": "0" * 32}, 404), ({"group": "../../x"}, 422), ({"keep": []}, 422), ({"keep": [2**62]}, 422),
-        ({"decision": "different"}, 422), ({"decision": "maybe"}, 422),
-    ):  # fmt: skip
+        ({"group": "0" * 32}, 404),
+        ({"group": "../../x"}, 422),
+        ({"keep": []}, 422),
+        ({"keep": [2**62]}, 422),
+        ({"decision": "different"}, 422),
+        ({"decision": "maybe"}, 422),
+    ):
         wrong = {"group": group["group"], "decision": "duplicates", "keep": keep, **change}
         assert review.post("/v1/duplicates/decisions", json=wrong).status_code == status, change
     body = {"group": group["group"], "decision": "duplicates", "keep": keep}

@@ -52,8 +52,12 @@ def test_an_audit_finds_wrong_labels(messy: MessyRun, tmp_path: Path, capsys: py
     assert captured.err == ""
     assert "65 images of 3 classes, about" in captured.out
     assert {path.name for path in (tmp_path / "audit").iterdir()} == {
-        "audit.csv", "audit.parquet", "noise.csv", "summary.json", "audit.html",
-    }  # fmt: skip
+        "audit.csv",
+        "audit.parquet",
+        "noise.csv",
+        "summary.json",
+        "audit.html",
+    }
     first = {Path(row["path"]).name for row in _rows(tmp_path / "audit" / "audit.csv")[:5]}
     assert {Path(name).name for name in PLANTED} <= first
 
@@ -76,9 +80,7 @@ def test_the_cleaned_labels_are_what_training_reads(
     document = _document(capsys)
     assert document["decisions"] == {"file": str(out / "decisions.csv"), "images": 64}
     expected = document["cleaned"].pop("expected_right")
-    assert document["cleaned"] == {
-        "file": str(cleaned), "images": 60, "relabelled": 3, "set_aside": 0, "left_out": 5
-    }  # fmt: skip
+    assert document["cleaned"] == {"file": str(cleaned), "images": 60, "relabelled": 3, "set_aside": 0, "left_out": 5}
     assert (expected["images"], expected["share"]) == (60, 1)  # a person has decided all of them
     assert "caf\\udce9.png" in caplog.text, "its name cannot stand in a label file"
     assert (out / "decisions.csv").read_bytes() == before

@@ -78,9 +78,12 @@ def test_dropped_images_do_not_count(
     assert main(["duplicates", str(tmp_path / "gallery"), "--out", str(tmp_path / "found")]) == 0
     assert "18 images; 2 groups with 3 near-duplicates" in capsys.readouterr().out
     assert members(read_table(tmp_path / "found"), "role", "path", "similarity") == [
-        ("keep", "red/again.jpg", ""), ("duplicate", "red/more.jpg", ""), ("duplicate", "red/most.jpg", ""),
-        ("keep", f"'{NOT_UTF8}", ""), ("duplicate", "green/copy.jpg", ""),  # its labels differed before
-    ]  # fmt: skip
+        ("keep", "red/again.jpg", ""),
+        ("duplicate", "red/more.jpg", ""),
+        ("duplicate", "red/most.jpg", ""),
+        ("keep", f"'{NOT_UTF8}", ""),
+        ("duplicate", "green/copy.jpg", ""),  # its labels differed before
+    ]
 
 
 def test_exact_duplicates(gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

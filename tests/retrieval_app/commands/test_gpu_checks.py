@@ -30,8 +30,10 @@ def test_without_a_gpu_each_part_says_what_is_missing(capsys: pytest.CaptureFixt
     assert main(["doctor", "--gpu", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert [(check["name"], check["passed"]) for check in report["gpu"]] == [
-        ("training", False), ("embedding", False), ("search", False),
-    ]  # fmt: skip
+        ("training", False),
+        ("embedding", False),
+        ("search", False),
+    ]
     assert [
         word in problem
         for word, problem in zip(("torch", "onnxruntime-gpu", "faiss-gpu"), report["problems"], strict=True)

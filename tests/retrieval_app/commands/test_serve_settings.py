@@ -14,9 +14,16 @@ assert isinstance(serve, SettingsCommand)
 SETTINGS = {name_setting(option): option for option in serve.settings()}
 SECRET = "a-secret-of-the-tests"
 _OTHER = {
-    "host": "127.0.0.2", "port": 8, "audit": ".", "config": None, "token": None, "backend": "openvino",
-    "root-path": "/photos", "trusted-proxy": ["10.0.0.1"], "cors-origin": ["https://a.example"],
-}  # fmt: skip
+    "host": "127.0.0.2",
+    "port": 8,
+    "audit": ".",
+    "config": None,
+    "token": None,
+    "backend": "openvino",
+    "root-path": "/photos",
+    "trusted-proxy": ["10.0.0.1"],
+    "cors-origin": ["https://a.example"],
+}
 
 
 def _choose_value(option: click.Option) -> Any:

@@ -14,10 +14,15 @@ from tests.photos import KINDS, write_photos
 from training.backbone.extract import Extractor
 
 QUICK = {
-    "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
+    "backbone": "squeezenet1_1",
+    "weights": "none",
+    "resize": 40,
+    "crop": 32,
+    "view": "crop",
+    "pooling": "own",
     "frozen": True,
     "head_steps": 4,
-}  # fmt: skip
+}
 
 
 pytestmark = pytest.mark.slow  # which trains
@@ -31,9 +36,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_photos(work / "part", kinds=KINDS[:2], pictures_per_kind=12, seed=0, size=48)
     for width in (8, 6):
         retrieval_app.train(
-            work / "part", work / f"run{width}", cache=work / "cache", workers=1, precision="float32",
-            embedding_dim=width, **QUICK,
-        )  # fmt: skip
+            work / "part",
+            work / f"run{width}",
+            cache=work / "cache",
+            workers=1,
+            precision="float32",
+            embedding_dim=width,
+            **QUICK,
+        )
     return work
 
 

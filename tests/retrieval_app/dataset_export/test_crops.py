@@ -31,12 +31,18 @@ def coco(tmp_path: Path) -> Path:
         "images": [{"id": n, "file_name": name, "width": 60, "height": 40} for n, name in enumerate(names, start=1)],
         "categories": [{"id": 1, "name": "green"}, {"id": 2, "name": "a/b"}],
         "annotations": [
-            note(1, 1, [10, 10, 20, 20]), note(2, 1, [0, 0, 60, 40], 2), note(3, 2, [50, 30, 40, 40]),
-            note(4, 2, [70, 0, 5, 5]), note(5, 2, [1, 1, 0, 5]), note(6, 2, [0, 0, 9, 9], crowd=1),
-            note(7, 3, [0, 0, 9, 9]), note(8, 2, [0, 0, 9, 9], category=77), note(9, 77, [0, 0, 9, 9]),
+            note(1, 1, [10, 10, 20, 20]),
+            note(2, 1, [0, 0, 60, 40], 2),
+            note(3, 2, [50, 30, 40, 40]),
+            note(4, 2, [70, 0, 5, 5]),
+            note(5, 2, [1, 1, 0, 5]),
+            note(6, 2, [0, 0, 9, 9], crowd=1),
+            note(7, 3, [0, 0, 9, 9]),
+            note(8, 2, [0, 0, 9, 9], category=77),
+            note(9, 77, [0, 0, 9, 9]),
             note(10, 77, [0, 0, 9, 9], crowd=1),
         ],
-    }  # fmt: skip
+    }
     (tmp_path / "boxes.json").write_text(json.dumps(document))
     return tmp_path / "boxes.json"
 
@@ -46,13 +52,19 @@ def test_boxes_become_images_that_an_index_reads_and_a_second_run_goes_on(coco: 
     report = crop_boxes(coco, out, images=tmp_path / "photos")
     assert (report.crops, report.labels) == (3, {"a/b": 1, "green": 2})
     assert {one["annotation_id"]: one["source_image"] for one in report.left_out} == {
-        4: "two.png", 5: "two.png", 7: "gone.png", 8: "two.png", 9: ""
-    }  # fmt: skip
+        4: "two.png",
+        5: "two.png",
+        7: "gone.png",
+        8: "two.png",
+        9: "",
+    }
     found = {item.path: item for item in find_source(str(out)).scan()}
     assert len(found) == 3
     assert {(item.label, item.metadata["annotation_id"]) for item in found.values() if item.metadata} == {
-        ("green", 1), ("a/b", 2), ("green", 3)
-    }  # fmt: skip
+        ("green", 1),
+        ("a/b", 2),
+        ("green", 3),
+    }
     with Image.open(out / "green" / "one-1.jpg") as image:
         assert image.size == (20, 20)
         assert image.getpixel((10, 10))[1] > 240

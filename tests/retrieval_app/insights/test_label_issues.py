@@ -53,8 +53,11 @@ def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Ga
     changed = Gallery.open(gallery.path)
     found = find_label_issues(changed, duplicates=find_duplicate_groups(changed))
     assert {changed.image(issue.id).path for issue in found.items[:4]} == {
-        "blue/wrong.png", "blue/copy_0.png", "blue/copy_1.png", "blue/copy_2.png"
-    }  # fmt: skip
+        "blue/wrong.png",
+        "blue/copy_0.png",
+        "blue/copy_1.png",
+        "blue/copy_2.png",
+    }
     assert all(issue.suggested == "red" and issue.p_error > 0.5 for issue in found.items[:4])
     group = {issue.id for issue in found.items[:4]}
     assert all(other not in group for issue in found.items[:4] for other, _ in issue.agreeing)

@@ -150,8 +150,9 @@ def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(galler
     assert main(["labels", "import", str(gallery), str(tasks)]) == 0
     kept = ReviewStore.of_gallery(gallery).label_decisions().values()
     assert {(Path(d.path).name, d.decision, d.new_label) for d in kept} >= {
-        ("wrong_0.png", "change", "blue"), ("wrong_1.png", "change", "red"),
-    }  # fmt: skip
+        ("wrong_0.png", "change", "blue"),
+        ("wrong_1.png", "change", "red"),
+    }
     assert [d.decision for d in kept].count("drop") == 1
 
 

@@ -35,10 +35,17 @@ def audit_image(path: Path, label: str, *, p_error: float, verdict: str = KEEP, 
     """One row of an audit; what is not given is as plain as can be."""
     data = path.read_bytes() if path.is_file() else os.fsencode(path)
     defaults: dict[str, Any] = {
-        "sha256": hashlib.sha256(data).hexdigest(), "confidence": 1 - p_error,
-        "suggestions": ((label, 1 - p_error),), "suggested": "b", "p_suggested": 0.1, "p_none": 0.0,
-        "new_label": None, "agreeing": (), "disagreeing": (), "duplicate_of": None,
-    }  # fmt: skip
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "confidence": 1 - p_error,
+        "suggestions": ((label, 1 - p_error),),
+        "suggested": "b",
+        "p_suggested": 0.1,
+        "p_none": 0.0,
+        "new_label": None,
+        "agreeing": (),
+        "disagreeing": (),
+        "duplicate_of": None,
+    }
     return AuditedImage(path=path, label=label, p_error=p_error, verdict=verdict, **(defaults | more))
 
 
@@ -50,17 +57,35 @@ def draw_report(folder: Path) -> AuditReport:
     (folder / "polo" / "polo-002.jpg").rename(hostile)
     images = (
         audit_image(
-            hostile, LINES, p_error=0.99, verdict=CHANGE, kind="wrong_label", new_label=TAG,
+            hostile,
+            LINES,
+            p_error=0.99,
+            verdict=CHANGE,
+            kind="wrong_label",
+            new_label=TAG,
             suggestions=((TAG, 0.7), (CLOSER, 0.2)),
-            agreeing=((6, 0.9),), disagreeing=((1, 0.8), (5, 0.7)),
+            agreeing=((6, 0.9),),
+            disagreeing=((1, 0.8), (5, 0.7)),
         ),
         audit_image(
-            polos[0], "lime", p_error=0.9, verdict=CHANGE, kind="wrong_label", new_label="polo",
-            suggestions=(("polo", 0.8), ("skirt", 0.15), ("lime", 0.05)), confidence=0.05,
+            polos[0],
+            "lime",
+            p_error=0.9,
+            verdict=CHANGE,
+            kind="wrong_label",
+            new_label="polo",
+            suggestions=(("polo", 0.8), ("skirt", 0.15), ("lime", 0.05)),
+            confidence=0.05,
         ),
         audit_image(
-            polos[1], "lime", p_error=0.8, verdict=CHANGE, kind="wrong_label", new_label="polo",
-            suggestions=(("polo", 0.6),), confidence=0.1,
+            polos[1],
+            "lime",
+            p_error=0.8,
+            verdict=CHANGE,
+            kind="wrong_label",
+            new_label="polo",
+            suggestions=(("polo", 0.6),),
+            confidence=0.1,
         ),
         audit_image(limes[0], TEMPLATE, p_error=0.95, verdict=DROP, kind="outlier", suggestions=(("lime", 0.3),)),
         audit_image(
@@ -69,7 +94,7 @@ def draw_report(folder: Path) -> AuditReport:
         audit_image(limes[1], "lime", p_error=0.2, verdict=KEEP, confidence=0.8),
         audit_image(skirts[0], "skirt", p_error=0.1),
         audit_image(skirts[1], "skirt", p_error=0.3),
-    )  # fmt: skip
+    )
     return AuditReport(
         run=folder / "run <b>",
         images=images,
@@ -236,8 +261,11 @@ def test_images_are_filtered_and_keys_decide_go_on_and_undo(visit: Visit) -> Non
     visit.press("a", "l", "2", "x")
     expect(visit.card(4)).to_be_focused()
     assert [visit.pressed(number) for number in range(4)] == [
-        [f"Change to {TAG}"], [f"Keep {TEMPLATE}"], ["→ skirt"], ["Drop image"],
-    ]  # fmt: skip
+        [f"Change to {TAG}"],
+        [f"Keep {TEMPLATE}"],
+        ["→ skirt"],
+        ["Drop image"],
+    ]
     visit.press("u")
     expect(visit.card(3)).to_be_focused()
     assert visit.pressed(3) == []

@@ -184,8 +184,11 @@ def test_a_label_file_takes_the_doubt_to_a_fresh_gallery_and_to_training(
 ) -> None:
     accept_verdicts(gallery, **BULK)
     store = ReviewStore.of_gallery(gallery)
-    looked = next(row for row in Gallery.open(gallery).rows(ids_by_path(Gallery.open(gallery)).values())
-                  if row.path == "red/1.png")  # fmt: skip
+    looked = next(
+        row
+        for row in Gallery.open(gallery).rows(ids_by_path(Gallery.open(gallery)).values())
+        if row.path == "red/1.png"
+    )
     store.decide([LabelDecision(looked.sha256 or "", "red", "keep")])
     opened, trust = Gallery.open(gallery), store.label_trust()
     file = tmp_path / "labels.csv"
@@ -198,8 +201,11 @@ def test_a_label_file_takes_the_doubt_to_a_fresh_gallery_and_to_training(
     assert all(0.5 <= float(row["p_right"]) < 1 for row in changed.values())
     assert trust.others is not None
     left_open = {Path(one.path).name for one in trust.decisions.values() if one.decision == "open"}
-    others = [float(row["p_right"]) for path, row in rows.items()
-              if path not in changed and path != "red/1.png" and Path(path).name not in left_open]  # fmt: skip
+    others = [
+        float(row["p_right"])
+        for path, row in rows.items()
+        if path not in changed and path != "red/1.png" and Path(path).name not in left_open
+    ]
     assert others == pytest.approx([trust.others[0]] * len(others), abs=1e-4)
     assert float(rows["red/1.png"]["p_right"]) == 1
 
@@ -282,9 +288,15 @@ def test_trust_is_of_the_decision_else_of_the_column_else_of_the_last_bulk_accep
 def issue(number: int, **more: Any) -> LabelIssue:
     """An issue of a label `red`, probably blue."""
     values: dict[str, Any] = {
-        "label": "red", "p_error": 0.9, "suggestions": (("blue", 0.8),), "p_none": 0.05, "kind": "wrong_label",
-        "verdict": "change", "agreeing": (), "disagreeing": (),
-    }  # fmt: skip
+        "label": "red",
+        "p_error": 0.9,
+        "suggestions": (("blue", 0.8),),
+        "p_none": 0.05,
+        "kind": "wrong_label",
+        "verdict": "change",
+        "agreeing": (),
+        "disagreeing": (),
+    }
     return LabelIssue(id=number, **(values | more))
 
 

@@ -60,8 +60,10 @@ class Made:
 
 
 def subjects_of(gallery: Path) -> dict[str, Subject]:
-    return {os.path.basename(os.path.dirname(s.path)) + "/" + os.path.basename(s.path): s
-            for s in read_all_subjects(Gallery.open(gallery))}  # fmt: skip
+    return {
+        os.path.basename(os.path.dirname(s.path)) + "/" + os.path.basename(s.path): s
+        for s in read_all_subjects(Gallery.open(gallery))
+    }
 
 
 def decided_about(gallery: Path) -> dict[str, str]:
@@ -119,10 +121,13 @@ def check_restored(gallery: Path, made: Made) -> None:
     with served(gallery) as jobs:
         assert jobs.resume() == []
     sent, here = (
-        {(row.path, row.sha256, row.label) for row in rows_of(path)
-         if row.status == "indexed" and len(os.path.basename(row.path)) > 60}
+        {
+            (row.path, row.sha256, row.label)
+            for row in rows_of(path)
+            if row.status == "indexed" and len(os.path.basename(row.path)) > 60
+        }
         for path in (made.gallery, gallery)
-    )  # fmt: skip
+    )
     assert here == sent
     assert len(sent) == 2
 

@@ -135,9 +135,14 @@ def spoil_step(**values: Any) -> Change:
 
 def spoil_label(**values: Any) -> Change:
     label = {
-        "sha256": "a" * 64, "label": "x", "decision": "keep", "new_label": None, "image_id": 1, "path": "/x.jpg",
+        "sha256": "a" * 64,
+        "label": "x",
+        "decision": "keep",
+        "new_label": None,
+        "image_id": 1,
+        "path": "/x.jpg",
         "decided_at": "",
-    }  # fmt: skip
+    }
     return spoil_step(decisions=[{**label, **values}])
 
 
@@ -197,8 +202,17 @@ CHANGES: dict[str, Change] = {
     "a log that is none": lambda members, manifest: members.update({"log.jsonl": b"{}\n"}),
     "a deep log": lambda members, manifest: members.update({"log.jsonl": b"[" * 200_000 + b"\n"}),
 }
-CLIMBS = ("../../evil.png", "/etc/evil.png", "a/../../evil.png", "", "a\0b.png", "x" * 300, None,
-          "a/" * 20 + "b.png", "\ud800.png")  # fmt: skip
+CLIMBS = (
+    "../../evil.png",
+    "/etc/evil.png",
+    "a/../../evil.png",
+    "",
+    "a\0b.png",
+    "x" * 300,
+    None,
+    "a/" * 20 + "b.png",
+    "\ud800.png",
+)
 
 
 def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Path, tmp_path: Path) -> None:
@@ -210,10 +224,12 @@ def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Pa
 
 
 def test_a_backup_of_a_pre_release_is_called_so(made: Path, gallery: Path, tmp_path: Path) -> None:
-    for number, change in enumerate((
-        spoil_groups({**make_group(), "decision": "copies"}),
-        lambda members, manifest: manifest.update(sent_images=manifest.pop("sent")),
-    )):  # fmt: skip
+    for number, change in enumerate(
+        (
+            spoil_groups({**make_group(), "decision": "copies"}),
+            lambda members, manifest: manifest.update(sent_images=manifest.pop("sent")),
+        )
+    ):
         members, manifest = read_parts(made)
         change(members, manifest)
         old = write_parts(tmp_path / f"old {number}.zip", members, manifest)

@@ -410,8 +410,12 @@ def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
         assert taken.work == do(expected)
         jobs.update([taken], state="done", message="done", result={"work": expected})
         assert jobs.get(job.id).to_json() == {
-            "job": job.id, "kind": job.kind, "state": "done", "message": "done", "result": {"work": expected},
-        }  # fmt: skip
+            "job": job.id,
+            "kind": job.kind,
+            "state": "done",
+            "message": "done",
+            "result": {"work": expected},
+        }
     jobs.append("add", do(4))
     with pytest.raises(UnknownJobError):
         jobs.get(first.id)

@@ -136,11 +136,13 @@ def test_decisions_are_applied_to_every_copy_of_the_image(shop: Gallery, tmp_pat
     ids = ids_by_path(shop)
     subjects = find_subjects(shop, [ids["red/copy.jpg"], ids["blue/1.png"], ids["green/2.jpg"]])
     store = ReviewStore(tmp_path / FILE_NAME)
-    store.decide([
-        subjects[ids["red/copy.jpg"]].decide("change", new_label="=crimson, \"dark\""),
-        subjects[ids["blue/1.png"]].decide("drop"),
-        subjects[ids["green/2.jpg"]].decide("keep"),
-    ])  # fmt: skip
+    store.decide(
+        [
+            subjects[ids["red/copy.jpg"]].decide("change", new_label='=crimson, "dark"'),
+            subjects[ids["blue/1.png"]].decide("drop"),
+            subjects[ids["green/2.jpg"]].decide("keep"),
+        ]
+    )
     written = write(shop, store.label_decisions(), tmp_path / "labels.csv")
     labels = {f"{r.path.parent.name}/{r.path.name}": r.label for r in list_dataset(tmp_path / "labels.csv").records}
     changed = {path for path, label in labels.items() if label == '=crimson, "dark"'}

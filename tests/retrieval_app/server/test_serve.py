@@ -67,8 +67,11 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
     pytest.importorskip("fastapi", reason="needs the extra `ui`")
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, str(small_gallery)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
     try:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]

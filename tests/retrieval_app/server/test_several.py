@@ -24,9 +24,13 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
 PEOPLE = {
-    "admin": ["write"], "anna": ["read", "review:shop"], "ben": ["read:shop"], "carl": ["write:fashion"],
-    "watcher": ["metrics:shop"], "lost": ["read:elsewhere"],
-}  # fmt: skip
+    "admin": ["write"],
+    "anna": ["read", "review:shop"],
+    "ben": ["read:shop"],
+    "carl": ["write:fashion"],
+    "watcher": ["metrics:shop"],
+    "lost": ["read:elsewhere"],
+}
 COUNTS = {"shop": 19, "fashion": 20}  # the update leaves out what vanished
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 ROOT = "/photos"
@@ -100,9 +104,11 @@ def test_each_is_listed_to_those_who_may_see_it_with_rights(server: App, team: d
 
 def test_what_each_may_in_each_gallery_is_theirs_there_alone(server: App, team: dict[str, str]) -> None:
     ways = {
-        "read": ("GET", "/v1/gallery", None), "review": ("POST", "/v1/labels/decisions", DECISION),
-        "write": ("DELETE", "/v1/images/999999", None), "metrics": ("GET", "/v1/metrics", None),
-    }  # fmt: skip
+        "read": ("GET", "/v1/gallery", None),
+        "review": ("POST", "/v1/labels/decisions", DECISION),
+        "write": ("DELETE", "/v1/images/999999", None),
+        "metrics": ("GET", "/v1/metrics", None),
+    }
 
     def is_open(who: str, gallery: str, right: str) -> bool:
         method, path, body = ways[right]
@@ -116,25 +122,42 @@ def test_what_each_may_in_each_gallery_is_theirs_there_alone(server: App, team: 
     }
     everything = {"read", "review", "write", "metrics"}
     assert opened == {
-        ("admin", "shop"): everything, ("admin", "fashion"): everything,
-        ("anna", "shop"): {"read", "review"}, ("anna", "fashion"): {"read"},
-        ("ben", "shop"): {"read"}, ("ben", "fashion"): set(),
-        ("carl", "shop"): set(), ("carl", "fashion"): everything,
-        ("watcher", "shop"): {"metrics"}, ("watcher", "fashion"): set(),
-        ("lost", "shop"): set(), ("lost", "fashion"): set(),
-    }  # fmt: skip
+        ("admin", "shop"): everything,
+        ("admin", "fashion"): everything,
+        ("anna", "shop"): {"read", "review"},
+        ("anna", "fashion"): {"read"},
+        ("ben", "shop"): {"read"},
+        ("ben", "fashion"): set(),
+        ("carl", "shop"): set(),
+        ("carl", "fashion"): everything,
+        ("watcher", "shop"): {"metrics"},
+        ("watcher", "fashion"): set(),
+        ("lost", "shop"): set(),
+        ("lost", "fashion"): set(),
+    }
 
 
 PATHS = (
-    "/", "/?view=map", "/v1/gallery", "/v1/ready", "/v1/nothing", "/page/nav.js", "/gradio/config", "/docs/",
-    "/favicon.ico", "", "/photos/v1/gallery", "/g/fashion/v1/gallery",
-)  # fmt: skip
+    "/",
+    "/?view=map",
+    "/v1/gallery",
+    "/v1/ready",
+    "/v1/nothing",
+    "/page/nav.js",
+    "/gradio/config",
+    "/docs/",
+    "/favicon.ico",
+    "",
+    "/photos/v1/gallery",
+    "/g/fashion/v1/gallery",
+)
 
 
 @pytest.mark.parametrize(
-    ("who", "root"), [(None, None), ("ben", None), ("lost", ""), ("ben", ROOT)],
+    ("who", "root"),
+    [(None, None), ("ben", None), ("lost", ""), ("ben", ROOT)],
     ids=["no token", "another's", "path stripped", "path kept"],
-)  # fmt: skip
+)
 def test_a_gallery_that_one_may_not_look_into_answers_as_one_that_is_not_there(
     server: App, below: App, team: dict[str, str], who: str | None, root: str | None
 ) -> None:

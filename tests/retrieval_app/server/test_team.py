@@ -20,22 +20,34 @@ from tests.waiting import wait_for
 
 PEOPLE = {"reader": "read", "reviewer": "review", "admin": "write", "watcher": "metrics"}
 INCLUDED = {
-    "reader": {"read"}, "reviewer": {"read", "review"}, "admin": {"read", "review", "write", "metrics"},
+    "reader": {"read"},
+    "reviewer": {"read", "review"},
+    "admin": {"read", "review", "write", "metrics"},
     "watcher": {"metrics"},
-}  # fmt: skip
+}
 CHANGES = {
-    "add_image": "write", "remove_image": "write", "update_gallery": "write",
-    "accept_verdicts": "review", "decide_labels": "review", "undo_label_decisions": "review",
+    "add_image": "write",
+    "remove_image": "write",
+    "update_gallery": "write",
+    "accept_verdicts": "review",
+    "decide_labels": "review",
+    "undo_label_decisions": "review",
     "decide_duplicates": "review",
-    "set_labels": "review", "drop_many": "review", "change_tag": "review", "undo_tags": "review",
-    "save_search": "review", "delete_search": "review", "keep_by_rule": "review", "mend_leaks": "review",
-    "undo_duplicate_decisions": "review", "evaluate_gallery": "review", "cancel_job": "review",
+    "set_labels": "review",
+    "drop_many": "review",
+    "change_tag": "review",
+    "undo_tags": "review",
+    "save_search": "review",
+    "delete_search": "review",
+    "keep_by_rule": "review",
+    "mend_leaks": "review",
+    "undo_duplicate_decisions": "review",
+    "evaluate_gallery": "review",
+    "cancel_job": "review",
     "get_metrics": "metrics",
-}  # fmt: skip
+}
 """Every operation that more than reads; whoever adds one says here what it needs."""
-ASKS_ONLY = {
-    "search", "search_batch", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images",
-}  # fmt: skip
+ASKS_ONLY = {"search", "search_batch", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images"}
 """Operations that are sent a body, and change nothing."""
 LOOK_S = 0.05  # between two looks at the file of tokens
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -87,8 +99,15 @@ def test_every_operation_opens_to_the_rights_described_only(server: App, team: d
 
 def test_who_may_only_watch_opens_nothing_but_metrics_and_health(server: App, team: dict[str, str]) -> None:
     paths = (
-        "/", "/page/nav.js", "/gradio/config", "/v1/openapi.json", "/v1/nothing", "/v1", "/v1/metrics/", "//v1/metrics",
-    )  # fmt: skip
+        "/",
+        "/page/nav.js",
+        "/gradio/config",
+        "/v1/openapi.json",
+        "/v1/nothing",
+        "/v1",
+        "/v1/metrics/",
+        "//v1/metrics",
+    )
     for path in paths:
         assert server.ask("GET", path, token=team["watcher"]).status in (403, 404), path
     for path in ("/v1/metrics", "/v1/health", "/v1/ready"):
@@ -179,9 +198,14 @@ def test_what_was_done_is_logged_and_refusals_are_not(server: App, team: dict[st
     assert (ended["who"], ended["kind"]) == ("admin", "update")
     first, undone, export, update = [line for line in read_log(gallery)[before:] if line["what"] != "job-done"]
     assert first == {
-        "at": first["at"], "who": "reviewer", "from": "192.0.2.7", "what": "decide-labels", "request": "decided-1",
-        "step": decided.json()["step"], "decisions": [{"image": ids[0], "decision": "change", "label": "hat"}],
-    }  # fmt: skip
+        "at": first["at"],
+        "who": "reviewer",
+        "from": "192.0.2.7",
+        "what": "decide-labels",
+        "request": "decided-1",
+        "step": decided.json()["step"],
+        "decisions": [{"image": ids[0], "decision": "change", "label": "hat"}],
+    }
     assert (undone["who"], undone["what"], undone["images"]) == ("admin", "undo-labels", [ids[0]])
     assert (export["who"], export["what"], export["images"]) == ("reader", "export", ids)
     assert (update["who"], update["what"], update["job"]) == ("admin", "update", job)

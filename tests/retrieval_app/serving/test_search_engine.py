@@ -266,8 +266,9 @@ def test_the_filter_of_a_slow_search_is_logged_by_its_shape_without_values(engin
     _search(engine, QueryPart(image_id=ids["red/0.jpg"]), where=where)
     [times] = watch.searches
     assert (times.to_json()["filter"], times.to_json()["filter_keeps"]) == (
-        "(path = ? OR path LIKE ?) AND NOT (label IS NULL)", 0,
-    )  # fmt: skip
+        "(path = ? OR path LIKE ?) AND NOT (label IS NULL)",
+        0,
+    )
     assert "secret" not in str(times.to_json())
 
 

@@ -36,9 +36,19 @@ def report() -> AuditReport:
     images = (
         audited("a.png", "cat", agreeing=((1, 0.5),), disagreeing=((2, 0.25),)),
         audited(ODD, "cat", p_error=0.1, verdict=DROP, duplicate_of=2),
-        audited("c.png", "dog", p_error=0.9, confidence=0.2, verdict=CHANGE, new_label="cat", duplicate_of=1,
-                p_suggested=0.7, p_none=0.1, suggestions=(("cat", 0.7), ("dog", 0.2))),
-    )  # fmt: skip
+        audited(
+            "c.png",
+            "dog",
+            p_error=0.9,
+            confidence=0.2,
+            verdict=CHANGE,
+            new_label="cat",
+            duplicate_of=1,
+            p_suggested=0.7,
+            p_none=0.1,
+            suggestions=(("cat", 0.7), ("dog", 0.2)),
+        ),
+    )
     classes = (ClassNoise("dog", 1, 0.6), ClassNoise("cat", 2, 0.1))
     return AuditReport(Path("run"), images, classes, (PairNoise("dog", "cat", 0.6, 0.6),), 0.2667, 0.95, None)
 
@@ -50,11 +60,22 @@ def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditRepo
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
     filled = {name: value for name, value in rows[0].items() if value}
     assert filled == {
-        "rank": "1", "path": "/photos/c.png", "sha256": "hash of c.png", "label": "dog", "p_error": "0.9",
-        "p_suggested": "0.7", "p_none": "0.1", "confidence": "0.2", "suggestion_1": "cat",
-        "suggestion_probability_1": "0.7", "suggestion_2": "dog", "suggestion_probability_2": "0.2",
-        "verdict": "change", "new_label": "cat", "duplicate_of": f"/photos/{ODD}",
-    }  # fmt: skip
+        "rank": "1",
+        "path": "/photos/c.png",
+        "sha256": "hash of c.png",
+        "label": "dog",
+        "p_error": "0.9",
+        "p_suggested": "0.7",
+        "p_none": "0.1",
+        "confidence": "0.2",
+        "suggestion_1": "cat",
+        "suggestion_probability_1": "0.7",
+        "suggestion_2": "dog",
+        "suggestion_probability_2": "0.2",
+        "verdict": "change",
+        "new_label": "cat",
+        "duplicate_of": f"/photos/{ODD}",
+    }
     assert (rows[1]["agreeing_1"], rows[1]["agreeing_cosine_1"]) == (f"/photos/{ODD}", "0.5")
     assert (rows[1]["disagreeing_1"], rows[1]["disagreeing_cosine_1"]) == ("/photos/c.png", "0.25")
 
@@ -73,8 +94,10 @@ def test_the_parquet_table_says_the_same_with_odd_bytes_shown(report: AuditRepor
 def test_noise_has_a_row_a_class_and_a_row_a_pair_and_the_summary_counts_verdicts(report, tmp_path) -> None:
     write_audit_tables(report, tmp_path)
     assert [tuple(row.values()) for row in read_csv(tmp_path / "noise.csv")] == [
-        ("dog", "", "1", "0.6"), ("cat", "", "2", "0.1"), ("dog", "cat", "0.6", "0.6"),
-    ]  # fmt: skip
+        ("dog", "", "1", "0.6"),
+        ("cat", "", "2", "0.1"),
+        ("dog", "cat", "0.6", "0.6"),
+    ]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["verdicts"] == {"keep": 1, "change": 1, "set_aside": 0, "drop": 1}
     assert (summary["images"], summary["noise_rate"]) == (3, 0.2667)
@@ -139,9 +162,12 @@ def test_paths_are_relative_and_hostile_names_come_back(tmp_path: Path, caplog: 
 
 def test_classes_too_small_to_train_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     images = [
-        audited("a", "cat"), audited("b", "cat"), audited("c", "dog"), audited("d", "dog", verdict=DROP),
+        audited("a", "cat"),
+        audited("b", "cat"),
+        audited("c", "dog"),
+        audited("d", "dog", verdict=DROP),
         audited("e", "owl", verdict=DROP),
-    ]  # fmt: skip
+    ]
     write_cleaned_labels(_report(images), tmp_path / "cleaned.csv", decided=NOBODY)
     assert "class 'dog' keeps 1 image;" in caplog.text
     assert "class 'owl' keeps no image;" in caplog.text
@@ -163,7 +189,7 @@ def test_only_what_an_audit_wrote_is_replaced_and_never_what_the_run_was_trained
         (tmp_path / "cleaned.parquet", r"name a file that ends in \.csv"),
         (tmp_path / "nowhere" / "cleaned.csv", "no such folder"),
         (tmp_path / "folder.csv", "exists already"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InputError, match=said):
             check_label_target(path, run=run)
     check_label_target(ours, run=run)

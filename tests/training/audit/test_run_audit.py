@@ -19,7 +19,7 @@ from tests.training.audits import (
     MessyRun,
     draw_messy,
     train_messy,
-)  # fmt: skip
+)
 from tests.training.conftest import make_config, make_machine
 from tests.training.runs import InterruptionError, interrupt_at, read_csv
 from training.audit.report import AuditReport, rank_images

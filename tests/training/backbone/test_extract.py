@@ -137,9 +137,12 @@ def test_files_that_are_no_images_are_recorded_and_passed_over(pictures, tmp_pat
     extracted = _extract(paths, tmp_path / "cache", extractor)
     assert extracted.rows.tolist() == [0, 3]
     assert [(skipped.path.name, skipped.reason) for skipped in extracted.skipped] == [
-        ("empty.jpg", "empty-file"), ("text.jpg", "not-an-image"), ("torn.jpg", "corrupt"),
-        ("gone.jpg", "unreadable"), ("costly.png", "too-costly"),
-    ]  # fmt: skip
+        ("empty.jpg", "empty-file"),
+        ("text.jpg", "not-an-image"),
+        ("torn.jpg", "corrupt"),
+        ("gone.jpg", "unreadable"),
+        ("costly.png", "too-costly"),
+    ]
 
 
 def test_a_cache_that_cannot_be_written_is_refused_with_the_flag(tmp_path, extractor) -> None:

@@ -148,10 +148,13 @@ def test_a_graph_of_other_weights_does_not_agree(graph: ModelFile, pictures: Pat
 @pytest.mark.parametrize(
     ("precision", "agreement", "stands"),
     [
-        ("float32", 0.99995, True), ("as exported", 0.9995, False), ("bfloat16", 0.997, True),
-        ("bfloat16", 0.99, False), ("float32", float("nan"), False),
+        ("float32", 0.99995, True),
+        ("as exported", 0.9995, False),
+        ("bfloat16", 0.997, True),
+        ("bfloat16", 0.99, False),
+        ("float32", float("nan"), False),
     ],
-)  # fmt: skip
+)
 def test_how_near_features_must_be_depends_on_their_precision(precision, agreement, stands) -> None:
     assert agrees(Compared("1", precision, agreement)) is stands
 

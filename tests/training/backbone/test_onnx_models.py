@@ -34,9 +34,14 @@ def _weight(name: str, *shape: int, kind: Any = np.float32) -> TensorProto:
 
 
 def _save(
-    path: Path, nodes: list[onnx.NodeProto], weights: list[TensorProto], *, inputs: list[Any], outputs: list[Any],
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    weights: list[TensorProto],
+    *,
+    inputs: list[Any],
+    outputs: list[Any],
     opset: int = 17,
-) -> Path:  # fmt: skip
+) -> Path:
     graph = helper.make_graph(
         nodes,
         "model",
@@ -87,7 +92,8 @@ def make_vit(path: Path, *, batch: Any = 1) -> Path:
         helper.make_node("Transpose", ["flat"], ["patches"], perm=[0, 2, 1]),
         helper.make_node("ReduceMean", ["patches"], ["mean"], axes=[1], keepdims=1),
         helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
-        helper.make_node("Add", ["nothing", "class"], ["first"]) if free
+        helper.make_node("Add", ["nothing", "class"], ["first"])
+        if free
         else helper.make_node("Expand", ["class", "class_shape"], ["first"]),
         helper.make_node("Concat", ["first", "patches"], ["tokens"], axis=1),
         helper.make_node("MatMul", ["tokens", "query"], ["queries"]),
@@ -95,17 +101,21 @@ def make_vit(path: Path, *, batch: Any = 1) -> Path:
         helper.make_node("MatMul", ["queries", "keys"], ["products"]),
         helper.make_node("Softmax", ["products"], ["attention"], axis=-1),
         helper.make_node("MatMul", ["attention", "tokens"], ["last_hidden_state"]),
-    ]  # fmt: skip
+    ]
     weights = [
-        *shapes, _weight("kernel", WIDTH, 3, PATCH, PATCH), _weight("class", 1, 1, WIDTH),
+        *shapes,
+        _weight("kernel", WIDTH, 3, PATCH, PATCH),
+        _weight("class", 1, 1, WIDTH),
         _weight("query", WIDTH, WIDTH),
         numpy_helper.from_array(np.zeros(1, dtype=np.float32), "zero"),
-    ]  # fmt: skip
+    ]
     return _save(
-        path, nodes, weights,
+        path,
+        nodes,
+        weights,
         inputs=[("pixels", TensorProto.FLOAT, (batch, 3, SIDE, SIDE))],
         outputs=[("last_hidden_state", TensorProto.FLOAT, (batch, 1 + TOKENS, WIDTH))],
-    )  # fmt: skip
+    )
 
 
 def make_tower(path: Path) -> Path:
@@ -119,14 +129,17 @@ def make_tower(path: Path) -> Path:
     ]
     weights = [
         numpy_helper.from_array(np.array([0, WIDTH, -1], dtype=np.int64), "shape"),
-        _weight("kernel", WIDTH, 3, PATCH, PATCH), _weight("projection", WIDTH, 4),
-    ]  # fmt: skip
+        _weight("kernel", WIDTH, 3, PATCH, PATCH),
+        _weight("projection", WIDTH, 4),
+    ]
     outputs = [("last_hidden_state", ("n", "t", WIDTH)), ("pooler_output", ("n", WIDTH)), ("image_embeds", ("n", 4))]
     return _save(
-        path, nodes, weights,
+        path,
+        nodes,
+        weights,
         inputs=[("pixel_values", TensorProto.FLOAT, ("n", 3, "h", "w"))],
         outputs=[(name, TensorProto.FLOAT, shape) for name, shape in outputs],
-    )  # fmt: skip
+    )
 
 
 def make_bytes(path: Path) -> Path:
@@ -139,10 +152,12 @@ def make_bytes(path: Path) -> Path:
     ]
     scale = numpy_helper.from_array(np.array([200, 50, 90], dtype=np.float32), "scale")
     return _save(
-        path, nodes, [scale],
+        path,
+        nodes,
+        [scale],
         inputs=[("image", TensorProto.UINT8, ("n", SIDE, SIDE, 3))],
         outputs=[("features", TensorProto.FLOAT, ("n", SIDE * 3))],
-    )  # fmt: skip
+    )
 
 
 def make_keras(path: Path) -> Path:
@@ -158,10 +173,12 @@ def make_keras(path: Path) -> Path:
         _weight("kernel", 5, 3, PATCH, PATCH),
     ]
     return _save(
-        path, nodes, weights,
+        path,
+        nodes,
+        weights,
         inputs=[("image", TensorProto.FLOAT, ("n", SIDE, SIDE, 3))],
         outputs=[("features", TensorProto.FLOAT, ("n", 4, 4, 5))],
-    )  # fmt: skip
+    )
 
 
 def _expected(path: Path, output: str, pool: Callable[[Any], Any] = lambda values: values) -> Any:
@@ -190,21 +207,32 @@ def _mean_map(maps: Any) -> Any:
 FORMS: list[Any] = [
     pytest.param(make_cnn, "features", _mean_map, {}, id="feature maps of any size", marks=pytest.mark.slow),
     pytest.param(
-        lambda path: make_cnn(path, kind=TensorProto.FLOAT16), "features", _mean_map, {}, id="float16",
+        lambda path: make_cnn(path, kind=TensorProto.FLOAT16),
+        "features",
+        _mean_map,
+        {},
+        id="float16",
         marks=pytest.mark.slow,
     ),
     pytest.param(make_vit, "last_hidden_state", _first, {}, id="class token, a batch of one"),
     pytest.param(
-        make_vit, "last_hidden_state", lambda tokens: tokens[:, 1:].mean(axis=1), {"tokens": "mean"},
+        make_vit,
+        "last_hidden_state",
+        lambda tokens: tokens[:, 1:].mean(axis=1),
+        {"tokens": "mean"},
         id="mean of patches",
         marks=pytest.mark.slow,
     ),
     pytest.param(make_tower, "image_embeds", lambda found: found, {}, id="the embedding of three outputs"),
     pytest.param(
-        make_tower, "pooler_output", lambda found: found, {"output": "pooler_output"}, id="a named output",
+        make_tower,
+        "pooler_output",
+        lambda found: found,
+        {"output": "pooler_output"},
+        id="a named output",
         marks=pytest.mark.slow,
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("make", "output", "pool", "options"), FORMS)
@@ -263,13 +291,20 @@ STATED = {"image_mean": HALF, "image_std": HALF}
 PREPROCESSORS = {
     "vit": (STATED | {"size": {"height": 16, "width": 16}, "resample": 2}, (16, 16, "bilinear", HALF, HALF)),
     "clip": (
-        {"size": {"shortest_edge": 24}, "crop_size": {"height": 16, "width": 16}, "do_center_crop": True,
-         "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4], "resample": 3},
+        {
+            "size": {"shortest_edge": 24},
+            "crop_size": {"height": 16, "width": 16},
+            "do_center_crop": True,
+            "image_mean": [0.4, 0.5, 0.6],
+            "image_std": [0.2, 0.3, 0.4],
+            "resample": 3,
+        },
         (24, 16, "bicubic", (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)),
     ),
     "convnext": (STATED | {"size": {"shortest_edge": 16}, "crop_pct": 0.5}, (32, 16, "bilinear", HALF, HALF)),
     "large convnext": (
-        STATED | {"size": {"shortest_edge": 384}, "crop_pct": 0.875}, (384, 384, "bilinear", HALF, HALF)
+        STATED | {"size": {"shortest_edge": 384}, "crop_pct": 0.875},
+        (384, 384, "bilinear", HALF, HALF),
     ),
     "align": (
         STATED | {"size": 16, "rescale_factor": 1 / 127.5, "rescale_offset": True, "do_normalize": False},
@@ -285,11 +320,18 @@ PREPROCESSORS = {
         (16, 16, "bilinear", HALF, HALF),
     ),
     "timm": (
-        {"pretrained_cfg": {"input_size": [3, 16, 16], "crop_pct": 0.5, "mean": HALF, "std": HALF,
-                            "interpolation": "bicubic"}},
+        {
+            "pretrained_cfg": {
+                "input_size": [3, 16, 16],
+                "crop_pct": 0.5,
+                "mean": HALF,
+                "std": HALF,
+                "interpolation": "bicubic",
+            }
+        },
         (32, 16, "bicubic", HALF, HALF),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PREPROCESSORS)
@@ -359,9 +401,12 @@ def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
     with pytest.raises(InputError, match="the repository has no ONNX image model"):
         describe_input("hf:org/name")
     onnx.save(
-        onnx.load(make_cnn(tmp_path / "whole.onnx")), tmp_path / "model.onnx", save_as_external_data=True,
-        location="model.onnx_data", size_threshold=0,
-    )  # fmt: skip
+        onnx.load(make_cnn(tmp_path / "whole.onnx")),
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        location="model.onnx_data",
+        size_threshold=0,
+    )
     files = {f"onnx/{name}": (tmp_path / name).read_bytes() for name in ("model.onnx", "model.onnx_data")}
     stated = json.dumps(STATED | {"size": 32}).encode()
     monkeypatch.setattr(_Hub, "files", {**files, "preprocessor_config.json": stated})
@@ -379,14 +424,17 @@ POOL, IMAGES, ROWS = "GlobalAveragePool", (TensorProto.FLOAT, ("n", 3, "h", "w")
 
 
 def _graph(
-    *nodes: tuple[str, str, str], inputs: str = "pixels", of: tuple[int, Any] = IMAGES, outputs: str = "features",
-) -> Callable[[Path], Path]:  # fmt: skip
+    *nodes: tuple[str, str, str], inputs: str = "pixels", of: tuple[int, Any] = IMAGES, outputs: str = "features"
+) -> Callable[[Path], Path]:
     """Writes a graph of nodes, each an operation, what it takes and what it gives; inputs are `of` a type and shape."""
     made = [helper.make_node(kind, taken.split(), [given]) for kind, taken, given in nodes]
     return lambda path: _save(
-        path, made, [], inputs=[(name, *of) for name in inputs.split()],
+        path,
+        made,
+        [],
+        inputs=[(name, *of) for name in inputs.split()],
         outputs=[(name, TensorProto.FLOAT, ROWS) for name in outputs.split()],
-    )  # fmt: skip
+    )
 
 
 def _custom(path: Path) -> Path:
@@ -417,20 +465,24 @@ def _queries(path: Path) -> Path:
         numpy_helper.from_array(np.array([-1, 32, 3], dtype=np.int64), "shape"),
     ]
     return _save(
-        path, nodes, weights,
+        path,
+        nodes,
+        weights,
         inputs=[("pixels", TensorProto.FLOAT, (3, 3, SIDE, SIDE))],
         outputs=[("features", TensorProto.FLOAT, (3, 32, 3))],
-    )  # fmt: skip
+    )
 
 
 def _branch(path: Path) -> Path:
     branches = [
         helper.make_graph(
-            [helper.make_node(kind, ["pixels"], [kind])], kind, [],
+            [helper.make_node(kind, ["pixels"], [kind])],
+            kind,
+            [],
             [helper.make_tensor_value_info(kind, TensorProto.FLOAT, ROWS)],
         )
         for kind in (POOL, "GlobalMaxPool")
-    ]  # fmt: skip
+    ]
     nodes = [
         helper.make_node("Constant", [], ["true"], value=numpy_helper.from_array(np.array(True), "true")),
         helper.make_node("If", ["true"], ["features"], then_branch=branches[0], else_branch=branches[1]),

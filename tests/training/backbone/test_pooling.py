@@ -15,9 +15,11 @@ from training.backbone.pooling import PoolingLayout, average_views
 SIDE = 64
 # Channels of the last map, of the widest other one of its size, and of the widest one of the size before.
 ZOO = {
-    "mobilenet_v2": (1280, 960, 576), "resnet18": (512, 512, 256), "squeezenet1_1": (512, 256, 128),
+    "mobilenet_v2": (1280, 960, 576),
+    "resnet18": (512, 512, 256),
+    "squeezenet1_1": (512, 256, 128),
     "shufflenet_v2_x0_5": (1024, 96, 96),
-}  # fmt: skip
+}
 LARGE = {"convnext_tiny": (768, 3072, 1536), "densenet121": (1024, 992, 1024), "swin_t": (768, 3072, 1536)}
 
 

@@ -82,8 +82,10 @@ def test_a_list_of_the_prism_authors_needs_no_header(tmp_path: Path) -> None:
     lists.parent.mkdir()
     lists.write_text(f"{car},0\n{car.with_name('01167.jpg')},1\nimages/bird, left.jpg,17\n".replace(", ", " "))
     assert [(str(record.path), record.label) for record in list_dataset(lists).records] == [
-        (str(car.with_name("01167.jpg")), "1"), (str(car), "0"), (str(lists.parent / "images/bird left.jpg"), "17"),
-    ]  # fmt: skip
+        (str(car.with_name("01167.jpg")), "1"),
+        (str(car), "0"),
+        (str(lists.parent / "images/bird left.jpg"), "17"),
+    ]
 
 
 def test_a_list_of_decisions_is_refused_as_its_labels_are_those_given_before_them(tmp_path: Path) -> None:

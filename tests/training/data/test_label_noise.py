@@ -22,9 +22,10 @@ def make_hierarchy(class_count: int) -> Hierarchy:
 
 def add_noise(kind: str, labels: Labels, *, class_count: int, rate: float = 1, seed: int = 0, **changes: Any) -> Labels:
     usual = {
-        "classes": [f"c{i}" for i in range(class_count)], "hierarchy": make_hierarchy(class_count),
+        "classes": [f"c{i}" for i in range(class_count)],
+        "hierarchy": make_hierarchy(class_count),
         "features": np.random.default_rng(0).standard_normal((len(labels), 4), dtype=np.float32),
-    }  # fmt: skip
+    }
     return add_label_noise(labels, noise=LabelNoise(kind, rate), seed=seed, **(usual | changes))
 
 
@@ -75,8 +76,9 @@ def test_nearest_class_noise_draws_each_of_the_nearest_classes_and_no_other(clas
     for c in range(class_count):
         cosines = {
             d: means[c] @ means[d] / np.linalg.norm(means[c]) / np.linalg.norm(means[d])
-            for d in range(class_count) if d != c
-        }  # fmt: skip
+            for d in range(class_count)
+            if d != c
+        }
         drawn = set(noisy[labels == c].tolist())
         assert drawn <= set(sorted(cosines, key=lambda d: -cosines[d])[:nearest])
         if nearest <= 3:
@@ -111,17 +113,21 @@ def test_semantic_noise_stays_below_the_first_ancestor_that_branches() -> None:
     noisy = add_noise("semantic", labels, class_count=8, classes=classes, hierarchy=make_hierarchy(12))
     found = {classes[c]: {classes[d] for d in set(noisy[labels == c].tolist())} for c in range(8)}
     assert found == {
-        "c0": {"c1", "c2"}, "c1": {"c0", "c2"}, "c2": {"c0", "c1"},
-        "c3": {"c4", "c5"}, "c4": {"c3", "c5"}, "c5": {"c3", "c4"},
+        "c0": {"c1", "c2"},
+        "c1": {"c0", "c2"},
+        "c2": {"c0", "c1"},
+        "c3": {"c4", "c5"},
+        "c4": {"c3", "c5"},
+        "c5": {"c3", "c4"},
         "c6": {"c0", "c1", "c2", "c3", "c4", "c5"},
         "c9": {"c0", "c1", "c2", "c3", "c4", "c5", "c6"},
-    }  # fmt: skip
+    }
 
 
 def test_every_branch_is_as_likely_whatever_it_holds() -> None:
-    hierarchy = Hierarchy({
-        "cat": ("cat", "root"), "owl": ("owl", "bird", "root"), "jay": ("jay", "bird", "root"), "ox": ("ox", "root"),
-    })  # fmt: skip
+    hierarchy = Hierarchy(
+        {"cat": ("cat", "root"), "owl": ("owl", "bird", "root"), "jay": ("jay", "bird", "root"), "ox": ("ox", "root")}
+    )
     labels = np.zeros(8000, dtype=np.int64)
     noisy = add_noise("semantic", labels, class_count=4, classes=["cat", "owl", "jay", "ox"], hierarchy=hierarchy)
     counts = np.bincount(noisy, minlength=4)

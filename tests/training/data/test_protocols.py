@@ -264,12 +264,16 @@ SPLITS = {  # below a folder, what trains and what is searched, and the publishe
     ),
     "webvision": (
         "",
-        [(f"{engine}/q{number:04}/{i}.jpg", f"n{number:08}")
-         for engine in ("google", "flickr") for number in (0, 99) for i in (0, 1)],
+        [
+            (f"{engine}/q{number:04}/{i}.jpg", f"n{number:08}")
+            for engine in ("google", "flickr")
+            for number in (0, 99)
+            for i in (0, 1)
+        ],
         [(f"val_images_256/val{i:06}.jpg", f"n{number:08}") for i, number in ((1, 199), (3, 100), (5, 199), (6, 100))],
         (1, 2, 4, 8, 16),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPLITS)

@@ -74,9 +74,8 @@ def make_loss(
         options["guidance"] = "similarities.npz"
     generator = torch.Generator().manual_seed(seed)
     return build_loss(
-        loss_config(method, **options),
-        class_count=classes, embedding_dim=width, generator=generator, guidance=guidance,
-    )  # fmt: skip
+        loss_config(method, **options), class_count=classes, embedding_dim=width, generator=generator, guidance=guidance
+    )
 
 
 def loss_function(method: str) -> Callable[..., Tensor]:

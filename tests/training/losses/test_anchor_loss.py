@@ -27,13 +27,15 @@ def _adaptive(margin_of: str) -> Callable[..., Tensor]:
 
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
-    "proxy-anchor": lambda x, proxies, margins, drawn, **options: 0 * margins.sum() + proxy_anchor_loss(
-        x, proxies, drawn.labels, **options),
-    "spa": lambda x, proxies, margins, drawn, **options: 0 * margins.sum() + smooth_proxy_anchor_loss(
-        x, proxies, drawn.confidences, **options),
+    "proxy-anchor": lambda x, proxies, margins, drawn, **options: (
+        0 * margins.sum() + proxy_anchor_loss(x, proxies, drawn.labels, **options)
+    ),
+    "spa": lambda x, proxies, margins, drawn, **options: (
+        0 * margins.sum() + smooth_proxy_anchor_loss(x, proxies, drawn.confidences, **options)
+    ),
     "adaptive by proxy": _adaptive("proxy"),
     "adaptive by sample": _adaptive("sample"),
-}  # fmt: skip
+}
 
 
 def _measure(name: str, drawn: Draw, **options: Any) -> Found:
@@ -76,9 +78,12 @@ def test_the_size_of_a_chunk_never_changes_value_or_gradient(name, seed, batch, 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums_that_are_known_not_to_overflow_are_those_that_are_kept_from_it(name, dtype, monkeypatch) -> None:
     drawn = draw(1, batch=40, classes=30, width=5)
-    drawn = Draw(*(part.to(dtype) if part.is_floating_point() else part for part in (
-        drawn.embeddings, drawn.proxies, drawn.confidences, drawn.margins, drawn.labels
-    )))  # fmt: skip
+    drawn = Draw(
+        *(
+            part.to(dtype) if part.is_floating_point() else part
+            for part in (drawn.embeddings, drawn.proxies, drawn.confidences, drawn.margins, drawn.labels)
+        )
+    )
     as_they_are = _measure(name, drawn)
     monkeypatch.setitem(chunks.SAFE_EXPONENTS, dtype, 0.0)
     _assert_same(as_they_are, _measure(name, drawn), within=1e-12 if dtype == torch.float64 else 2e-5)

@@ -57,30 +57,42 @@ ADAPTIVE = {**ANCHOR, "kappa": _one_of(0.0, 0.5, 1.0), "margin_of": _one_of("pro
 MINING = {"alpha": _one_of(2.0, 10.0), "beta": _one_of(40.0, 50.0), "base": _one_of(-0.2, 0.5)}
 EQUATIONS: dict[str, tuple[Any, Any, Callable[[Draw], tuple[Tensor, ...]], dict[str, Any]]] = {
     "proxy-anchor": (
-        proxy_anchor_loss, oracle.proxy_anchor, lambda drawn: (drawn.embeddings, drawn.proxies),
+        proxy_anchor_loss,
+        oracle.proxy_anchor,
+        lambda drawn: (drawn.embeddings, drawn.proxies),
         {**ANCHOR, "delta": st.just(0.1)},
     ),
     "spa": (
-        smooth_proxy_anchor_loss, oracle.smooth_proxy_anchor, lambda drawn: (drawn.embeddings, drawn.proxies),
+        smooth_proxy_anchor_loss,
+        oracle.smooth_proxy_anchor,
+        lambda drawn: (drawn.embeddings, drawn.proxies),
         {**ANCHOR, "delta": st.just(0.1), "beta": _one_of(1.0, 50.0, 200.0), "lambda_": _one_of(0.075, 0.1, 0.5)},
     ),
     "adaptive, one margin": (
-        adaptive_loss, oracle.adaptive_proxy_anchor,
-        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins[0].clone()), ADAPTIVE,
+        adaptive_loss,
+        oracle.adaptive_proxy_anchor,
+        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins[0].clone()),
+        ADAPTIVE,
     ),
     "adaptive, one a class": (
-        adaptive_loss, oracle.adaptive_proxy_anchor,
-        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins), ADAPTIVE,
+        adaptive_loss,
+        oracle.adaptive_proxy_anchor,
+        lambda drawn: (drawn.embeddings, drawn.proxies, drawn.margins),
+        ADAPTIVE,
     ),
     "proxy-nca": (
-        proxy_nca_loss, oracle.proxy_nca, lambda drawn: (drawn.embeddings, drawn.proxies),
+        proxy_nca_loss,
+        oracle.proxy_nca,
+        lambda drawn: (drawn.embeddings, drawn.proxies),
         {"scale": _one_of(0.5, 1.0, 8.0, 32.0)},
     ),
     "multi-similarity": (
-        multi_similarity_loss, oracle.multi_similarity, lambda drawn: (drawn.embeddings,),
+        multi_similarity_loss,
+        oracle.multi_similarity,
+        lambda drawn: (drawn.embeddings,),
         {**MINING, "epsilon": _one_of(0.05, 0.1, 3.0)},  # with 3 every pair is kept
     ),
-}  # fmt: skip
+}
 """Loss, oracle, what has a gradient, and options."""
 
 
@@ -133,8 +145,9 @@ def test_losses_of_proxies_agree_with_pytorch_metric_learning(name, options, mak
     expected.backward()
     assert_is_the_equation(
         value_and_gradients(EQUATIONS[name][0], (drawn.embeddings, drawn.proxies), drawn.labels, **options),
-        value=float(expected.detach()), gradients=(x.grad, theirs.proxies.grad),
-    )  # fmt: skip
+        value=float(expected.detach()),
+        gradients=(x.grad, theirs.proxies.grad),
+    )
 
 
 OPTIONS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
@@ -303,15 +316,25 @@ def test_more_classes_have_a_larger_scale_up_to_a_bound(classes: int, scale: flo
 @pytest.mark.parametrize(
     ("method", "given_options", "expect"),
     [
-        ("proxy-nca", {"nca_scale": 3.0}, lambda drawn, proxies: proxy_nca_loss(
-            drawn.embeddings, proxies, drawn.labels, scale=3.0)),
-        ("proxy-nca", {"nca_scale": 0.0}, lambda drawn, proxies: proxy_nca_loss(
-            drawn.embeddings, proxies, drawn.labels, scale=scale_for(3))),
-        ("multi-similarity", {"ms_alpha": 3.0, "ms_beta": 20.0, "ms_base": 0.4, "ms_epsilon": 0.2},
-         lambda drawn, _: multi_similarity_loss(
-            drawn.embeddings, drawn.labels, alpha=3.0, beta=20.0, base=0.4, epsilon=0.2)),
+        (
+            "proxy-nca",
+            {"nca_scale": 3.0},
+            lambda drawn, proxies: proxy_nca_loss(drawn.embeddings, proxies, drawn.labels, scale=3.0),
+        ),
+        (
+            "proxy-nca",
+            {"nca_scale": 0.0},
+            lambda drawn, proxies: proxy_nca_loss(drawn.embeddings, proxies, drawn.labels, scale=scale_for(3)),
+        ),
+        (
+            "multi-similarity",
+            {"ms_alpha": 3.0, "ms_beta": 20.0, "ms_base": 0.4, "ms_epsilon": 0.2},
+            lambda drawn, _: multi_similarity_loss(
+                drawn.embeddings, drawn.labels, alpha=3.0, beta=20.0, base=0.4, epsilon=0.2
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_module_passes_every_option_on(method: str, given_options, expect) -> None:
     drawn, loss = draw(14, batch=6, classes=3, width=4), make_loss(method, **given_options).double()
     expected = expect(drawn, getattr(loss, "proxies", None))
@@ -323,8 +346,10 @@ def test_the_module_passes_every_option_on(method: str, given_options, expect) -
 def test_the_sum_runs_over_the_members_along_the_dimension_asked_for(dim: int) -> None:
     logits = torch.tensor([[0.5, -2.0, 3.0], [1.5, 0.25, -1.0]], dtype=torch.float64)
     members = torch.tensor([[True, False, True], [True, True, False]])
-    sums = [[1 + math.exp(0.5) + math.exp(1.5), 1 + math.exp(0.25), 1 + math.exp(3.0)],
-            [1 + math.exp(0.5) + math.exp(3.0), 1 + math.exp(1.5) + math.exp(0.25)]][dim]  # fmt: skip
+    sums = [
+        [1 + math.exp(0.5) + math.exp(1.5), 1 + math.exp(0.25), 1 + math.exp(3.0)],
+        [1 + math.exp(0.5) + math.exp(3.0), 1 + math.exp(1.5) + math.exp(0.25)],
+    ][dim]
     expected = torch.tensor(sums, dtype=torch.float64).log()
     torch.testing.assert_close(log1p_sum_exp(logits, members, dim=dim), expected, rtol=1e-14, atol=0)
     value, gradient = value_and_gradients(

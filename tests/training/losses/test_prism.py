@@ -34,9 +34,13 @@ def as_batch(labels: list[int] | Tensor) -> Batch:
 
 
 @given(
-    seed=st.integers(0, 2**31), base=st.sampled_from(BASES), rate=st.sampled_from([0.0, 0.2, 0.5, 0.9]),
-    memory=st.integers(1, 20), window=st.integers(1, 3), warm_up=st.integers(0, 2),
-)  # fmt: skip
+    seed=st.integers(0, 2**31),
+    base=st.sampled_from(BASES),
+    rate=st.sampled_from([0.0, 0.2, 0.5, 0.9]),
+    memory=st.integers(1, 20),
+    window=st.integers(1, 3),
+    warm_up=st.integers(0, 2),
+)
 @settings(max_examples=40, deadline=None)
 def test_batch_after_batch_the_loss_is_its_equation_in_value_and_gradient(seed, base, rate, memory, window, warm_up):
     loss = make_prism(base=base, rate=rate, memory=memory, window=window, warm_up=warm_up).double()

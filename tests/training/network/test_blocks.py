@@ -44,11 +44,15 @@ def test_every_parameter_is_in_one_block_and_the_last_is_the_last_to_run(name, c
     ("name", "blocks", "last", "positions"),
     [
         ("timm:test_vit", 7, ("blocks.5", "norm"), ["cls_token", "pos_embed"]),
-        (f"open_clip:{VIT}", 3, ("transformer.resblocks.1", "ln_post"),
-         ["class_embedding", "positional_embedding", "proj"]),
+        (
+            f"open_clip:{VIT}",
+            3,
+            ("transformer.resblocks.1", "ln_post"),
+            ["class_embedding", "positional_embedding", "proj"],
+        ),
         (f"open_clip:{TIMM}", 8, ("trunk.blocks.5", "trunk.norm"), ["trunk.cls_token", "trunk.pos_embed"]),
     ],
-)  # fmt: skip
+)
 def test_the_layers_of_a_transformer_are_blocks_and_its_positions_are_in_none(
     name: str, blocks: int, last: tuple[str, ...], positions: list[str], small_towers: None
 ) -> None:
@@ -124,13 +128,16 @@ def _find(backbone: Backbone, *, last: int, side: int) -> tuple[Tail | None, lis
 @pytest.mark.parametrize(
     ("name", "side"),
     [
-        ("mobilenet_v3_small", 32), ("resnet18", 64), ("small ViT of torchvision", 32), ("timm:test_vit", 64),
+        ("mobilenet_v3_small", 32),
+        ("resnet18", 64),
+        ("small ViT of torchvision", 32),
+        ("timm:test_vit", 64),
         *(
             pytest.param(*one, marks=pytest.mark.slow)
             for one in (("densenet121", 64), ("timm:test_convnext", 64), (f"open_clip:{RESNET}", 32))
         ),
     ],
-)  # fmt: skip
+)
 @torch.inference_mode()
 def test_of_every_family_the_tail_gives_the_features_of_the_whole(name, side, small_towers) -> None:
     backbone = _load(name, side=side)

@@ -18,9 +18,11 @@ def _restless(network: nn.Module) -> nn.Module:
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             for tensor, low, high in (
-                (module.running_mean, -0.3, 0.3), (module.running_var, 0.5, 1.5),
-                (module.weight.data, 0.5, 1.5), (module.bias.data, -0.3, 0.3),
-            ):  # fmt: skip
+                (module.running_mean, -0.3, 0.3),
+                (module.running_var, 0.5, 1.5),
+                (module.weight.data, 0.5, 1.5),
+                (module.bias.data, -0.3, 0.3),
+            ):
                 tensor.uniform_(low, high, generator=generator)
     return network
 

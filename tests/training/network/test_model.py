@@ -33,9 +33,14 @@ SIDE = 32
 
 
 def make_model(
-    name: str = "mobilenet_v3_small", *, last: int | None = 2, view: str = "crop", pooling: str = "own",
-    side: int = SIDE, **others,
-) -> NetworkModel:  # fmt: skip
+    name: str = "mobilenet_v3_small",
+    *,
+    last: int | None = 2,
+    view: str = "crop",
+    pooling: str = "own",
+    side: int = SIDE,
+    **others,
+) -> NetworkModel:
     backbone = load_backbone(name, "none", seed=1)
     if (view, pooling) != ("crop", "own"):
         backbone = with_features(backbone, view=view, pooling=pooling, side=side)
@@ -43,9 +48,14 @@ def make_model(
     blocks = choose_blocks(find_blocks(backbone, side=80 if view == "both" else side), last=last, name=name)
     weight = torch.randn(4, backbone.feature_dim, generator=torch.Generator().manual_seed(0))
     return NetworkModel(
-        backbone, ProjectionHead(weight, torch.zeros(4)), blocks, whole=last is None, mean=extractor.mean,
-        std=extractor.std, **others,
-    )  # fmt: skip
+        backbone,
+        ProjectionHead(weight, torch.zeros(4)),
+        blocks,
+        whole=last is None,
+        mean=extractor.mean,
+        std=extractor.std,
+        **others,
+    )
 
 
 def some_images(count: int = 4, side: int = SIDE) -> torch.Tensor:

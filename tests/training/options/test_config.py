@@ -24,12 +24,24 @@ from training.options.losses import LOSSES, RIVALS, LossConfig, SpaOptions, opti
 from training.options.resolve import RECIPES, resolve, why_frozen
 
 WRONG: list[tuple[str, Any]] = [
-    ("max_per_class", 1), ("crop", 41), ("seed", 2**32), ("recipe", "mine"), ("hierarchy", "tree.csv"),
-    *(("label_noise", text) for text in (
-        "uniform", "uniform:1.5", "uniform:-0.1", "semantic:0.5", "0.5", "triplet:0.5", "nearest-class:")),
-    ("confidence_val_share", math.nan), ("min_confidence", 1.0), ("ms_base", -1.1), ("lambda_", 1.0), ("delta", -0.1),
-    ("procsim_proxy_lr", math.inf), ("prism_memory", 0), ("weight_decay", -1e-4),
-]  # fmt: skip
+    ("max_per_class", 1),
+    ("crop", 41),
+    ("seed", 2**32),
+    ("recipe", "mine"),
+    ("hierarchy", "tree.csv"),
+    *(
+        ("label_noise", text)
+        for text in ("uniform", "uniform:1.5", "uniform:-0.1", "semantic:0.5", "0.5", "triplet:0.5", "nearest-class:")
+    ),
+    ("confidence_val_share", math.nan),
+    ("min_confidence", 1.0),
+    ("ms_base", -1.1),
+    ("lambda_", 1.0),
+    ("delta", -0.1),
+    ("procsim_proxy_lr", math.inf),
+    ("prism_memory", 0),
+    ("weight_decay", -1e-4),
+]
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG)
@@ -57,19 +69,25 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PROCSIM | {"omega": 0.5}, "--omega above 0 and --guidance FILE go together"),
     (PAPER | {"guidance": "words.npz"}, "--guidance goes with --method procsim, not with --method spa"),
     (PAPER | {"label_noise": "semantic:0.5"}, "--label-noise semantic:0.5 needs a class hierarchy: add --hierarchy"),
-    (PAPER | {"label_noise": "uniform:0.5", "hierarchy": "/t.csv"},
-     "--hierarchy /t.csv goes with --label-noise semantic:P, got --label-noise uniform:0.5"),
+    (
+        PAPER | {"label_noise": "uniform:0.5", "hierarchy": "/t.csv"},
+        "--hierarchy /t.csv goes with --label-noise semantic:P, got --label-noise uniform:0.5",
+    ),
     (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, as .*, got 0.0"),
-    (PAPER | {"images_per_class": 9, "head_batch_size": 8},
-     r"--images-per-class \(9\) must not exceed --head-batch-size \(8\)"),
+    (
+        PAPER | {"images_per_class": 9, "head_batch_size": 8},
+        r"--images-per-class \(9\) must not exceed --head-batch-size \(8\)",
+    ),
     (PAPER | {"l2_sp": 0.1}, "--l2-sp goes with --init wccn, got --init random"),
     (WHITENED | {"l2_sp": math.nan}, "--l2-sp must be at least 0, got nan"),
     ({"head_epochs": 2, "head_steps": 3}, "--head-epochs and --head-steps: give one of them"),
     ({"init": "random", "l2_sp": 0.1}, "--l2-sp goes with --init wccn"),
     (PAPER | {"select": "auto", "holdout": False}, "--select auto needs the holdout evaluation: leave out"),
     (PAPER | {"select": "auto", "holdout": True, "method": "pca"}, "--select goes with a method that trains, not with"),
-    (PROCSIM | {"select": "auto", "holdout": True, "omega": 0.5, "guidance": "words.npz"},
-     "--select auto needs the holdout evaluation, which --guidance does not allow"),
+    (
+        PROCSIM | {"select": "auto", "holdout": True, "omega": 0.5, "guidance": "words.npz"},
+        "--select auto needs the holdout evaluation, which --guidance does not allow",
+    ),
     # sizes and crops that do not go with the view
     ({"view": "whole", "resize": 256}, r"--view whole .* --crop \(224\) .* got --resize 256: leave --resize out"),
     ({"view": "both", "resize": 224}, r"--view both .* raise --resize, or choose --view whole"),
@@ -84,28 +102,45 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"method": "prism", "proxy_lr": 0.1}, "--proxy-lr goes with --prism-base proxy-nca"),
     (PROCSIM | {"procsim_base": "proxy-nca", "ms_base": 0.1}, "--ms-base goes with --procsim-base multi"),
     (PAPER | {"method": "multi-similarity", "proxy_lr": 0.1}, "--proxy-lr goes with a loss with proxies, not with"),
-    (PAPER | {"method": "proxy-anchor", "confidence_val_share": 0.2},
-     "--confidence-val-share goes with what reads confidences"),
+    (
+        PAPER | {"method": "proxy-anchor", "confidence_val_share": 0.2},
+        "--confidence-val-share goes with what reads confidences",
+    ),
     (PAPER | {"method": "proxy-anchor", "confidences": "module"}, "--confidences goes with what reads confidences"),
     (PAPER | {"confidences": "leave-one-out", "confidence_lr": 0.1}, "--confidence-lr goes with --confidences module"),
-    (PAPER | {"confidence_val_share": 0.0, "confidence_patience": 3},
-     "--confidence-patience goes with --confidence-val-share above 0"),
-    *((PAPER | {"method": method, "min_confidence": 0.1}, f"--min-confidence goes with a method .*{method}")
-      for method in RIVALS),
-    *((PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
-      for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2,
-                          "head_eval_every": 3, "holdout": True}.items()),
+    (
+        PAPER | {"confidence_val_share": 0.0, "confidence_patience": 3},
+        "--confidence-patience goes with --confidence-val-share above 0",
+    ),
+    *(
+        (PAPER | {"method": method, "min_confidence": 0.1}, f"--min-confidence goes with a method .*{method}")
+        for method in RIVALS
+    ),
+    *(
+        (PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
+        for name, value in {
+            "head_lr": 0.1,
+            "init": "random",
+            "confidence_val_share": 0.2,
+            "head_eval_every": 3,
+            "holdout": True,
+        }.items()
+    ),
     (ALL | {"method": "pca"}, "fine-tuning needs a loss, and --method pca has none: leave its options out"),
     ({"method": "proxy-nca", "confidences": "module"}, "--targets posteriors are estimated by --confidences leave"),
     ({"lr": 1e-3, "frozen": True}, "--lr goes with fine-tuning, not with --frozen, and would do nothing here"),
     ({"time_budget": "10m", "frozen": True}, "--time-budget goes with fine-tuning, not with --frozen"),
     # the network
-    *(({"finetune": text}, f"--finetune must be last-N with N of at least 1, or all; got '{text}'")
-      for text in ("last-0", "some", "none")),
-    *(({"time_budget": text}, "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got")
-      for text in ("45", "0m", "-5m", "ten minutes")),
+    *(
+        ({"finetune": text}, f"--finetune must be last-N with N of at least 1, or all; got '{text}'")
+        for text in ("last-0", "some", "none")
+    ),
+    *(
+        ({"time_budget": text}, "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got")
+        for text in ("45", "0m", "-5m", "ten minutes")
+    ),
     (ALL | {"wise_ft_alpha": 1.5}, "--wise-ft-alpha must be greater than 0 and at most 1, got 1.5"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "message"), REFUSED)

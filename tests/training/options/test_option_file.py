@@ -28,9 +28,13 @@ def test_options_go_by_their_flags_or_by_their_names_in_python(tmp_path: Path) -
     text += "holdout = false\n"
     options = read_options(write(tmp_path, text))
     assert options == {
-        "weights": "none", "embedding_dim": 128, "min_confidence": 0.2, "lambda_": 0.25, "method": "spa",
+        "weights": "none",
+        "embedding_dim": 128,
+        "min_confidence": 0.2,
+        "lambda_": 0.25,
+        "method": "spa",
         "holdout": False,
-    }  # fmt: skip
+    }
     assert resolve(**options).embedding.embedding_dim == 128
     assert read_options(tmp_path / "mine.toml", "--method", "raw") == {
         name: value for name, value in options.items() if name != "method"

@@ -30,9 +30,14 @@ PAIR_METHODS = {"multi-similarity", "procsim", "prism"}
 SMALL = (*IMAGES, "--embedding-dim", "8", "--frozen")
 """A quick command line on which the recipe decides everything about the head that it has a value for."""
 QUICK: dict[str, Any] = {
-    "recipe": "default", "holdout": True, "select": "trained", "head_steps": 10, "head_batch_size": 16, "head_lr": 0.01,
+    "recipe": "default",
+    "holdout": True,
+    "select": "trained",
+    "head_steps": 10,
+    "head_batch_size": 16,
+    "head_lr": 0.01,
     "l2_sp": 0.2,
-}  # fmt: skip
+}
 
 
 def _train(*arguments: object) -> int:
@@ -110,10 +115,16 @@ def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: st
 def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs() -> None:
     found = resolve("spa-paper", backbone="squeezenet1_1", weights="none", method="pca", embedding_dim=8)
     expected = TrainConfig(
-        backbone="squeezenet1_1", weights="none", data=configs.DataConfig(), input=configs.InputConfig(),
-        confidence=configs.ConfidenceConfig(), loss=LossConfig(method="pca"), selection=configs.SelectConfig(),
-        embedding=configs.EmbeddingConfig(embedding_dim=8), finetuning=configs.FinetuneConfig(frozen=True),
-    )  # fmt: skip
+        backbone="squeezenet1_1",
+        weights="none",
+        data=configs.DataConfig(),
+        input=configs.InputConfig(),
+        confidence=configs.ConfidenceConfig(),
+        loss=LossConfig(method="pca"),
+        selection=configs.SelectConfig(),
+        embedding=configs.EmbeddingConfig(embedding_dim=8),
+        finetuning=configs.FinetuneConfig(frozen=True),
+    )
     assert dataclasses.asdict(found) == dataclasses.asdict(expected)
 
 
@@ -170,10 +181,7 @@ def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-WRECKED = (
-    "--embedding-dim", "1", "--init", "random", "--head-lr", "100", "--head-steps", "30",
-    "--select", "auto",
-)  # fmt: skip
+WRECKED = ("--embedding-dim", "1", "--init", "random", "--head-lr", "100", "--head-steps", "30", "--select", "auto")
 """A head thrown about by its optimizer, which no data makes worth having."""
 
 

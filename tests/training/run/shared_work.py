@@ -86,9 +86,18 @@ def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
 def _take_steps(case: str) -> dict[str, Tensor]:
     """The weights of model and loss after some steps, and the features by them."""
     config = resolve(
-        backbone="resnet18", weights="none", resize=16, crop=SIDE, image_size=SIDE, finetune="all", epochs=10,
-        embedding_dim=4, batch_size=5, holdout=False, **CASES[case],
-    )  # fmt: skip
+        backbone="resnet18",
+        weights="none",
+        resize=16,
+        crop=SIDE,
+        image_size=SIDE,
+        finetune="all",
+        epochs=10,
+        embedding_dim=4,
+        batch_size=5,
+        holdout=False,
+        **CASES[case],
+    )
     rng, rows = np.random.default_rng(5), np.arange(IMAGES)
     pixels = rng.integers(0, 255, (IMAGES, 16, 16, 3), dtype=np.uint8)
     preprocess = preprocess_for("resnet18", resize=16, crop=SIDE, view="crop")
@@ -100,10 +109,14 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     loss = build_loss(config.loss, class_count=CLASSES, embedding_dim=4, generator=phase_generator(0, FINETUNING, 0))
     confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))
     fit = FinetuneLoop(
-        model, loss, FinetuneData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
-        inputs=inputs, confidences=LossConfidences(confidences), config=config,
+        model,
+        loss,
+        FinetuneData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
+        inputs=inputs,
+        confidences=LossConfidences(confidences),
+        config=config,
         context=PhaseContext(seed=0, device=CPU, checkpoint=None),
-    )  # fmt: skip
+    )
     fit.share()
     start = {name: tensor.clone() for name, tensor in model.moving().items()}
     penalty, generator = fit.hold_back(start), phase_generator(0, FINETUNING, 1)

@@ -33,9 +33,13 @@ CONFIG, THREE = network_config(epochs=3), (*FLAGS, "--epochs", "3")
 def _torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     return subprocess.run(
-        [sys.executable, *start, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=240,
+        [sys.executable, *start, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-    )  # fmt: skip
+    )
 
 
 def _errors(ended: subprocess.CompletedProcess[str]) -> list[str]:
@@ -70,9 +74,11 @@ def test_steps_features_and_moments_of_two_processes_are_those_of_one(pictures: 
     next((tmp_path / "pictures").rglob("*.jpg")).write_bytes(b"no image")
     work = "tests.training.run.shared_work"
     alone = subprocess.run(
-        [sys.executable, "-m", work, tmp_path / "one", tmp_path / "pictures"], capture_output=True, text=True,
+        [sys.executable, "-m", work, tmp_path / "one", tmp_path / "pictures"],
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert alone.returncode == 0, alone.stderr
     together = _torchrun(work, tmp_path / "two", tmp_path / "pictures")
     assert together.returncode == 0, together.stderr

@@ -47,9 +47,14 @@ def _fit_confidence(path: Path, *, wrong: float = 0.0, **options: Any) -> tuple[
     (source, labels), reports = separable(wrong=wrong), list[EpochReport]()
     config = ConfidenceConfig(**({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options))
     module = fit_confidence(
-        source, labels, class_count=CLASSES, config=config, batch_size=16, weight_decay=1e-4,
+        source,
+        labels,
+        class_count=CLASSES,
+        config=config,
+        batch_size=16,
+        weight_decay=1e-4,
         context=_context(path, reports.append),
-    )  # fmt: skip
+    )
     return module, reports
 
 
@@ -67,15 +72,23 @@ def _fit(
     source, labels = separable(wrong=changes.pop("wrong", 0.0))
     reports: list[EpochReport] = []
     given = {
-        "confidences": None, "source": source, "labels": labels, "context": _context(path, reports.append),
-        "rows": None, "own": None,
-    }  # fmt: skip
+        "confidences": None,
+        "source": source,
+        "labels": labels,
+        "context": _context(path, reports.append),
+        "rows": None,
+        "own": None,
+    }
     given = {name: changes.pop(name, value) for name, value in given.items()}
     options = {"embedding_dim": 4, "head_epochs": 3, "head_batch_size": 16, "head_lr": 0.01} | changes
     head = fit_embedding(
-        given.pop("source"), given.pop("labels"), class_count=CLASSES, loss_config=loss_config(method, **(loss or {})),
-        config=EmbeddingConfig(**options), **given,
-    )  # fmt: skip
+        given.pop("source"),
+        given.pop("labels"),
+        class_count=CLASSES,
+        loss_config=loss_config(method, **(loss or {})),
+        config=EmbeddingConfig(**options),
+        **given,
+    )
     return head, reports
 
 
@@ -195,13 +208,14 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
         ({"method": "spa"}, ValueError, "spa needs the label confidences"),
         ({"rows": torch.arange(0)}, RunError, "no training image is left for phase 2: .*--min-confidence"),
         (
-            {"source": torch.full((60, 8), float("nan"))}, RunError,
+            {"source": torch.full((60, 8), float("nan"))},
+            RunError,
             "the embedding loss of epoch 1 is nan; lower the learning rate",
         ),
         ({"init": "wccn"}, ValueError, "--init wccn needs the confidences"),
         ({"init": "wccn", "own": _own(), "embedding_dim": 9}, InputError, "--embedding-dim 9 .*at most 8 direct"),
     ],
-)  # fmt: skip
+)
 def test_phase_two_refuses_what_it_cannot_train_and_leaves_no_checkpoint(
     tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:

@@ -111,11 +111,16 @@ def _start(
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     features, labels, own = _blobs()
     return start_embedding(
-        changes.get("features", features), labels, class_count=CLASSES + 1,
-        rows=torch.arange(len(labels)) if rows is None else rows, own=own if start == "wccn" else None,
-        loss_config=LossConfig(method=method), config=EmbeddingConfig(embedding_dim=2, init=start),
-        context=CONTEXT, guidance=None,
-    )  # fmt: skip
+        changes.get("features", features),
+        labels,
+        class_count=CLASSES + 1,
+        rows=torch.arange(len(labels)) if rows is None else rows,
+        own=own if start == "wccn" else None,
+        loss_config=LossConfig(method=method),
+        config=EmbeddingConfig(embedding_dim=2, init=start),
+        context=CONTEXT,
+        guidance=None,
+    )
 
 
 @given(steps=st.integers(1, 500), batches=st.integers(1, 150))

@@ -123,9 +123,13 @@ def _features(labels: np.ndarray, *, told: bool = True) -> np.ndarray:
 def _config(**changes: Any) -> TrainConfig:
     """With an L2-SP weight, or every fold would train with each of them; None compares them."""
     quick = {
-        "recipe": "default", "holdout": True, "l2_sp": FIRM_L2_SP, "embedding_dim": 4, "head_steps": 30,
+        "recipe": "default",
+        "holdout": True,
+        "l2_sp": FIRM_L2_SP,
+        "embedding_dim": 4,
+        "head_steps": 30,
         "head_batch_size": 64,
-    }  # fmt: skip
+    }
     return make_config(**(quick | changes))
 
 

@@ -94,7 +94,12 @@ def test_a_guidance_file_that_lacks_a_class_is_refused_before_any_phase(trainer:
     first, *others = sorted(path.name for path in trainer.pictures.iterdir())
     path, reports = _write_guidance(trainer.folder / "words.npz", others), list[EpochReport]()
     with pytest.raises(InputError, match=rf"words\.npz: 'classes' lacks 1 of the 4 that the run .*: {first}"):
-        trainer(method="procsim", omega=1.0, guidance=str(path), min_confidence=0.1,
-                watcher=Watcher(on_epoch=reports.append))  # fmt: skip
+        trainer(
+            method="procsim",
+            omega=1.0,
+            guidance=str(path),
+            min_confidence=0.1,
+            watcher=Watcher(on_epoch=reports.append),
+        )
     assert reports == []
     assert not (trainer.folder / "run").exists(), "it is not in the way of the next try"

@@ -150,11 +150,14 @@ def test_the_report_warns_of_bursts_and_of_wrong_labels(searches: dict[str, floa
     val = {name: value and {"recall": {"1": value}, "queries": 40} for name, value in names.items()}
     val |= {"recall": {"1": 0.93}, "queries": 40}
     report = {
-        "method": "proxy-nca", "embedding_dim": 8, "val": val, "baselines": {"raw": {**val, "embedding_dim": 8}},
+        "method": "proxy-nca",
+        "embedding_dim": 8,
+        "val": val,
+        "baselines": {"raw": {**val, "embedding_dim": 8}},
         "val_groups": (
             {"found_by": "times within a minute", "groups": 9, "images": 38} if "grouped" in searches else None
         ),
-    }  # fmt: skip
+    }
     text = "\n".join(describe_validation(report))
     assert text.count("warning: ") == len(warned)
     assert all(f"warning: {what}" in text for what in warned)

@@ -71,8 +71,11 @@ def assert_same_curves(seen: Curves, expected: Curves, *, timed: bool = True) ->
 def test_a_run_has_every_epoch_its_options_and_main_figures_at_once_and_afterwards(
     finished_run: FinishedRun, cache: Path, tmp_path: Path
 ) -> None:
-    given = {"config": make_config(label_noise="uniform:0.25", holdout=True), "machine": make_machine(cache),
-             "val": finished_run.val}  # fmt: skip
+    given = {
+        "config": make_config(label_noise="uniform:0.25", holdout=True),
+        "machine": make_machine(cache),
+        "val": finished_run.val,
+    }
     out = tmp_path / "run"
     with open_tensorboard(tmp_path / "events") as log:
         train(finished_run.data, out, **given, watcher=log)
@@ -105,22 +108,37 @@ def test_a_killed_run_that_goes_on_has_every_epoch_once(finished_run: FinishedRu
     words = (finished_run.data, cache, tmp_path / "run", tmp_path / "events")
     assert run(words, function=train_until_killed).returncode == -signal.SIGKILL
     with open_tensorboard(tmp_path / "events") as log:
-        train(finished_run.data, tmp_path / "run", config=make_config(), machine=make_machine(cache), watcher=log,
-              resume=True)  # fmt: skip
+        train(
+            finished_run.data,
+            tmp_path / "run",
+            config=make_config(),
+            machine=make_machine(cache),
+            watcher=log,
+            resume=True,
+        )
     assert_same_curves(read_events(tmp_path / "events").curves, curves_of(tmp_path / "run"), timed=False)
 
 
 def test_a_disk_that_fills_is_warned_of_once_and_costs_nothing(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    finished_run: FinishedRun,
+    cache: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     def fill(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(EventLog, "log_line", fill)
     with open_tensorboard(tmp_path / "events") as log:
-        train(finished_run.data, tmp_path / "run", config=make_config(label_noise="uniform:0.25"), val=finished_run.val,
-              machine=make_machine(cache), watcher=log)  # fmt: skip
+        train(
+            finished_run.data,
+            tmp_path / "run",
+            config=make_config(label_noise="uniform:0.25"),
+            val=finished_run.val,
+            machine=make_machine(cache),
+            watcher=log,
+        )
     assert weights(tmp_path / "run") == weights(finished_run.path)
     (warning,) = [one.getMessage() for one in caplog.records if one.name == "training.run.tensorboard_log"]
     assert "No space left on device" in warning
@@ -131,8 +149,13 @@ def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(
 ) -> None:
     def begin(folder: Path) -> None:
         with open_tensorboard(folder) as log:
-            train(finished_run.data, tmp_path / "run", config=make_config(), watcher=log,
-                  machine=make_machine(tmp_path / "unused"))  # fmt: skip
+            train(
+                finished_run.data,
+                tmp_path / "run",
+                config=make_config(),
+                watcher=log,
+                machine=make_machine(tmp_path / "unused"),
+            )
 
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"--tensorboard.* lies inside the images"):

@@ -20,10 +20,16 @@ from training.run.phases import EpochReport, Watcher, warn_of_unsuitable_lambda
 
 def test_every_epoch_stands_once_in_the_metrics(finished_run: FinishedRun) -> None:
     assert epochs(finished_run.path) == [
-        ("confidence", 1), ("confidence", 2), ("confidence", 3),
-        ("embedding", 1), ("embedding", 2), ("validation", 2),
-        ("embedding", 3), ("embedding", 4), ("validation", 4),
-    ]  # fmt: skip
+        ("confidence", 1),
+        ("confidence", 2),
+        ("confidence", 3),
+        ("embedding", 1),
+        ("embedding", 2),
+        ("validation", 2),
+        ("embedding", 3),
+        ("embedding", 4),
+        ("validation", 4),
+    ]
     lines = read_metrics(finished_run.path)
     assert all(line["loss"] > 0 for line in lines if line["phase"] != "validation")
     assert all("held_out_loss" in line for line in lines if line["phase"] == "confidence")
@@ -68,11 +74,14 @@ def test_an_output_that_cannot_be_written_is_named_before_any_features(trainer: 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"backbone": "alexnet"}, {"resize": 5000}, {"weights": "nowhere.pth"},
-        {"label_noise": "semantic:0.5", "hierarchy": "nowhere.csv"}, {"embedding_dim": 48, "init": "wccn"},
+        {"backbone": "alexnet"},
+        {"resize": 5000},
+        {"weights": "nowhere.pth"},
+        {"label_noise": "semantic:0.5", "hierarchy": "nowhere.csv"},
+        {"embedding_dim": 48, "init": "wccn"},
         {"embedding_dim": 48, "select": "auto", "holdout": True},
     ],
-)  # fmt: skip
+)
 def test_options_that_only_show_later_are_refused_before_any_features_and_leave_no_run_folder(trainer, changes) -> None:
     with pytest.raises(InputError):
         trainer(**changes, machine=make_machine(trainer.folder / "cache"))
@@ -121,9 +130,7 @@ def test_the_report_says_what_training_bought_and_labels_and_confidences_stand_b
     finished_run: FinishedRun,
 ) -> None:
     report = finished_run.report
-    assert (report["run"], report["images"], report["classes"], report["skipped"]) == (
-        str(finished_run.path), 48, 4, 0,
-    )  # fmt: skip
+    assert (report["run"], report["images"], report["classes"], report["skipped"]) == (str(finished_run.path), 48, 4, 0)
     assert set(report["baselines"]) == set(RIVALS)
     for scores in (report["val"], *report["baselines"].values()):
         values = list(scores["recall"].values())

@@ -64,10 +64,15 @@ TUNED = {"epochs": [{}, {}, {}], "seconds": 61.4, "selected": True, "map_at_r": 
 @pytest.mark.parametrize(
     ("network", "by"),
     [
-        (None, HOLDOUT), (None, VAL), (TUNED, HELD_OUT), (TUNED, VAL), (TUNED | {"map_at_r": None}, VAL),
-        (TUNED | {"selected": False}, HOLDOUT), ({"epochs": [{}], "seconds": 3.0, "selected": False}, HOLDOUT),
+        (None, HOLDOUT),
+        (None, VAL),
+        (TUNED, HELD_OUT),
+        (TUNED, VAL),
+        (TUNED | {"map_at_r": None}, VAL),
+        (TUNED | {"selected": False}, HOLDOUT),
+        ({"epochs": [{}], "seconds": 3.0, "selected": False}, HOLDOUT),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("purpose", ["known", "new", "both"])
 def test_a_verdict_speaks_of_both_questions_always(network, by: str, purpose: str) -> None:
     answers = (None, *(replace(one, by=by) for one in (AHEAD, LEVEL, BEHIND, FEW)))

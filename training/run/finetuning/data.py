@@ -67,10 +67,12 @@ class FinetuneData:
         if self.posteriors is None:
             return self
         estimated = estimate_posteriors(
-            torch.from_numpy(features), torch.from_numpy(self.labels),
-            class_count=self.class_count, groups=None if self.copies is None else torch.from_numpy(self.copies),
+            torch.from_numpy(features),
+            torch.from_numpy(self.labels),
+            class_count=self.class_count,
+            groups=None if self.copies is None else torch.from_numpy(self.copies),
             prior=self.prior,
-        )  # fmt: skip
+        )
         rows, held_out = np.arange(len(self.labels)), np.concatenate([self.split.unseen, self.split.seen])
         rows[held_out] += len(rows)
         return replace(self, posteriors=vstack([self.posteriors, estimated.posteriors()], format="csr")[rows])
@@ -185,10 +187,13 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
     groups = None if data.copies is None else torch.from_numpy(data.copies[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
     estimated = estimate_posteriors(
-        features, torch.from_numpy(numbers), class_count=len(classes), groups=groups,
+        features,
+        torch.from_numpy(numbers),
+        class_count=len(classes),
+        groups=groups,
         prior=None if data.prior is None else data.prior.take(train, classes=classes, labels=numbers),
         moments=sum_moments_together,
-    )  # fmt: skip
+    )
     found = LossConfidences.of(estimated, loss).confidences
     return LossConfidences(None if found is None else _place(found, data, classes))
 

@@ -266,11 +266,21 @@ class FinetuneLoop:
     """
 
     def __init__(
-        self, model: NetworkModel, loss: MetricLoss, data: FinetuneData, *, inputs: FinetuneInputs,
-        confidences: LossConfidences, config: TrainConfig, context: PhaseContext,
-        on_images: Progress = no_progress, on_start: Progress = no_progress,
-        on_note: Callable[[str], None] = lambda _: None, begun: float | None = None, reserved_s: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        model: NetworkModel,
+        loss: MetricLoss,
+        data: FinetuneData,
+        *,
+        inputs: FinetuneInputs,
+        confidences: LossConfidences,
+        config: TrainConfig,
+        context: PhaseContext,
+        on_images: Progress = no_progress,
+        on_start: Progress = no_progress,
+        on_note: Callable[[str], None] = lambda _: None,
+        begun: float | None = None,
+        reserved_s: float = 0.0,
+    ) -> None:
         self._team, self._reserved_s, self._on_start = current_team(), reserved_s, on_start
         self._on_note, self._is_stopped = on_note, False
         self.ended_by: str | None = None

@@ -111,10 +111,14 @@ def build_model(
 ) -> NetworkModel:
     """Trainable model around the extractor's backbone, on its device."""
     model = NetworkModel(
-        extractor.backbone, head, blocks, whole=config.finetuning.last_blocks is None, mean=extractor.mean,
+        extractor.backbone,
+        head,
+        blocks,
+        whole=config.finetuning.last_blocks is None,
+        mean=extractor.mean,
         std=extractor.std,
         convolutions=find_convolutions(extractor.backbone.module, side=view_side(config)),
-    )  # fmt: skip
+    )
     model.head.to(extractor.device)
     return model
 
@@ -152,9 +156,12 @@ class FinetuneInputs:
         return cut_windows(self._pixels, rows, draw_windows(len(rows), generator), side=self._side)
 
     def draw_each(
-        self, batches: Iterable[Tensor], *, generator: torch.Generator,
+        self,
+        batches: Iterable[Tensor],
+        *,
+        generator: torch.Generator,
         part_of: Callable[[int], slice] = lambda _: _WHOLE,
-    ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
+    ) -> Generator[tuple[Tensor, Tensor], None, None]:
         """Batches of rows with their views, which threads draw ahead.
 
         The generator is called in the batches' order, so that threads do not change the result.
@@ -199,9 +206,15 @@ class FinetuneInputs:
 
 
 def keep_inputs(
-    extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, hashes: Sequence[str], config: TrainConfig,
-    machine: Machine, watcher: Watcher,
-) -> FinetuneInputs:  # fmt: skip
+    extractor: Extractor,
+    blocks: Sequence[Block],
+    pixels: Pixels,
+    *,
+    hashes: Sequence[str],
+    config: TrainConfig,
+    machine: Machine,
+    watcher: Watcher,
+) -> FinetuneInputs:
     """Inputs of fine-tuning; outputs of the frozen blocks for the centre crops are cached where that pays.
 
     Args:
@@ -226,9 +239,14 @@ def keep_inputs(
 
 
 def _plan_kept(
-    extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, hashes: Sequence[str], config: TrainConfig,
+    extractor: Extractor,
+    blocks: Sequence[Block],
+    pixels: Pixels,
+    *,
+    hashes: Sequence[str],
+    config: TrainConfig,
     machine: Machine,
-) -> KeptInputs | None:  # fmt: skip
+) -> KeptInputs | None:
     """Centre crops to cache, if they take less room than the decoded images."""
     if config.finetuning.last_blocks is None:
         return None  # what belongs to no block trains too
@@ -236,10 +254,13 @@ def _plan_kept(
     if tail is None:
         return None
     how = {
-        "backbone": extractor.backbone.name, "weights": extractor.backbone.hash_weights(),
-        "first": blocks[0].names[0], "preprocess": extractor.preprocess.to_json(), "view": extractor.backbone.view,
+        "backbone": extractor.backbone.name,
+        "weights": extractor.backbone.hash_weights(),
+        "first": blocks[0].names[0],
+        "preprocess": extractor.preprocess.to_json(),
+        "view": extractor.backbone.view,
         "dtype": str(extractor.dtype),
-    }  # fmt: skip
+    }
     kept = KeptInputs.plan(tail, hashes=hashes, how=how, cache=machine.cache)
     return None if kept.array.bytes >= pixels.size else kept
 
@@ -255,6 +276,9 @@ def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side
     rows = torch.arange(min(_TRIED, len(pixels)))
     images = torch.from_numpy(centre_views(pixels, rows, crop=side)).to(extractor.device)
     return find_tail(
-        backbone.module, front, network.get_submodule(first), side=side,
+        backbone.module,
+        front,
+        network.get_submodule(first),
+        side=side,
         images=arrange_images(images, extractor.mean, extractor.std),
-    )  # fmt: skip
+    )

@@ -93,9 +93,17 @@ FitHead = Callable[[LabelledFeatures], Head | None]
 
 
 def interpolate_and_score(
-    fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, fit: FitHead | None,
-    frozen: Head | None, frozen_features: Floats, alpha: float, progress: Progress = lambda *_: None,
-) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats]:  # fmt: skip
+    fitted: FittedWeights,
+    model: NetworkModel,
+    data: FinetuneData,
+    *,
+    inputs: FinetuneInputs,
+    fit: FitHead | None,
+    frozen: Head | None,
+    frozen_features: Floats,
+    alpha: float,
+    progress: Progress = lambda *_: None,
+) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats]:
     """Load the exported weights into the model; returns scores, head and (N, F) float32 features by these weights.
 
     The weights are the averaged ones, interpolated with the initial ones. Nothing is selected by the few held-out
@@ -139,11 +147,14 @@ def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bo
         return True
     leads = [
         paired_bootstrap(
-            tuned.average_precision, found["frozen"][part].average_precision, seed=0, level=ONE_ERROR,
+            tuned.average_precision,
+            found["frozen"][part].average_precision,
+            seed=0,
+            level=ONE_ERROR,
             clusters=tuned.labels,
         )
         for part, tuned in found["fine-tuned"].items()
-    ]  # fmt: skip
+    ]
     error = float(np.linalg.norm([lead.high - lead.low for lead in leads])) / 2
     return sum(lead.mean for lead in leads) > -error
 
@@ -187,9 +198,13 @@ def _on_this_machine(plan: MappedArray) -> MappedArray:
 
 @keep_freed_memory()
 def help_training(
-    work: _Work, plan: MappedArray, sent: SentExtractor, start: ProjectionHead, loss_begun: dict[str, Tensor],
+    work: _Work,
+    plan: MappedArray,
+    sent: SentExtractor,
+    start: ProjectionHead,
+    loss_begun: dict[str, Tensor],
     precision: torch.dtype,
-) -> None:  # fmt: skip
+) -> None:
     """Train and read features with rank 0.
 
     `start` and `loss_begun` are the initial head and the loss's parameters, on the CPU.
@@ -205,36 +220,68 @@ def help_training(
     pixels = _on_this_machine(plan).open()
     loop = _prepare_loop(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
     interpolate_and_score(
-        loop.run(), model, work.data, inputs=loop.inputs, fit=None, frozen=None,
-        frozen_features=np.zeros((0, 0), dtype=np.float32), alpha=config.finetuning.wise_ft_alpha,
-    )  # fmt: skip
+        loop.run(),
+        model,
+        work.data,
+        inputs=loop.inputs,
+        fit=None,
+        frozen=None,
+        frozen_features=np.zeros((0, 0), dtype=np.float32),
+        alpha=config.finetuning.wise_ft_alpha,
+    )
     model.release()
 
 
 def _build_loss(work: _Work) -> MetricLoss:
     return build_loss(
-        work.config.loss, class_count=work.data.class_count, embedding_dim=work.config.embedding.width,
-        generator=phase_generator(work.config.seed, FINETUNING, 0), guidance=work.guidance,
-    )  # fmt: skip
+        work.config.loss,
+        class_count=work.data.class_count,
+        embedding_dim=work.config.embedding.width,
+        generator=phase_generator(work.config.seed, FINETUNING, 0),
+        guidance=work.guidance,
+    )
 
 
 def _prepare_loop(
-    work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
-    machine: Machine, context: PhaseContext, watcher: Watcher | None = None,
-    on_preparing: Callable[[str, int, int], None] = lambda *_: None, begun: float | None = None,
+    work: _Work,
+    model: NetworkModel,
+    blocks: list[Block],
+    loss: MetricLoss,
+    pixels: Pixels,
+    *,
+    extractor: Extractor,
+    machine: Machine,
+    context: PhaseContext,
+    watcher: Watcher | None = None,
+    on_preparing: Callable[[str, int, int], None] = lambda *_: None,
+    begun: float | None = None,
     reserved_s: float = 0.0,
-) -> FinetuneLoop:  # fmt: skip
+) -> FinetuneLoop:
     """Training loop before its first step, in each process; `on_preparing` is called as `Watcher.on_images`."""
     config, watcher = work.config, watcher or Watcher()
     inputs = keep_inputs(
-        extractor, blocks, pixels, hashes=work.hashes, config=config, machine=machine,
+        extractor,
+        blocks,
+        pixels,
+        hashes=work.hashes,
+        config=config,
+        machine=machine,
         watcher=replace(watcher, on_images=on_preparing),
-    )  # fmt: skip
+    )
     loop = FinetuneLoop(
-        model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
-        context=context, begun=begun, reserved_s=reserved_s, on_images=partial(watcher.on_images, "finetuning images"),
-        on_start=partial(on_preparing, "held-out images before fine-tuning"), on_note=watcher.on_note,
-    )  # fmt: skip
+        model,
+        loss.to(context.device),
+        work.data,
+        inputs=inputs,
+        confidences=work.confidences,
+        config=config,
+        context=context,
+        begun=begun,
+        reserved_s=reserved_s,
+        on_images=partial(watcher.on_images, "finetuning images"),
+        on_start=partial(on_preparing, "held-out images before fine-tuning"),
+        on_note=watcher.on_note,
+    )
     loop.prepare()
     return loop
 
@@ -255,9 +302,15 @@ def advising_on_gpu_memory() -> Iterator[None]:
 @advising_on_gpu_memory()
 @keep_freed_memory()
 def finetune_backbone(
-    job: Job, training: TrainingSet, *, confidences: LabelConfidences | None, method: str, guidance: Guidance | None,
-    extractor: Extractor, decoding: MappedArray,
-) -> StageResult:  # fmt: skip
+    job: Job,
+    training: TrainingSet,
+    *,
+    confidences: LabelConfidences | None,
+    method: str,
+    guidance: Guidance | None,
+    extractor: Extractor,
+    decoding: MappedArray,
+) -> StageResult:
     """Fine-tune the backbone and a head from within-class whitening, and select by the held-out images.
 
     The extractor's backbone ends with the selected weights, or the initial ones.
@@ -282,9 +335,14 @@ def finetune_backbone(
             f"{before:.0f} s before and --val are not part of it"
         )
     data = FinetuneData(
-        labels, len(training.classes), split, copies=training.copies, groups=training.groups,
-        posteriors=None if confidences is None else confidences.posteriors(), prior=training.prior,
-    )  # fmt: skip
+        labels,
+        len(training.classes),
+        split,
+        copies=training.copies,
+        groups=training.groups,
+        posteriors=None if confidences is None else confidences.posteriors(),
+        prior=training.prior,
+    )
     blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
     context, on_preparing = job.context(FINETUNING), job.watcher.on_images
     reserved_s = 0.0  # until the time of fitting a head is known
@@ -316,9 +374,12 @@ def finetune_backbone(
             on_preparing = limit_preparation(on_preparing, begun=started, budget_s=left_s)
         team.ask(help_decoding, images, decoding, extractor.preprocess)
         pixels = decode_images(
-            images, decoding, extractor.preprocess, workers=machine.workers,
+            images,
+            decoding,
+            extractor.preprocess,
+            workers=machine.workers,
             progress=partial(on_preparing, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
-        )  # fmt: skip
+        )
         on_preparing("choosing a precision", 0, 1)
         model = build_model(extractor, start, blocks, config=config)
         precision = machine.precision
@@ -334,21 +395,39 @@ def finetune_backbone(
             weights = torch.ones(len(labels)) if confidences is None else confidences.own.cpu()
             device, shape = model.head.weight.device, (data.class_count, model.head.embedding_dim)
             means = mean_embeddings(
-                lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(), torch.from_numpy(labels),
-                torch.from_numpy(train), weights=weights, shape=shape,
-            )  # fmt: skip
+                lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(),
+                torch.from_numpy(labels),
+                torch.from_numpy(train),
+                weights=weights,
+                shape=shape,
+            )
             loss.start_at(means)
         if team.size > 1:
             begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
             sent = replace(work, guidance=None if guidance is None else deepcopy(guidance).cpu())
             team.ask(
-                help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun,
+                help_training,
+                sent,
+                decoding,
+                SentExtractor.of(extractor),
+                deepcopy(start).cpu(),
+                begun,
                 model.precision,
-            )  # fmt: skip
+            )
         loop = _prepare_loop(
-            work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context,
-            watcher=job.watcher, on_preparing=on_preparing, begun=started, reserved_s=reserved_s,
-        )  # fmt: skip
+            work,
+            model,
+            blocks,
+            loss,
+            pixels,
+            extractor=extractor,
+            machine=machine,
+            context=context,
+            watcher=job.watcher,
+            on_preparing=on_preparing,
+            begun=started,
+            reserved_s=reserved_s,
+        )
     except (KeyboardInterrupt, OutOfTimeError) as end:
         if not may_end:
             raise
@@ -358,9 +437,16 @@ def finetune_backbone(
         )
     fitted = loop.run()
     found, head, chosen_features = interpolate_and_score(
-        fitted, model, data, inputs=loop.inputs, fit=fit, frozen=frozen, frozen_features=features,
-        alpha=limited.wise_ft_alpha, progress=partial(job.watcher.on_images, "fine-tuned features"),
-    )  # fmt: skip
+        fitted,
+        model,
+        data,
+        inputs=loop.inputs,
+        fit=fit,
+        frozen=frozen,
+        frozen_features=features,
+        alpha=limited.wise_ft_alpha,
+        progress=partial(job.watcher.on_images, "fine-tuned features"),
+    )
     deciding = {name: choose_parts(parts, purpose=config.selection.for_) for name, parts in found.items()}
     if not (selected := len(fitted.epochs) > 1 and _selects_finetuned(deciding)):
         load_weights(model, fitted.start)
@@ -394,12 +480,16 @@ def _compare_parts(
     rival = frozen if frozen in RIVALS else FROZEN_HEAD
     return {
         question: compare(
-            {TRAINED: tuned.average_precision, rival: found["frozen"][part].average_precision}, tuned.labels, seed=seed,
-            parts=len(found["fine-tuned"]), by=HELD_OUT, metric="MAP@R",
+            {TRAINED: tuned.average_precision, rival: found["frozen"][part].average_precision},
+            tuned.labels,
+            seed=seed,
+            parts=len(found["fine-tuned"]),
+            by=HELD_OUT,
+            metric="MAP@R",
         )
         for question, part in PARTS.items()
         if (tuned := found.get("fine-tuned", {}).get(part)) is not None
-    }  # fmt: skip
+    }
 
 
 def _end_unprepared(
@@ -418,10 +508,18 @@ def _end_unprepared(
         job.watcher.on_note("Ctrl-C: fine-tuning ends before its first step; again ends at once")
     seconds = time.perf_counter() - started
     return {
-        "parameters": None, "precision": None, "epochs": [{"epoch": 0, "loss": None, "map_at_r": None, "seconds": 0.0}],
-        "tried": {}, "selected": False, "map_at_r": None, "ended_by": ended_by, "kept_bytes": 0, "waited_s": 0.0,
-        "seconds": seconds, "prepared_s": seconds,
-    }  # fmt: skip
+        "parameters": None,
+        "precision": None,
+        "epochs": [{"epoch": 0, "loss": None, "map_at_r": None, "seconds": 0.0}],
+        "tried": {},
+        "selected": False,
+        "map_at_r": None,
+        "ended_by": ended_by,
+        "kept_bytes": 0,
+        "waited_s": 0.0,
+        "seconds": seconds,
+        "prepared_s": seconds,
+    }
 
 
 def _initial_confidences(

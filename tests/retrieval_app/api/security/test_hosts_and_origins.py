@@ -29,20 +29,39 @@ def _admits(hosts: HostNames, *given: str, local: str = "127.0.0.1") -> bool:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("photos.Example.org.", "photos.example.org"), ("0:0:0:0:0:0:0:1", "::1"), ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("my_box", "my_box"), ("", None), ("..", None), ("a..b", None), ("-a", None), ("a b", None), ("a/b", None),
-        ("a@b", None), ("é.example", None), ("a\n", None),
+        ("photos.Example.org.", "photos.example.org"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("my_box", "my_box"),
+        ("", None),
+        ("..", None),
+        ("a..b", None),
+        ("-a", None),
+        ("a b", None),
+        ("a/b", None),
+        ("a@b", None),
+        ("é.example", None),
+        ("a\n", None),
     ],
-)  # fmt: skip
+)
 def test_names_and_addresses_are_compared_in_one_form(text: str, name: str | None) -> None:
     assert read_host(text) == name
 
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST:80", "localhost.", "localhost.:7860", "127.0.0.1:1", "[::1]", "[::1]:7860",
-     "[0:0:0:0:0:0:0:1]:80", "[::ffff:127.0.0.1]:80"],
-)  # fmt: skip
+    [
+        "localhost",
+        "LOCALHOST:80",
+        "localhost.",
+        "localhost.:7860",
+        "127.0.0.1:1",
+        "[::1]",
+        "[::1]:7860",
+        "[0:0:0:0:0:0:0:1]:80",
+        "[::ffff:127.0.0.1]:80",
+    ],
+)
 def test_every_server_answers_to_the_names_of_its_own_machine(host: str) -> None:
     for hosts in (
         HostNames(),
@@ -55,10 +74,24 @@ def test_every_server_answers_to_the_names_of_its_own_machine(host: str) -> None
 
 @pytest.mark.parametrize(
     "host",
-    ["", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "[::1]evil", "127.0.0.1:x", "0",
-     "localhost:80:80", "localhost:123456", "::1", "[localhost]", "localhost@evil.example", "localhost/x", "127.1",
-     "192.0.2.7"],
-)  # fmt: skip
+    [
+        "",
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "[::1]evil",
+        "127.0.0.1:x",
+        "0",
+        "localhost:80:80",
+        "localhost:123456",
+        "::1",
+        "[localhost]",
+        "localhost@evil.example",
+        "localhost/x",
+        "127.1",
+        "192.0.2.7",
+    ],
+)
 def test_a_loopback_server_answers_to_no_other_name(host: str) -> None:
     for token in (False, True):
         assert not _admits(choose_hosts("127.0.0.1", loopback=True, token=token), host)
@@ -105,9 +138,17 @@ def test_what_is_no_name_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("host", "known"),
-    [("127.0.0.1", True), ("127.0.0.9", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("::", False),
-     ("192.0.2.1", False), ("box", False)],
-)  # fmt: skip
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.9", True),
+        ("localhost", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.1", False),
+        ("box", False),
+    ],
+)
 def test_which_addresses_only_this_machine_reaches(host: str, known: bool) -> None:
     assert is_loopback(host) is known
 

@@ -20,10 +20,20 @@ def guarded(served: Path) -> Iterator[TestClient]:
 
 def test_whatever_the_page_does_not_need_is_not_there(client: TestClient) -> None:
     for path in (
-        "/gradio_api/file=/etc/passwd", "/config", "/gradio/gradio_api/proxy=http://example.org/", "/gradio/login",
-        "/gradio/gradio_api/file=http://example.org/x.png", "/gradio/monitoring", "/gradio_api/queue/join", "/login",
-        "/docs/../v1", "/openapi.json", "/assets/../../secret", "/page/..%2f..%2fsecret", "/v10/gallery",
-    ):  # fmt: skip
+        "/gradio_api/file=/etc/passwd",
+        "/config",
+        "/gradio/gradio_api/proxy=http://example.org/",
+        "/gradio/login",
+        "/gradio/gradio_api/file=http://example.org/x.png",
+        "/gradio/monitoring",
+        "/gradio_api/queue/join",
+        "/login",
+        "/docs/../v1",
+        "/openapi.json",
+        "/assets/../../secret",
+        "/page/..%2f..%2fsecret",
+        "/v10/gallery",
+    ):
         response = client.get(path)
         assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found"), path
 
@@ -77,9 +87,12 @@ def test_forms_of_anything_but_an_image_are_refused(client: TestClient) -> None:
 
 def test_other_methods_are_refused_with_those_there_are(client: TestClient) -> None:
     for method, path, allowed in (
-        ("PUT", "/v1/images/1", "DELETE, GET"), ("DELETE", "/v1/images/random", "GET"),
-        ("TRACE", "/v1/search", "POST"), ("OPTIONS", "/v1/gallery", "GET"), ("HEAD", "/v1/gallery", "GET"),
-    ):  # fmt: skip
+        ("PUT", "/v1/images/1", "DELETE, GET"),
+        ("DELETE", "/v1/images/random", "GET"),
+        ("TRACE", "/v1/search", "POST"),
+        ("OPTIONS", "/v1/gallery", "GET"),
+        ("HEAD", "/v1/gallery", "GET"),
+    ):
         response = client.request(method, path)
         assert (response.status_code, response.headers["allow"]) == (405, allowed)
 
@@ -95,11 +108,19 @@ def test_nothing_under_the_api_falls_through_to_the_page(client: TestClient) -> 
 
 def test_a_client_that_leaves_is_not_answered(client: TestClient) -> None:
     scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/v1/photos",
-        "raw_path": b"/v1/photos", "query_string": b"", "root_path": "", "scheme": "http",
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/v1/photos",
+        "raw_path": b"/v1/photos",
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
         "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"3")],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 7860),
-    }  # fmt: skip
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 7860),
+    }
     sent: list[Any] = []
 
     async def receive() -> Any:

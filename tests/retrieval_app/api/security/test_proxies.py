@@ -37,9 +37,12 @@ def test_what_browsers_and_programs_send_is_no_forwarding() -> None:
 async def _tell(scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
     seen = {
-        "path": scope["path"], "client": name_client(scope), "scheme": scope["scheme"],
-        "forwarded": is_forwarded(headers), "url": str(Request(scope).url.path),
-    }  # fmt: skip
+        "path": scope["path"],
+        "client": name_client(scope),
+        "scheme": scope["scheme"],
+        "forwarded": is_forwarded(headers),
+        "url": str(Request(scope).url.path),
+    }
     await JSONResponse(seen)(scope, receive, send)
 
 
@@ -47,7 +50,7 @@ def _ask(path: str, *, peer: str, root_path: str = "", **headers: str) -> Any:
     """What an application sees behind the middleware, with proxies on this machine and in a network."""
     app = ProxyHeadersMiddleware(
         RootPath(_tell, root_path=root_path), trusted_hosts=check_proxies(["127.0.0.1", "10.0.0.0/8"])
-    )  # fmt: skip
+    )
     client = TestClient(app, client=(peer, 1), follow_redirects=False)  # type: ignore[arg-type]
     return client.get(path, headers=headers)
 

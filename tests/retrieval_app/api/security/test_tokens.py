@@ -30,9 +30,17 @@ from retrieval_app.api.security.tokens import (
 
 @pytest.mark.parametrize(
     "token",
-    ["", "short", "fifteen-letters", "with a space in the middle", "mit-ümlaut-und-noch-mehr", "x" * 513,
-     "with-a-line\nbreak-in-it", "with-a-nul\0-in-the-middle"],
-)  # fmt: skip
+    [
+        "",
+        "short",
+        "fifteen-letters",
+        "with a space in the middle",
+        "mit-ümlaut-und-noch-mehr",
+        "x" * 513,
+        "with-a-line\nbreak-in-it",
+        "with-a-nul\0-in-the-middle",
+    ],
+)
 def test_a_token_that_is_guessed_or_that_no_header_can_carry_is_refused(token: str) -> None:
     with pytest.raises(InputError, match="a token has 16 to 512 characters") as refused:
         check_token(token)
@@ -201,13 +209,25 @@ def test_a_token_expires_and_rotation_renews_it(file: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("whole", "entry"),
     [
-        ({"format": "other"}, {}), ({"format_version": 2}, {}), ({"salt": ""}, {}), ({"tokens": "twice"}, {}),
-        *(({}, wrong) for wrong in (
-            {"may": ["read", "root"]}, {"may": ["read", 1]}, {"may": ["review:/etc"]}, {"may": "read"},
-            {"sha256": None}, {"days": 0}, {"days": "never"}, {"made_at": "2026-01-01"},
-        )),
+        ({"format": "other"}, {}),
+        ({"format_version": 2}, {}),
+        ({"salt": ""}, {}),
+        ({"tokens": "twice"}, {}),
+        *(
+            ({}, wrong)
+            for wrong in (
+                {"may": ["read", "root"]},
+                {"may": ["read", 1]},
+                {"may": ["review:/etc"]},
+                {"may": "read"},
+                {"sha256": None},
+                {"days": 0},
+                {"days": "never"},
+                {"made_at": "2026-01-01"},
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_file_opens_nothing(file: Path, whole: dict[str, object], entry: dict[str, object]) -> None:
     add_token(file, "anna", may=["read"])
     values = json.loads(file.read_text())

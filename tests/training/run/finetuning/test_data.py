@@ -47,9 +47,11 @@ def test_whole_groups_are_held_out_and_the_seed_decides_which() -> None:
 
 @settings(deadline=None, max_examples=80)
 @given(
-    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=40), photos=st.integers(1, 12), crossing=st.booleans(),
+    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=40),
+    photos=st.integers(1, 12),
+    crossing=st.booleans(),
     seed=st.integers(0, 1000),
-)  # fmt: skip
+)
 def test_at_most_a_fifth_of_the_images_does_not_train(sizes, photos, crossing, seed) -> None:
     """Groups of up to 12 photos, of one class or of several; some classes are one group."""
     labels = np.repeat(np.arange(len(sizes)), sizes)

@@ -88,8 +88,15 @@ def _keep(config: TrainConfig, cache: Path) -> tuple[NetworkModel, Extractor, np
     pixels = np.random.default_rng(0).integers(256, size=(70, 40, 40, 3), dtype=np.uint8)
     blocks = plan_blocks(backbone, config, side=32)
     model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config)
-    inputs = keep_inputs(extractor, blocks, pixels, hashes=[str(n) for n in range(70)], config=config,
-                         machine=make_machine(cache), watcher=Watcher())  # fmt: skip
+    inputs = keep_inputs(
+        extractor,
+        blocks,
+        pixels,
+        hashes=[str(n) for n in range(70)],
+        config=config,
+        machine=make_machine(cache),
+        watcher=Watcher(),
+    )
     return model, extractor, pixels, inputs
 
 

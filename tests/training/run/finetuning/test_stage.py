@@ -44,9 +44,18 @@ from training.run.verdict import FROZEN_HEAD, HELD_OUT, HOLDOUT, TRAINED, VAL, C
 
 BACKBONE = "timm:test_resnet"
 SMALL: dict[str, Any] = {
-    "backbone": BACKBONE, "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "head_steps": 5,
-    "finetune": "last-3", "epochs": 2, "batch_size": 16, "eval_every": 1, "image_size": 32,
-}  # fmt: skip
+    "backbone": BACKBONE,
+    "weights": "none",
+    "resize": 40,
+    "crop": 32,
+    "embedding_dim": 8,
+    "head_steps": 5,
+    "finetune": "last-3",
+    "epochs": 2,
+    "batch_size": 16,
+    "eval_every": 1,
+    "image_size": 32,
+}
 FLAGS = [
     *("--no-holdout", "--workers", "1", "--precision", "float32"),
     *(text for name, value in SMALL.items() for text in ("--" + name.replace("_", "-"), str(value))),
@@ -92,9 +101,10 @@ def _backbone(run: Path) -> dict[str, torch.Tensor]:
 def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Path, tmp_path: Path) -> None:
     start = load_backbone(BACKBONE, "none")
     moved = {
-        name for name, tensor in start.network.state_dict().items()
+        name
+        for name, tensor in start.network.state_dict().items()
         if not torch.equal(tensor, _backbone(network_run)[f"backbone.{name}"])
-    }  # fmt: skip
+    }
     blocks = find_blocks(start, side=32)[-3:]
     modules = {name: start.network.get_submodule(name) for block in blocks for name in block.names}
     assert moved == {f"{name}.{own}" for name, module in modules.items() for own, _ in module.named_parameters()}
@@ -158,8 +168,9 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     backbone, head, _ = run.load_trained()
     extractor = Extractor(backbone, run.preprocess(), device=torch.device("cpu"), precision="float32")
     records = ValidationRecords(list_dataset(other_pictures).records)
-    prepared = prepare_validation(records, machine=make_machine(tmp_path / "new"), extractor=extractor,
-                                  watcher=Watcher())  # fmt: skip
+    prepared = prepare_validation(
+        records, machine=make_machine(tmp_path / "new"), extractor=extractor, watcher=Watcher()
+    )
     assert prepared is not None
     recall = prepared.ungrouped.score(embed_features(head, prepared.features)).recall
     assert {int(k): value for k, value in report["val"]["recall"].items()} == pytest.approx(recall)
@@ -195,12 +206,9 @@ def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictur
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"method": "procsim"},
-        {"method": "prism", "prism_memory": 40, "label_noise": "small-cluster:0.25"},
-    ],
+    [{"method": "procsim"}, {"method": "prism", "prism_memory": 40, "label_noise": "small-cluster:0.25"}],
     ids=lambda changes: " ".join(str(value) for value in changes.values()),
-)  # fmt: skip
+)
 def test_a_loss_with_a_state_trains_the_network_and_goes_on_to_the_same_bits(trainer, always_ships, changes) -> None:
     config = network_config(head_steps=1, eval_every=2, **changes)
     trainer("whole", config=config)
@@ -315,9 +323,10 @@ def test_images_held_out_never_train_and_are_judged_by_posteriors(trainer: Train
     drawn: set[int] = set()
     judged_by, real_plan = [], network_data.plan_fold_searches
     monkeypatch.setattr(
-        network_data, "plan_fold_searches",
+        network_data,
+        "plan_fold_searches",
         lambda *a, posteriors: judged_by.append(posteriors) or real_plan(*a, posteriors=posteriors),
-    )  # fmt: skip
+    )
     splits, real, real_split = [], network_inputs.cut_windows, network_stage.split_for_finetuning
 
     def draw(pixels, rows, windows, **others):
@@ -331,8 +340,10 @@ def test_images_held_out_never_train_and_are_judged_by_posteriors(trainer: Train
     trainer(config=network_config())
     assert drawn == set(splits[0].train.tolist())
     assert len(splits[0].seen) == 4
-    rows = [[float(value) for name, value in row.items() if name.startswith("suggestion_confidence")]
-            for row in read_csv(trainer.folder / "run" / "confidences.csv")]  # fmt: skip
+    rows = [
+        [float(value) for name, value in row.items() if name.startswith("suggestion_confidence")]
+        for row in read_csv(trainer.folder / "run" / "confidences.csv")
+    ]
     for posteriors in judged_by:  # of held-out images, the last ones are by the fine-tuned features
         differ = np.abs(posteriors.max(axis=1).toarray().ravel() - np.max(rows, axis=1))
         assert differ[splits[0].train].max() < 1e-5
@@ -360,9 +371,10 @@ def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
 
 
-@pytest.mark.parametrize(("lead", "spread", "selected"), [
-    (0.05, 0.1, True), (-0.01, 0.1, True), (-0.05, 0.1, False), (-0.01, 0.01, False), (0.0, 0.0, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lead", "spread", "selected"),
+    [(0.05, 0.1, True), (-0.01, 0.1, True), (-0.05, 0.1, False), (-0.01, 0.01, False), (0.0, 0.0, False)],
+)
 def test_the_frozen_embedding_is_selected_where_it_leads_by_a_standard_error(lead, spread, selected) -> None:
     """Of 20 classes whose leads differ by `spread`: the standard error is .022 and .0022."""
     labels = np.repeat(np.arange(20), 5)
@@ -389,8 +401,7 @@ def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_
     "changes",
     [
         {"method": "spa", "recipe": "spa-paper", "head_steps": None, "head_epochs": 1, "confidence_epochs": 1},
-        {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40,
-         "image_size": 36},
+        {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40, "image_size": 36},
         *(
             pytest.param(changes, marks=pytest.mark.slow)
             for changes in (
@@ -400,7 +411,7 @@ def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always_ships, changes) -> None:
     """Methods of proxies and of pairs, judges of either kind, rivals, views and poolings; one epoch each."""
     config = network_config(epochs=1, **changes)
