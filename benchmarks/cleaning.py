@@ -380,7 +380,7 @@ def judge(photos: Sequence[Photo], given: Mapping[str, tuple[str | None, str]], 
     right = [photo for photo in labelled if given[photo.path][0] == photo.right]
     leaks = [one for one in kept if one.copy_of in given and given[one.path][1] != given[one.copy_of or ""][1]]
     sound = [photo for photo in photos if photo.right is not None and photo.kind != "leak"]
-    ids = {row.path: row.id for row in gallery.as_given.sample(gallery.as_given.count, seed=0)}
+    ids = {row.path: row.id for row in gallery.without_decisions.sample(gallery.without_decisions.count, seed=0)}
     tests = [photo for photo in photos if photo.split == TEST and photo.kind == "good"]
     train = [path for path, (_, split) in given.items() if split == TRAIN]
     vectors = {path: gallery.vectors(np.array([ids[path]]))[0] for path in {*train, *(photo.path for photo in tests)}}

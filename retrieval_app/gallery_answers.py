@@ -133,7 +133,7 @@ class GalleryAnswers:
             await self._wait(lambda: snapshot.insights.label_issues, tell), snapshot.gallery
         )
         items = issues.errors[: _bound(count)]
-        rows = await self._describe(snapshot.gallery.as_given, [issue.id for issue in items])
+        rows = await self._describe(snapshot.gallery.without_decisions, [issue.id for issue in items])
         listed = [
             {**row, "p_error": round(issue.p_error, 4), "suggested": issue.suggested}
             for row, issue in zip(rows, items, strict=True)

@@ -8,7 +8,7 @@ import click
 
 from index.commands.build_text import describe_build, indexing_bars
 from index.errors import GalleryError, InputError, NoUsableImageError
-from index.marks import BESIDE
+from index.markers import BESIDE
 from index.network.remote_store import is_address
 from index.public import build
 from index.sources.table_rows import split_address

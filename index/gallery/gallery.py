@@ -105,7 +105,7 @@ class Gallery:
         return self._decisions.dropped_copies
 
     @property
-    def as_given(self) -> "Gallery":
+    def without_decisions(self) -> "Gallery":
         """The same version without decisions: with given labels and dropped images."""
         return self if self._given is None else self._given.by(self.output)
 
@@ -119,7 +119,7 @@ class Gallery:
         Raises:
             GalleryError: another program writes decisions for longer than `wait_s` seconds, or the file is damaged.
         """
-        given = self.as_given.by(SEMANTIC)
+        given = self.without_decisions.by(SEMANTIC)
         decisions = self._decisions.read_again(self.path, given.catalog, wait_s=wait_s)
         if decisions.rows is self.decided:
             self._decisions = decisions
@@ -349,7 +349,7 @@ class Gallery:
         Raises:
             InputError: no image has this id, its file or archive is gone, or it lies outside of its source.
         """
-        with self.as_given.catalog() as catalog:
+        with self.without_decisions.catalog() as catalog:
             row = next(catalog.rows_of([_check_id(image_id)]), None)
         if row is None or row.status not in ("indexed", "duplicate"):
             raise UnknownImageError(image_id, gallery=printable_path(self.name))

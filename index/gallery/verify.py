@@ -98,7 +98,7 @@ def verify_gallery(
             os.close(held)
         if problems:
             return report
-        gallery = Gallery.open(path, threads=usable_cores()).as_given
+        gallery = Gallery.open(path, threads=usable_cores()).without_decisions
         chosen = _choose(gallery, sample=sample, seed=seed)
         views = [gallery.by(output) for output in manifest.outputs]
         # With a recorded runtime, any vector may be of it or of the usual one.

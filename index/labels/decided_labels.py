@@ -39,7 +39,7 @@ from index.labels.decisions import (
     follow_labels,
 )
 from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
-from index.labels.marks import Mark, last_marks_step, read_marks
+from index.labels.tags import Mark, last_marks_step, read_marks
 from index.sources.table_rows import as_text
 from index.text import printable_path
 from index.versions.annotations import decisions_file

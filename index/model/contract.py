@@ -15,7 +15,7 @@ from typing import Any
 
 from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
-from index.marks import check_object
+from index.markers import check_object
 from index.model.backends.backend import (
     COPY_NAME,
     INPUT_NAME,

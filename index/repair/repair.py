@@ -24,7 +24,7 @@ from index.errors import (
 from index.faiss_library import import_faiss
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.limits import LOCK_WAIT_S
-from index.marks import GALLERY_MARK, PART_MARK, read_part
+from index.markers import GALLERY_MARK, PART_MARK, read_part
 from index.model.builtin import BUILTIN_MODEL
 from index.model.checksum import read_model_file
 from index.model.embedder import Embedder

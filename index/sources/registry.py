@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from index.errors import InputError
-from index.marks import is_training_folder, read_mark
+from index.markers import is_training_folder, read_mark
 from index.network.remote_store import is_address
 from index.sources.coco import CocoSource
 from index.sources.local_source import (

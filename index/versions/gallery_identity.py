@@ -12,7 +12,7 @@ from pathlib import Path
 from index.durable import is_temporary
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.limits import LOCK_WAIT_S
-from index.marks import GALLERY_MARK, LOCK_NAME, is_vacant, read_mark, read_part
+from index.markers import GALLERY_MARK, LOCK_NAME, is_vacant, read_mark, read_part
 from index.progress import BeginStep, no_steps
 from index.system import O_CLOEXEC, O_NOFOLLOW, try_lock
 from index.text import printable_path

@@ -18,7 +18,7 @@ from typing import Any
 
 from index.durable import create_durably, write_durably
 from index.errors import GalleryDamagedError, GalleryError
-from index.marks import (
+from index.markers import (
     BESIDE,
     GALLERY_KIND,
     GALLERY_MARK,

@@ -9,7 +9,7 @@ from typing import Any
 from index.durable import hash_file
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.images.preprocess import PreprocessConfig
-from index.marks import check_object
+from index.markers import check_object
 from index.outputs import COPY, OUTPUTS, SEMANTIC, UNTRAINED
 from index.text import printable_path
 

@@ -1,6 +1,6 @@
 """Versions of a gallery: immutable folders, and the CURRENT pointer to the one in use.
 
-GALLERY/gallery.json       the gallery's identity, see `index.marks`
+GALLERY/gallery.json       the gallery's identity, see `index.markers`
 GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced atomically
 GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
                            and of an index that is no plain scan index.faiss and held_out.npy; part.json says whose
@@ -26,7 +26,7 @@ import numpy as np
 
 from index.durable import hash_file, write_durably
 from index.errors import GalleryDamagedError, GalleryError
-from index.marks import PART_MARK, is_part
+from index.markers import PART_MARK, is_part
 from index.system import NO_LOCKS, O_BINARY, O_CLOEXEC, share_lock, sync_path, try_lock
 from index.text import printable_path
 from index.versions.gallery_parts import describe_no_gallery, identify, mark_part, read_plan, remove_part

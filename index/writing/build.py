@@ -18,7 +18,7 @@ from index.filters.condition import TAG, Condition, list_columns
 from index.filters.parser import write_condition
 from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
-from index.marks import GALLERY_MARK, LOCK_NAME
+from index.markers import GALLERY_MARK, LOCK_NAME
 from index.model.builtin import find_builtin
 from index.model.embedder import Embedder
 from index.progress import no_steps

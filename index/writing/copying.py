@@ -16,7 +16,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
 from index.limits import LOCK_WAIT_S
-from index.marks import read_mark
+from index.markers import read_mark
 from index.model.embedder import Embedder
 from index.progress import no_steps
 from index.text import printable_path, valid_text

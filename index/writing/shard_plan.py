@@ -27,7 +27,7 @@ from index.arrays import Ids
 from index.catalog.reader import Catalog
 from index.durable import create_durably, hash_file, replacing
 from index.errors import GalleryError, ImageError, InputError
-from index.marks import is_part, is_vacant, read_object
+from index.markers import is_part, is_vacant, read_object
 from index.measures import MEASURES, Measures
 from index.model.embedder import Embedder
 from index.network.remote_store import RemoteFile

@@ -18,7 +18,7 @@ from index.catalog.writer import CatalogWriter, Checkpoint, write_catalog
 from index.durable import hash_file, link_file, remove_durably, write_durably
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
-from index.marks import PART_MARK, is_part
+from index.markers import PART_MARK, is_part
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.progress import no_progress, no_steps

@@ -131,7 +131,7 @@ def _list_images(snapshot: Snapshot, review: ReviewStore, *, page: ClassPage) ->
 
 def _describe_left_out(gallery: Gallery, decisions: Sequence[LabelDecision]) -> list[dict[str, Any]]:
     ids = find_decided_ids(gallery, decisions)
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         paths = {row.id: valid_text(row.path) for row in catalog.rows_of(ids.values())}
     return [
         {"id": ids[one.key], "path": paths[ids[one.key]], "decision": describe_decision(one)}

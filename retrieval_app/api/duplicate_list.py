@@ -168,7 +168,7 @@ def _find_label(gallery: Gallery, image: GroupedImage) -> str | None:
 
 def _name_groups(gallery: Gallery, found: DuplicateReport) -> dict[str, DuplicateGroup]:
     """Groups by name, cached per opened version."""
-    gallery = gallery.as_given
+    gallery = gallery.without_decisions
     groups = _groups_of.get(gallery)
     if groups is None:
         named = {name_group(image.sha256 for image in group.images): group for group in found.groups}

@@ -208,7 +208,7 @@ def describe_gallery(
 
 def _read_facts(gallery: Gallery) -> dict[str, Any]:
     contract, manifest = gallery.embedder.contract, gallery.manifest
-    labels, columns = _count_labels(gallery), _read_given(gallery.as_given)[1]
+    labels, columns = _count_labels(gallery), _read_given(gallery.without_decisions)[1]
     largest = heapq.nsmallest(MAX_LABELS, labels.items(), key=lambda one: (-one[1], one[0]))
     return {
         "version": gallery.version,
@@ -231,7 +231,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
 
 def _count_labels(gallery: Gallery) -> Counter[str]:
     """The number of images of each label, with the decisions."""
-    given = gallery.as_given
+    given = gallery.without_decisions
     changed = gallery.decided.ids
     members = changed[np.isin(changed, given.ids)].tolist()  # others are duplicates, which do not count
     decided = [gallery.decided.by_id[number] for number in members]
@@ -297,10 +297,10 @@ async def list_problems(context: BareContext) -> dict[str, Any]:
 def _read_problems(gallery: Gallery) -> list[dict[str, Any]]:
     decided = gallery.decided.digest
     with _finding_problems:
-        of, found = _problems_of.get(gallery.as_given, ("", []))
+        of, found = _problems_of.get(gallery.without_decisions, ("", []))
         if not found or of != decided:
             found = [asdict(problem) for problem in find_problems(gallery)]
-            _problems_of[gallery.as_given] = decided, found
+            _problems_of[gallery.without_decisions] = decided, found
     return found
 
 

@@ -132,7 +132,7 @@ class ImageVector(_OfImage):
 def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, folders: bool) -> dict[str, Any]:
     """The document of an image; with results for the whole gallery once they are computed."""
     gallery = snapshot.gallery
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         found = [row for row in catalog.rows_of([image_id]) if row.status in ("indexed", "duplicate")]
     if not found:
         raise UnknownImageError(image_id, gallery=printable_path(gallery.name))

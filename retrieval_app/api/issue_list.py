@@ -334,7 +334,7 @@ def _list_set_aside(gallery: Gallery, issues: LabelIssues, wanted: LabelIssuePag
     found = [issue for issue in issues.items if issue.id in aside]
     with_issue = {issue.id for issue in found}
     others = sorted(aside.keys() - with_issue)
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         given = [(row.id, row.label) for row in catalog.rows_of(others) if row.status == "indexed"]
     found += [LabelIssue(number, label, 0.0, (), 0.0, None, SET_ASIDE, (), ()) for number, label in given]
     return [
@@ -387,8 +387,8 @@ def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision
 
 def _find_keys(gallery: Gallery, issues: LabelIssues) -> dict[int, LabelKey]:
     """The keys of decisions about images with issues, by image id."""
-    keys = _keys_of.setdefault(gallery.as_given, {})
+    keys = _keys_of.setdefault(gallery.without_decisions, {})
     if missing := [issue.id for issue in issues.items if issue.id not in keys]:
-        with gallery.as_given.catalog() as catalog:
+        with gallery.without_decisions.catalog() as catalog:
             keys |= {row.id: (row.sha256 or "", row.label) for row in catalog.rows_of(missing)}
     return {issue.id: keys[issue.id] for issue in issues.items if issue.id in keys}

@@ -161,7 +161,7 @@ def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     labels = [one for one in step.labels if one.decision != OPEN or one.source != "bulk"]  # those it left open stay so
     ids = set(find_decided_ids(gallery, labels).values())
     if step.marks:
-        with gallery.as_given.catalog() as catalog:
+        with gallery.without_decisions.catalog() as catalog:
             ids.update(number for number, _, _ in catalog.find_contents({mark.sha256 for mark in step.marks}))
     for group in step.duplicates:
         here = find_by_contents(gallery, {image.sha256 for image in group.images})

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from index.commands.images_or_gallery import settle_gallery
 from index.errors import InputError
-from index.marks import BESIDE
+from index.markers import BESIDE
 from index.text import printable_path
 from index.versions.gallery_identity import Standing, recognise
 from retrieval_app.api.security.tokens import is_open_to_others, make_token, read_token_file

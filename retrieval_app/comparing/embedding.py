@@ -166,7 +166,7 @@ def embed_candidate(
         return embed_run(candidate, photos, cache=cache, workers=workers, progress=progress)
     embedder, known = None, dict[int, Floats]()
     if candidate.kind == GALLERY:
-        gallery = Gallery.open(candidate.path).as_given
+        gallery = Gallery.open(candidate.path).without_decisions
         embedder, known = gallery.embedder, _find_stored(gallery, photos)
     return embed_model(
         candidate, photos, embedder=embedder, known=known, cache=cache, workers=workers, progress=progress

@@ -178,7 +178,7 @@ def _split_name(text: str) -> tuple[str, str]:
 
 
 def _find_candidate(text: str) -> tuple[str, Path]:
-    from index.marks import is_training_folder
+    from index.markers import is_training_folder
     from index.model.builtin import find_named_model
     from index.model.contract import find_contract
     from index.versions.gallery_identity import Standing, recognise

@@ -12,7 +12,7 @@ from typing import Any
 from index.durable import hash_file, is_temporary, make_temporary, replacing, write_durably
 from index.errors import ImageError, InputError
 from index.images.image_files import read_image
-from index.marks import CROPS_MARK, read_object
+from index.markers import CROPS_MARK, read_object
 from index.progress import Progress, no_progress
 from index.sources.coco import AnnotatedImage, read_images
 from index.sources.table_rows import valid_unicode

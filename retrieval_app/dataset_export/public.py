@@ -88,7 +88,7 @@ def export_dataset(
     from index.catalog.rows import SPLIT
     from index.filters.parser import parse_filter
     from index.gallery.gallery import Gallery
-    from index.marks import EXPORT_MARK
+    from index.markers import EXPORT_MARK
     from retrieval_app.dataset_export.rows import plan_rows
     from retrieval_app.dataset_export.writers import DatasetWriter
 

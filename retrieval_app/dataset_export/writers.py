@@ -16,7 +16,7 @@ from index.durable import link_file
 from index.errors import ImageError
 from index.images.decode import FIRST_BYTES, find_format
 from index.images.image_files import IMAGE_SUFFIXES
-from index.marks import EXPORT_CARD, EXPORT_MARK
+from index.markers import EXPORT_CARD, EXPORT_MARK
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 from retrieval_app.dataset_export.rows import BOOL, FLOAT, INT, LABEL, TEXT, TEXTS, RowPlan

@@ -22,7 +22,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
 from index.images.image_files import read_image
 from index.labels.decisions import KEEP
-from index.marks import is_vacant
+from index.markers import is_vacant
 from index.outputs import COPY, SEMANTIC
 from retrieval_app import audit, build, export, open_gallery, train
 from retrieval_app.demo.demo_page import Question, write_demo_page

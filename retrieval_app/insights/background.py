@@ -101,7 +101,7 @@ class Insights:
     """
 
     def __init__(self, gallery: Gallery, *, cache: Path | None, audit: Path | None = None) -> None:
-        self._gallery, self._given, self._audit = gallery, gallery.as_given, audit
+        self._gallery, self._given, self._audit = gallery, gallery.without_decisions, audit
         self._folder = None if cache is None else cache / gallery.version
         self._of = hashlib.sha256(gallery.manifest.to_json().encode()).hexdigest()
         self._changed = threading.Condition()
@@ -116,7 +116,9 @@ class Insights:
                 lambda _, gallery, progress: calibration.calibrate(gallery, progress), of_decisions=True, goes_on=True
             ),
             "duplicates": _Task(
-                lambda _, gallery, progress: duplicates_report.find_duplicate_groups(gallery.as_given, progress),
+                lambda _, gallery, progress: duplicates_report.find_duplicate_groups(
+                    gallery.without_decisions, progress
+                ),
                 DuplicateReport,
             ),
             # An audit is soon read and may be made anew: it is read each time.
@@ -129,7 +131,9 @@ class Insights:
                 Quality,
                 of_decisions=True,
             ),
-            "map": _Task(lambda _, gallery, progress: map_layout.lay_out(gallery.as_given, progress), MapLayout),
+            "map": _Task(
+                lambda _, gallery, progress: map_layout.lay_out(gallery.without_decisions, progress), MapLayout
+            ),
         }
 
     def get(self, name: Name) -> Computed[Any]:

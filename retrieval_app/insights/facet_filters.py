@@ -78,7 +78,7 @@ def count_facets(
         only: name of the only facet; None for all.
         part: text that values contain, in any case.
     """
-    given = gallery.as_given  # decisions change no metadata but the split
+    given = gallery.without_decisions  # decisions change no metadata but the split
     if given not in _columns_of:
         with given.catalog(limited=True) as catalog:
             names = list_plain_columns(catalog, most_values=MOST_VALUES, limit=_MOST_COLUMNS)

@@ -163,7 +163,7 @@ def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues
         return issues
     left_out = [issue for issue in issues.items if issue.id in copies]
     labelled = [number for number, (label, _) in copies.items() if label is not None]
-    checked = issues.checked - int(np.isin(labelled, gallery.as_given.ids).sum())
+    checked = issues.checked - int(np.isin(labelled, gallery.without_decisions.ids).sum())
     errors = issues.noise_rate * issues.checked - sum(one.p_error for one in left_out if one.kind != PROPOSAL)
     found = collect_issues(
         [issue for issue in issues.items if issue.id not in copies],

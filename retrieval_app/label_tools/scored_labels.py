@@ -127,7 +127,7 @@ class CurrentIssues:
 
 def find_current_issues(opened: Gallery, progress: Progress = no_progress) -> CurrentIssues:
     """Detect the label issues of a gallery, without a server."""
-    gallery = opened.as_given
+    gallery = opened.without_decisions
     duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
     subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
     issues = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
@@ -150,7 +150,7 @@ def find_current_issues(opened: Gallery, progress: Progress = no_progress) -> Cu
 
 def score_gallery(gallery: Gallery) -> ScoredLabels:
     """Label-error detection on a gallery's given labels; labels of one image, near-duplicates apart, are left out."""
-    gallery = gallery.as_given
+    gallery = gallery.without_decisions
     vectors, labels, ids, names = gallery.for_label_errors().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = find_duplicate_groups(gallery).groups_of(ids[rows])

@@ -140,7 +140,7 @@ def find_duplicate_groups(
     Labels are the given ones; images that a decision drops are compared too. In a group equal files come first, then
     the others by falling similarity.
     """
-    gallery = gallery.as_given
+    gallery = gallery.without_decisions
     with gallery.catalog() as catalog:
         images = [
             Fingerprint(row.id, row.sha256, row.phash, labelled=row.label is not None, kept_id=row.kept_id)

@@ -125,7 +125,7 @@ def plan_acceptance(
         )
     left_open: list[LabelDecision] = []
     if not is_proposal:
-        others_right, last = min(1 - rest_p_error, MOST_RIGHT), int(gallery.as_given.ids.max(initial=0))
+        others_right, last = min(1 - rest_p_error, MOST_RIGHT), int(gallery.without_decisions.ids.max(initial=0))
         made = [(issue, replace(one, others_right=others_right, others_to=last)) for issue, one in made]
         left_open = _leave_open(gallery, stay[: MAX_STEP_DECISIONS - len(made)], but={one.key for _, one in made})
     return Acceptance(

@@ -33,8 +33,8 @@ from index.gallery.selection import Selection
 from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.group_decisions import DuplicateDecision, rank_path
-from index.labels.marks import Mark
-from index.marks import read_mark
+from index.labels.tags import Mark
+from index.markers import read_mark
 from index.paths import names_no_parent, names_no_root
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder_walk import walk_folder

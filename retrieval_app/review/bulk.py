@@ -15,7 +15,7 @@ from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, OPEN, check_label
-from index.labels.marks import PRESENT, Mark, tag_field
+from index.labels.tags import PRESENT, Mark, tag_field
 from index.text import printable_path
 from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore, Step
@@ -94,14 +94,14 @@ def count_changed(gallery: Gallery, step: Step) -> int:
     """Number of members that a step about labels or marks is about: all with the same bytes, and given label."""
     keys = {one.key for one in step.labels}
     contents = {sha256 for sha256, _ in keys} | {mark.sha256 for mark in step.marks}
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         found = [number for number, *key in catalog.find_contents(contents) if not keys or tuple(key) in keys]
-    return int(np.isin(found, gallery.as_given.ids).sum())
+    return int(np.isin(found, gallery.without_decisions.ids).sum())
 
 
 def _mark_all(gallery: Gallery, ids: Iterable[int], tag: str, value: str | None) -> list[Mark]:
     name, wanted = tag_field(tag), list(ids)
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         found = catalog.contents(wanted)
     if missing := sorted(set(wanted) - found.keys()):
         raise UnknownImageError(missing[0], gallery=printable_path(gallery.name))

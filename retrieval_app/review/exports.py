@@ -60,7 +60,7 @@ def stream_label_file(
     """
 
     def choose_rows() -> Iterator[tuple[str, str, str, str]]:
-        with gallery.as_given.catalog() as catalog:
+        with gallery.without_decisions.catalog() as catalog:
             for row in list_usable(catalog):
                 path = locate_image(gallery, row, folders=folders)
                 outcome, label = _choose_label(row, trust.decisions)
@@ -146,7 +146,7 @@ def _read_rows(gallery: Gallery, ids: Sequence[int], *, most: int) -> list[Catal
     wanted = list(dict.fromkeys(ids))
     if not 1 <= len(wanted) <= most:
         raise InputError(f"1 to {most:,} images can be saved at once, got {len(wanted):,}")
-    with gallery.as_given.catalog() as catalog:  # who chose a dropped image gets it
+    with gallery.without_decisions.catalog() as catalog:  # who chose a dropped image gets it
         found = catalog.find(wanted)
     if missing := [number for number in wanted if number not in found]:
         raise UnknownImageError(missing[0], gallery=printable_path(gallery.name))

@@ -16,7 +16,7 @@ from index.evaluation.groups import name_group
 from index.gallery.gallery import Gallery
 from index.labels.group_decisions import DIFFERENT, DUPLICATES, DuplicateDecision
 from index.labels.group_decisions import name_group as name_duplicates
-from index.labels.marks import Mark
+from index.labels.tags import Mark
 from index.text import printable_path
 from index.vectors.exact import search_labels
 from retrieval_app.reports.duplicates_report import DuplicateReport
@@ -139,7 +139,7 @@ def _join_groups(
     hashed = {number: phash for number in compared.values() if (phash := rows[number].phash) is not None}
     asked = [number for number in hashed if number in duplicates.kept_for]
     if asked and duplicates.config is not None:
-        view = gallery.as_given.by(gallery.manifest.similarity[-1])
+        view = gallery.without_decisions.by(gallery.manifest.similarity[-1])
         others = KeptImages(view.vectors, duplicates.config)
         others.hold(*np.array([*hashed.items()], dtype=np.int64).T)
         hashes = np.array([hashed[number] for number in asked], dtype=np.int64)

@@ -32,7 +32,7 @@ from index.labels.group_decisions import (
     make_group_decision,
     read_group_decisions,
 )
-from index.labels.marks import MARKS_TABLE, Mark, check_mark, read_marks
+from index.labels.tags import MARKS_TABLE, Mark, check_mark, read_marks
 from index.text import printable_path
 from index.versions.annotations import decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError

@@ -22,7 +22,7 @@ def list_usable(catalog: Catalog) -> Iterator[CatalogRow]:
 def find_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
     """The images of these ids, left-out near-duplicates included, by id."""
     wanted = set(ids)
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         subjects = {subject.image_id: subject for subject in _read_subjects(gallery, catalog.rows_of(wanted))}
     if missing := sorted(wanted - subjects.keys()):
         raise UnknownImageError(missing[0], gallery=printable_path(gallery.name))
@@ -31,14 +31,14 @@ def find_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
 
 def find_by_contents(gallery: Gallery, sha256s: Iterable[str]) -> list[Subject]:
     """The images with these bytes, left-out near-duplicates included."""
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         ids = [image_id for image_id, _, _ in catalog.find_contents(sha256s)]
         return list(_read_subjects(gallery, catalog.rows_of(ids)))
 
 
 def read_all_subjects(gallery: Gallery) -> Iterator[Subject]:
     """Every usable image, left-out near-duplicates included."""
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         yield from _read_subjects(gallery, list_usable(catalog))
 
 
@@ -49,7 +49,7 @@ def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> di
     """
     wanted = {decision.key: decision for decision in decisions}
     found: dict[LabelKey, int] = {}
-    with gallery.as_given.catalog() as catalog:
+    with gallery.without_decisions.catalog() as catalog:
         for image_id, sha256, label in catalog.find_contents({sha256 for sha256, _ in wanted}):
             key = (sha256, label)
             if key in wanted and (key not in found or image_id == wanted[key].image_id):

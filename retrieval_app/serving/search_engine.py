@@ -98,7 +98,7 @@ class SearchProbe:
             query = SearchQuery((QueryPart(vector=vector),), k=1)
             (answer,) = answer_searches([SearchTask(snapshot, query, (vector,))])
             error = answer if isinstance(answer, Exception) else None
-            with snapshot.gallery.as_given.catalog() as catalog:  # the file itself, since rows are remembered
+            with snapshot.gallery.without_decisions.catalog() as catalog:  # the file itself, since rows are remembered
                 if not catalog.find([first]):
                     error = NotReadyError(f"image {first} has no row")
         except Exception as caught:  # noqa: BLE001 - whatever it is, the searches of requests would fail by it too

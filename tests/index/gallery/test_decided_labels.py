@@ -15,7 +15,7 @@ from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import LabelDecision, read_labels
-from index.labels.marks import PRESENT, Mark
+from index.labels.tags import PRESENT, Mark
 from index.progress import no_progress
 from index.public import evaluate
 from index.versions.annotations import decisions_file
@@ -42,7 +42,7 @@ def store(built: Path) -> Iterator[ReviewStore]:
 
 
 def decide(store: ReviewStore, gallery: Gallery, image_id: int, decision: str, label: str | None = None) -> int:
-    (row,) = gallery.as_given.rows([image_id])
+    (row,) = gallery.without_decisions.rows([image_id])
     return store.decide([LabelDecision(row.sha256 or "", row.label, decision, label)]).number
 
 
@@ -149,7 +149,7 @@ def test_an_update_keeps_decisions_on_the_same_image(built: Path, store: ReviewS
     updated = Gallery.open(built)
     assert updated.version != gallery.version
     assert updated.count == 15
-    with updated.as_given.catalog() as catalog:
+    with updated.without_decisions.catalog() as catalog:
         assert next(catalog.rows_of([1])).label == gallery.image(2).label
     assert updated.image(1).label == "heron"
     assert 2 not in updated.ids

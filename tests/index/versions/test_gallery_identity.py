@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from index.errors import GalleryError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.marks import is_part, read_mark
+from index.markers import is_part, read_mark
 from index.sources.registry import find_source
 from index.versions.annotations import added_folder
 from index.versions.gallery_parts import make_mark, make_part, remove_part

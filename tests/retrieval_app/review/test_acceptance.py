@@ -162,7 +162,7 @@ def test_the_command_counts_without_deciding_and_then_decides_what_it_counted(
     made = [one for one in step.labels if one.decision != "open"]
     assert (len(made), {one.source for one in step.labels}) == (done["changed"], {"bulk"})
     trust = ReviewStore.of_gallery(gallery).label_trust()
-    rows = Gallery.open(gallery).as_given.rows(Gallery.open(gallery).as_given.ids.tolist())
+    rows = Gallery.open(gallery).without_decisions.rows(Gallery.open(gallery).without_decisions.ids.tolist())
     taken = {one.key for one in made}
     doubt = sum(1 - (trust.of(row)[0] or 0) for row in rows if (row.sha256 or "", row.label) not in taken)
     assert doubt == pytest.approx(_left(gallery, made), abs=0.1)
@@ -174,7 +174,7 @@ def test_the_command_counts_without_deciding_and_then_decides_what_it_counted(
 
 def _left(gallery: Path, decided: Iterable[LabelDecision]) -> float:
     """Estimated wrong labels that nobody decided, before the decisions."""
-    issues = find_label_issues(Gallery.open(gallery).as_given)
+    issues = find_label_issues(Gallery.open(gallery).without_decisions)
     taken = {one.image_id for one in decided}
     return issues.noise_rate * issues.checked - sum(one.p_error for one in issues.items if one.id in taken)
 

@@ -16,8 +16,8 @@ from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.labels.decisions import LabelDecision
 from index.labels.group_decisions import DuplicateDecision, Subject
-from index.labels.marks import PRESENT, Mark
-from index.marks import GALLERY_MARK
+from index.labels.tags import PRESENT, Mark
+from index.markers import GALLERY_MARK
 from index.versions.annotations import added_folder, decisions_file
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery

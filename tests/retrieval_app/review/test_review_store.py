@@ -18,7 +18,7 @@ from index.errors import GalleryError, InputError
 from index.labels.decided_labels import read_annotations
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.group_decisions import DuplicateDecision, Subject
-from index.labels.marks import PRESENT, Mark, tag_field
+from index.labels.tags import PRESENT, Mark, tag_field
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.review_store import ReviewStore, SavedSearch, Step
