@@ -69,26 +69,18 @@ class Load:
 
     server: Server
     may_be_busy: bool = False
-    may_be_cut: bool = False  # connections end where their process is killed
     constant: list[int] = field(default_factory=list)  # ids that every version has
     changing: list[int] = field(default_factory=list)  # ids of the newest version, gone one version later
     failures: list[str] = field(default_factory=list)
     versions: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
-    cut: int = 0
     etags: dict[int, str] = field(default_factory=dict)
     photo: str = ""
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def learn(self) -> None:
         """Which ids there are now."""
-        while True:
-            try:
-                listed = self.server.get("/v1/images?limit=500&include=label").json()["images"]
-                break
-            except (OSError, HTTPException):
-                if not self.may_be_cut:
-                    raise
+        listed = self.server.get("/v1/images?limit=500&include=label").json()["images"]
         self.constant = [image["id"] for image in listed if image["label"] == "constant"]
         self.changing = [image["id"] for image in listed if image["label"] != "constant"]
 
@@ -128,12 +120,7 @@ class Load:
                 ask(connection, chance)
             except _BusyError:
                 self.stopped.wait(0.05)
-            except (OSError, HTTPException) as error:
-                if not self.may_be_cut:
-                    self.failures.append(f"{ask.__name__}: {type(error).__name__}: {error}")
-                self.cut += 1
-                connection.close()
-            except (AssertionError, KeyError, ValueError) as error:
+            except (OSError, HTTPException, AssertionError, KeyError, ValueError) as error:
                 self.failures.append(f"{ask.__name__}: {type(error).__name__}: {error}")
                 connection.close()
         connection.close()

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from retrieval_app.api.request_context import BareContext, make_router, responses
 from retrieval_app.api.schemas import Answer, NoParameters
@@ -67,5 +67,5 @@ async def get_metrics(context: BareContext) -> Response:
 
     Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
     """
-    text = await context.engine.run(context.request.app.state.metrics.render)
+    text = await context.engine.run(generate_latest, context.request.app.state.metrics.registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

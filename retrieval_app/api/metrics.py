@@ -1,16 +1,14 @@
 """Request records for logs, and Prometheus metrics."""
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 from urllib.parse import parse_qsl
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from retrieval_app.api.security.rights import Visitor
@@ -87,7 +85,7 @@ class Metrics:
     """Metrics of a gallery: requests are counted as they are answered, collectors give the rest."""
 
     def __init__(self, *collectors: Collector) -> None:
-        self.registry, self._collectors = CollectorRegistry(), collectors
+        self.registry = CollectorRegistry()
         self._requests = Counter(
             "retrieval_requests",
             "Requests by the template of their address, method and status.",
@@ -109,24 +107,14 @@ class Metrics:
         self._requests.labels(record.route, record.method, str(record.status)).inc()
         self._seconds.labels(record.route).observe(record.seconds)
 
-    def render(self) -> bytes:
-        """The metrics as text; several processes share their counts, and the collectors are those of this one."""
-        if not _has_several_processes():
-            return generate_latest(self.registry)
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)
-        for collector in self._collectors:
-            registry.register(collector)
-        return generate_latest(registry)
-
 
 class JoinedMetrics(Collector):
-    """The metrics of several galleries, with their names as the label `gallery`; an empty name is that of none."""
+    """The metrics of several galleries, with their names as the label `gallery`; the server's own name is empty."""
 
     def __init__(self, metrics: Mapping[str, Metrics]) -> None:
         self._metrics = metrics
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterable[Metric]:
         families: dict[str, Metric] = {}
         for gallery, metrics in self._metrics.items():
             for family in metrics.registry.collect():
@@ -134,28 +122,17 @@ class JoinedMetrics(Collector):
                 joined.samples += [
                     sample._replace(labels={"gallery": gallery, **sample.labels}) for sample in family.samples
                 ]
-        yield from families.values()
-
-    def render(self) -> bytes:
-        """The metrics as text."""
-        registry = CollectorRegistry()
-        registry.register(self)
-        return generate_latest(registry)
-
-
-def _has_several_processes() -> bool:
-    return "PROMETHEUS_MULTIPROC_DIR" in os.environ  # as `prometheus_client` has it
+        return families.values()
 
 
 class EngineCollector(Collector):
-    """Metrics of an engine at the moment they are read; of several processes those that hold for all."""
+    """Metrics of an engine at the moment they are read."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        if not _has_several_processes():
-            yield from self._describe_work()
+        yield from self._describe_work()
         try:
             snapshot = self._engine.snapshot()
         except NotReadyError:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import Field
 
 from index.errors import GalleryError
@@ -108,5 +108,5 @@ async def get_metrics(request: Request, _: _NoQuery) -> Response:
     Those of each gallery whose metrics the visitor may read, with its name as the label `gallery`.
     """
     allowed = {name: app.state.metrics for name, (app, _) in _list_allowed(request, METRICS).items()}
-    text = await asyncio.to_thread(JoinedMetrics({"": request.app.state.metrics, **allowed}).render)
+    text = await asyncio.to_thread(generate_latest, JoinedMetrics({"": request.app.state.metrics, **allowed}))
     return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -132,7 +132,6 @@ class ServeCommand(SettingsCommand):
             "writable",
             "fetches",
             "audit",
-            "workers",
             "threads",
             "access_log",
             "slow_query_ms",
@@ -232,7 +231,7 @@ def serve(
             click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
         for name, page in served.pages.items():
             click.echo(f"{name}: {page}", err=True)
-        if not served.pages and options.workers == 1:
+        if not served.pages:
             click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:

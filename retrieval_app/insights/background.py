@@ -5,11 +5,10 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter
@@ -20,7 +19,6 @@ from index.gallery.gallery import Gallery
 from index.labels.issues import LabelIssues
 from index.labels.simulated_noise import ScoreCalibration
 from index.progress import Progress
-from index.system import try_lock
 from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, label_issues, map_layout, quality
@@ -44,7 +42,6 @@ Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
 _FORMAT = 2  # of a kept file, and of what is computed: a change of either makes all files of before unreadable
-_LOOK_S = 0.3
 Result = TypeVar("Result")
 _MISTAKE = "it could not be computed because of a mistake in the program; the log says more"
 _NOT_SERVED = "this version of the gallery is no longer served; ask again"
@@ -314,17 +311,16 @@ class Insights:
             return task.compute(self, gallery, report)
         of = self._of + (gallery.decided.digest if task.of_decisions else "")
         path = self._folder / f"{name}.json"
-        with computing_alone(self._folder.parent, name, look=self._raise_if_closed):
-            if (kept := read_result(path, task.kind, of=of)) is not None:
-                return kept
-            value = task.compute(self, gallery, report)
-            try:
-                write_result(path, value, of=of)
-                _remove_older(self._folder)
-            except OSError as error:
-                shown = printable_path(str(path))
-                logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
-            return value
+        if (kept := read_result(path, task.kind, of=of)) is not None:
+            return kept
+        value = task.compute(self, gallery, report)
+        try:
+            write_result(path, value, of=of)
+            _remove_older(self._folder)
+        except OSError as error:
+            shown = printable_path(str(path))
+            logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
+        return value
 
     def _find_label_issues(self, gallery: Gallery, progress: Progress) -> LabelIssues:
         if self._audit is not None:
@@ -375,24 +371,6 @@ def _remove_older(folder: Path) -> None:
 
 class _ClosedError(Exception):
     """The version is no longer served."""
-
-
-@contextmanager
-def computing_alone(folder: Path, name: str, *, look: Callable[[], object]) -> Iterator[None]:
-    """Lock between processes: one computes a result, the others then read it; none where nothing can be written.
-
-    `look` is called again and again while another process computes, and may raise.
-    """
-    with ExitStack() as held:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = held.enter_context((folder / f".{name}.lock").open("ab"))
-            while not try_lock(file):
-                look()
-                sleep(_LOOK_S)
-        except OSError as error:
-            logger.debug("%s: computed without a lock: %s", folder, error)
-        yield
 
 
 def write_result(path: Path, result: Any, *, of: str) -> None:

@@ -61,37 +61,31 @@ _SMALLEST_COMPRESSED_BYTES = 1000  # what fits into one packet is as fast uncomp
 
 
 @contextmanager
-def open_server_app(options: ServeOptions, *, shared: Path | None = None) -> Iterator[ServerApp]:
-    """A server's application over its opened galleries, which are closed in the end.
-
-    Args:
-        shared: the folder that the processes of a server share; None where there is one process.
-    """
+def open_server_app(options: ServeOptions) -> Iterator[ServerApp]:
+    """A server's application over its opened galleries, which are closed in the end."""
     with ExitStack() as opened:
-        yield ServerApp(options, shared=shared, opened=opened)
+        yield ServerApp(options, opened=opened)
 
 
 def make_code(options: ServeOptions) -> str:
-    """A code for the address of the first visit, which any process of the server takes."""
+    """A code for the address of the first visit, which the server takes."""
     return SignIn(choose_access(options), draw=draw_sign_in, spent=_place_sessions(options)).make_code()
 
 
-def _place_sessions(options: ServeOptions, shared: Path | None = None) -> list[Path]:
+def _place_sessions(options: ServeOptions) -> list[Path]:
     """Folders for ended sessions: places that the order of galleries does not change."""
     if options.tokens is not None:
-        places = [options.tokens.with_name(f"{options.tokens.name}.sessions")]
-    else:
-        places = [annotations_folder(served.path) / "sessions" for served in options.galleries]
-    return places if shared is None else [*places, shared / "sessions"]  # the last, where no other can be written
+        return [options.tokens.with_name(f"{options.tokens.name}.sessions")]
+    return [annotations_folder(served.path) / "sessions" for served in options.galleries]
 
 
 class ServerApp:
     """The application of a server: that of its only gallery, or those of several beside their list."""
 
-    def __init__(self, options: ServeOptions, *, shared: Path | None, opened: ExitStack) -> None:
-        self._options, self._shared, self._opened = options, shared, opened
+    def __init__(self, options: ServeOptions, *, opened: ExitStack) -> None:
+        self._options, self._opened = options, opened
         self._root_path = check_root_path(options.root_path)
-        spent = _place_sessions(options, shared)
+        spent = _place_sessions(options)
         self._access = choose_access(options, secret=None if options.tokens is None else read_secret(spent))
         if self._access.book is not None:
             self._access.book.warn_of_others(self._access.galleries)
@@ -150,34 +144,27 @@ class ServerApp:
         return self._root_path if gallery is None else f"{self._root_path}/g/{gallery}"
 
     def _open_gallery(self, served: ServedGallery) -> FastAPI:
-        options, limits, shared, opened = self._options, self._options.limits, self._shared, self._opened
+        options, limits, opened = self._options, self._options.limits, self._opened
         engine = opened.enter_context(
-            closing(Engine(served.path, config=limits, audit=options.audit, name=served.name, shared=shared))
+            closing(Engine(served.path, config=limits, audit=options.audit, name=served.name))
         )
         review, log = (
             opened.enter_context(closing(ReviewStore.of_gallery(served.path))),
             self._logs[served.name or ""],
         )
         jobs = Jobs(
-            served.path,
-            on_change=engine.live.refresh,
-            open_gallery=engine.open_decided,
-            limits=limits,
-            log=log,
-            shared=shared,
+            served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, limits=limits, log=log
         )
         opened.callback(jobs.close)
         engine.live.watch(poll_s=limits.poll_s)
-        if shared is not None:
-            jobs.watch(poll_s=limits.poll_s)
-        if options.writable and (shared is None or _is_first(shared)):
+        if options.writable:
             jobs.resume()
         access, sign_in = self._access, self._sign_in
         if served.name is not None:
             access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
             sign_in = sign_in.for_gallery(access)
         gradio = MountedApp(engine, making=self._making, root_path=self._place(served.name))
-        has_gradio = shared is None and find_spec("gradio") is not None
+        has_gradio = find_spec("gradio") is not None
         app = _create_gallery_app(gradio, requires_token=access.requires_token, has_gradio=has_gradio)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
@@ -222,15 +209,6 @@ class ServerApp:
         return route
 
 
-def _is_first(shared: Path) -> bool:
-    """Whether this is the first process of the server, which resumes the jobs of an earlier one."""
-    try:
-        (shared / "first").touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
 def _create_gallery_app(gradio: MountedApp, *, requires_token: bool, has_gradio: bool) -> FastAPI:
     """The routes of a gallery's page and API, which find the gallery in the application's state."""
 
@@ -251,9 +229,7 @@ def _create_gallery_app(gradio: MountedApp, *, requires_token: bool, has_gradio:
 
 
 async def _refuse_gradio(_: Request) -> Response:
-    """A session of Gradio takes several requests, which would reach different processes."""
-    advice = "start one without --workers" if find_spec("gradio") else "and Gradio: install the extra `ui`"
-    raise ApiError(f"the Gradio app needs a server of one process: {advice}", status=404)
+    raise ApiError("the Gradio app needs Gradio: install the extra `ui`", status=404)
 
 
 def _create_list_app(galleries: Mapping[str, FastAPI], *, requires_token: bool) -> FastAPI:

@@ -48,14 +48,8 @@ def run_server(
     quiet_uvicorn()
     if threading.current_thread() is threading.main_thread():  # which alone may set handlers
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again in the end
-    config = make_config(Lifecycle(app, on_ready=on_ready, on_end=on_end), limits)
-    uvicorn.Server(config).run(sockets=[listener])
-
-
-def make_config(app: Any, limits: ConnectionConfig, **more: Any) -> uvicorn.Config:
-    """uvicorn's options for an application, or with `factory` for a function that makes one."""
-    return uvicorn.Config(
-        app,
+    config = uvicorn.Config(
+        Lifecycle(app, on_ready=on_ready, on_end=on_end),
         http="h11",  # the one parser that bounds heads
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         limit_concurrency=limits.connections,
@@ -66,28 +60,15 @@ def make_config(app: Any, limits: ConnectionConfig, **more: Any) -> uvicorn.Conf
         ws="none",
         proxy_headers=False,
         server_header=False,
-        **more,
     )
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 class Lifecycle:
-    """Calls functions at the start and the end of an application.
+    """Calls `on_ready` when an application has started, `on_end` when a signal ends it with requests under way."""
 
-    Args:
-        on_ready: called when it has started.
-        on_end: called when a signal ends the server, while requests are still under way.
-        on_closed: called when the application has ended.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        on_ready: Callable[[], object],
-        on_end: Callable[[], object],
-        on_closed: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._app, self._on_ready, self._on_end, self._on_closed = app, on_ready, on_end, on_closed
+    def __init__(self, app: ASGIApp, *, on_ready: Callable[[], object], on_end: Callable[[], object]) -> None:
+        self._app, self._on_ready, self._on_end = app, on_ready, on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_if_there(message: Message) -> None:
@@ -97,8 +78,6 @@ class Lifecycle:
                 logger.debug("an answer could not be sent: %s", error)
 
         async def send_lifespan(message: Message) -> None:
-            if message["type"] == "lifespan.shutdown.complete":
-                self._on_closed()
             await send(message)
             if message["type"] == "lifespan.startup.complete":
                 gc.collect()
@@ -137,12 +116,11 @@ def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 
 
 def quiet_uvicorn(level: int = logging.ERROR) -> None:
-    """Let uvicorn log failures only, and none where a client has left or a process logs itself why it ends."""
+    """Let uvicorn log failures only, and none where a client has left."""
     of_uvicorn = logging.getLogger("uvicorn.error")
     of_uvicorn.setLevel(level)
     of_uvicorn.addFilter(_is_news)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    text = str(record.msg)
-    return not (text.startswith("ASGI callable returned without") or "failed to start, stopping" in text)
+    return not str(record.msg).startswith("ASGI callable returned without")

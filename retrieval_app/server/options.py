@@ -13,8 +13,6 @@ from retrieval_app.api.security.rights import check_gallery_name
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.serving.serving_config import ServingConfig
 
-MOST_WORKERS = 64
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
@@ -120,11 +118,6 @@ class ServeOptions:
         flag="--fetch-addresses",
     )
     audit: Path | None = None
-    workers: int = option(
-        1,
-        "Processes that answer, each with a model, an index and its share of the threads; the Gradio app needs 1.",
-        metavar="N",
-    )
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
     rates: RateConfig = field(default_factory=RateConfig)
@@ -134,13 +127,6 @@ class ServeOptions:
         check_names(self.galleries)
         if self.audit is not None and len(self.galleries) > 1:
             raise InputError("--audit is about the labels of one gallery: serve that one alone")
-        if not 1 <= self.workers <= MOST_WORKERS:
-            raise InputError(f"--workers {self.workers}: expected a number in 1..{MOST_WORKERS}")
-        if self.workers > 1 and len(self.galleries) > 1:
-            raise InputError(
-                f"--workers {self.workers}: the processes serve one gallery, and {len(self.galleries)} are named; "
-                "start a server for each, behind one proxy"
-            )
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: a port is a number in 0..65535 (0: any free one)")
         if self.token is not None:

@@ -55,7 +55,6 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
         try:
             from retrieval_app.server.app import make_code, open_server_app
             from retrieval_app.server.http_server import run_server
-            from retrieval_app.server.workers import run_workers
         except ModuleNotFoundError as error:
             package = error.name or "gradio"
             raise MissingDependencyError(package=package, extra="serve", purpose="the search page") from error
@@ -69,12 +68,9 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
             first_visit = url if options.token is None else f"{url}?code={make_code(options)}"
             names = [served.name for served in options.galleries if served.name is not None]
             on_ready(Served(url, first_visit, by_name, {name: f"{url}g/{name}/" for name in names}))
-            if options.workers == 1 and find_spec("gradio"):  # it takes seconds, for which the page does not wait
+            if find_spec("gradio"):  # it takes seconds, for which the page does not wait
                 threading.Thread(target=import_gradio, name="gradio").start()
 
-        if options.workers > 1:
-            run_workers(options, listener=listener, on_ready=report)
-            return
         with open_server_app(options) as served_app, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
                 served_app.app, listener=listener, on_ready=report, on_end=served_app.end, limits=options.connections

@@ -1,41 +1,18 @@
 """Query photos: decoded, and kept for a while for further searches by the whole or a crop."""
 
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 from index.arrays import Vectors
 from index.errors import InputError
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 from retrieval_app.serving.serving_config import ServingConfig
-from retrieval_app.serving.shared_table import SharedTable
 from retrieval_app.serving.thumbnails import decode_in_turn, encode_small
 
 KEPT_SIDE = 1024  # pixels, enough for a crop of a quarter at the usual model inputs
 _JPEG_QUALITY = 92
 _LEAST_CROP_PIXELS = 8
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS photos (
-    token TEXT PRIMARY KEY,
-    name TEXT NOT NULL,
-    width INTEGER NOT NULL,
-    height INTEGER NOT NULL,
-    jpeg BLOB NOT NULL,
-    vector BLOB NOT NULL,
-    model_sha256 TEXT NOT NULL,
-    used_at INTEGER NOT NULL                   -- nanoseconds of the machine's monotonic clock
-) WITHOUT ROWID;
-"""
-_FORGET = """
-DELETE FROM photos WHERE token IN (
-    SELECT token FROM (
-        SELECT token, sum(length(jpeg) + length(vector)) OVER (ORDER BY used_at DESC, token) AS bytes FROM photos
-    ) WHERE bytes > ?
-)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +75,11 @@ class Photo:
     vector: Vectors
     model_sha256: str
 
+    @property
+    def kept_bytes(self) -> int:
+        """What the photo takes of the memory for kept photos."""
+        return len(self.jpeg) + self.vector.nbytes
+
 
 def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
     """Refuse a photo of too many bytes."""
@@ -125,46 +107,3 @@ def encode_kept(data: bytes, *, name: str, max_pixels: int, cheap_only: bool = F
     """The JPEG to keep of a photo, and its (width, height)."""
     image = decode_in_turn(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only)
     return encode_small(image, side=KEPT_SIDE, format="JPEG", quality=_JPEG_QUALITY), image.size
-
-
-class KeptPhotos:
-    """Photos by their tokens, safe among threads, and among processes where there is a file.
-
-    A use is noted where the last one is `noted_s` ago: writing may have to wait for other processes.
-    """
-
-    def __init__(self, capacity_bytes: int, *, path: Path | None = None, noted_s: float = 10.0) -> None:
-        self._capacity_bytes, self._noted_s = capacity_bytes, noted_s
-        self._table = SharedTable(path, _SCHEMA)
-
-    def __len__(self) -> int:
-        with self._table.reading() as table:
-            return int(table.execute("SELECT count(*) FROM photos").fetchone()[0])
-
-    def put(self, photo: Photo) -> None:
-        """Keep a photo; the least recently used ones go."""
-        values = (
-            photo.token,
-            photo.name,
-            photo.width,
-            photo.height,
-            photo.jpeg,
-            photo.vector.tobytes(),
-            photo.model_sha256,
-            time.monotonic_ns(),
-        )
-        with self._table.writing() as table:
-            table.execute("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-            table.execute(_FORGET, (self._capacity_bytes,))
-
-    def get(self, token: str) -> Photo | None:
-        """The photo of a token; None where it is not kept."""
-        with self._table.reading() as table:
-            found = table.execute("SELECT * FROM photos WHERE token = ?", (token,)).fetchone()
-        if found is None:
-            return None
-        _, name, width, height, jpeg, vector, model_sha256, used_at = found
-        if time.monotonic_ns() - used_at > self._noted_s * 1e9:
-            with self._table.writing() as table:
-                table.execute("UPDATE photos SET used_at = ? WHERE token = ?", (time.monotonic_ns(), token))
-        return Photo(token, name, width, height, jpeg, np.frombuffer(vector, dtype=np.float32), model_sha256)

@@ -35,7 +35,7 @@ from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, NotReadyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.photos import Crop, KeptPhotos, Photo, Upload, check_upload, encode_kept, read_pixels
+from retrieval_app.serving.photos import Crop, Photo, Upload, check_upload, encode_kept, read_pixels
 from retrieval_app.serving.searching import (
     QueryPart,
     Ranking,
@@ -134,9 +134,8 @@ class Engine:
         config: ServingConfig | None = None,
         audit: Path | None = None,
         name: str | None = None,
-        shared: Path | None = None,
     ) -> None:
-        """Open the gallery; `audit` has label issues that replace its own, `shared` belongs to all worker processes."""
+        """Open the gallery; `audit` has label issues that replace its own."""
         self.config = config = config or ServingConfig()
         self.name = name or gallery_path.name
         self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
@@ -158,7 +157,7 @@ class Engine:
         self._readers = BoundedPool(config.reader_threads, name="reader", capacity=config.reads_waiting)
         self._costly = BoundedPool(1, name="costly-images", capacity=config.reads_waiting)
         self._lookups = BoundedPool(config.filter_threads, name="conditions", capacity=config.filters_waiting)
-        self._photos = KeptPhotos(config.photos_bytes, path=None if shared is None else shared / "photos.sqlite")
+        self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=lambda photo: photo.kept_bytes)
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(config.crops_kept)
         self._thumbnails: RecentlyUsed[tuple[str, int, int], bytes] = RecentlyUsed(
             config.thumbnail_cache_bytes, size=len
@@ -258,13 +257,12 @@ class Engine:
         jpeg, size = kept
         model = snapshot.gallery.embedder.sha256
         photo = Photo(secrets.token_hex(16), name, *size, jpeg, vector, model)
-        await self.run(self._photos.put, photo)
+        self._photos.put(photo.token, photo)
         return photo
 
     async def photo(self, token: str) -> Photo:
-        """A kept photo, read by a thread: another process may hold the table."""
-        photo = await self.run(self._photos.get, token)
-        if photo is None:
+        """A kept photo."""
+        if (photo := self._photos.get(token)) is None:
             raise UnknownPhotoError
         return photo
 

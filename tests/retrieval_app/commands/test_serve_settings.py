@@ -137,9 +137,6 @@ def test_a_value_out_of_range_is_told_with_its_origin(
     (tmp_path / "serve.toml").write_text("photos-waiting = 0")
     told = _fail(capsys, "--config", "serve.toml", code=2)
     assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in told
-    (tmp_path / "serve.toml").write_text("workers = 0")
-    told = _fail(capsys, "--config", "serve.toml", "--token-file", "token", code=2)
-    assert "--workers 0: expected a number in 1..64 (from serve.toml)" in told
     for port in ("-1", "99999"):
         monkeypatch.setenv("RETRIEVAL_SERVE_PORT", port)
         told = _fail(capsys, "--token-file", "token", code=2)

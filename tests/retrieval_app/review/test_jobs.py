@@ -1,10 +1,9 @@
-"""Jobs of a server, and their list, with which another process goes on where one has ended."""
+"""Jobs of a server."""
 
 import errno
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,11 +22,10 @@ from index.public import evaluate
 from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, Client, read_log
-from retrieval_app.review.jobs import Job, JobList, JobOverError, Jobs, UnknownJobError
+from retrieval_app.review.jobs import Job, JobOverError, Jobs, UnknownJobError
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
-from tests.forked import ForkedCommand
 from tests.retrieval_app.review.conftest import build, ids_by_path
 from tests.waiting import wait_for
 
@@ -231,20 +228,6 @@ def test_stopping_ends_a_job_that_would_take_long(shop: Shop) -> None:
     assert shop.jobs.get(job.id).state == "failed"
 
 
-def test_a_process_that_is_stopped_leaves_jobs_to_the_others(shop: Shop, tmp_path: Path) -> None:
-    with evaluating_without_end() as begun:
-        (shared := tmp_path / "shared").mkdir()
-        one, other = (Jobs(shop.path, on_change=lambda: None, open_gallery=shop.open, shared=shared) for _ in range(2))
-        jobs = [one.evaluate(ks=[1]), one.evaluate(ks=[2])]
-        assert begun.wait(WAIT_SECONDS)
-        one.close()
-    assert [other.get(job.id).state for job in jobs] == ["waiting", "waiting"]
-    other.watch(poll_s=0.01)
-    wait_for(lambda: not any(other.get(job.id).state in ("waiting", "running") for job in jobs))
-    other.close()
-    assert [other.get(job.id).state for job in jobs] == ["done", "done"]
-
-
 @pytest.mark.slow
 def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.png" for number in range(4)]
@@ -392,132 +375,21 @@ def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block:
     assert "client" not in shop.jobs.get(some.id).to_json()
 
 
-def do(number: int) -> dict[str, Any]:
-    return {"ids": [number]}
-
-
-def take(jobs: JobList) -> list[int]:
-    return [job.work["ids"][0] for job in jobs.take()]
-
-
-def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
-    jobs = JobList(max_waiting=2, max_kept=1)
-    first, second = jobs.append("add", do(1)), jobs.append("update", do(2))
+def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept(
+    shop: Shop, block: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval_app.review.jobs.MOST_JOBS", 2)
+    block()
+    first, second = shop.jobs.remove([1]), shop.jobs.update()
     with pytest.raises(BusyError, match="waiting already"):
-        jobs.append("add", do(3))
-    for job, expected in ((first, 1), (second, 2)):
-        (taken,) = jobs.take()
-        assert taken.work == do(expected)
-        jobs.update([taken], state="done", message="done", result={"work": expected})
-        assert jobs.get(job.id).to_json() == {
-            "job": job.id,
-            "kind": job.kind,
-            "state": "done",
-            "message": "done",
-            "result": {"work": expected},
-        }
-    jobs.append("add", do(4))
+        shop.jobs.remove([2])
+    shop.gate.set()
+    assert {job.state for job in shop.wait(first, second)} == {"done"}
+    for _ in range(2):
+        shop.wait(shop.jobs.update())
     with pytest.raises(UnknownJobError):
-        jobs.get(first.id)
-    assert jobs.get(second.id).state == "done"
-
-
-def share(path: Path, **options: Any) -> JobList:
-    return JobList(path=path / "jobs.sqlite", **options)
-
-
-def begin_and_die() -> None:
-    jobs = share(Path(sys.argv[1]))
-    with jobs.alone() as cancel_requested:
-        assert cancel_requested == []
-        assert jobs.take()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def begin_in_a_process_that_is_killed(path: Path) -> None:
-    with open(os.devnull, "w") as nothing:
-        command = ForkedCommand([path], stdout=nothing.fileno(), stderr=nothing.fileno(), function=begin_and_die)
-        assert command.wait(60) == -signal.SIGKILL
-
-
-def test_what_one_process_appends_another_takes_and_both_tell_of(tmp_path: Path) -> None:
-    one, other = share(tmp_path), share(tmp_path)
-    client, work = (
-        Client("anna", "10.0.0.1", "r1"),
-        {"image": "a/b.png", "ids": [7], "ks": [1, 10], "where": "label = 'it''s'"},
-    )
-    job = one.append("add", work, client=client)
-    [taken] = other.take()
-    assert (taken.id, taken.client, taken.work) == (job.id, client, work)
-    assert one.get(job.id).state == "running"
-    other.update([taken], state="done", message="done \udcff", result={"ids": [1]})
-    told = one.get(job.id)
-    assert (told.state, told.message, told.result) == ("done", "done \udcff", {"ids": [1]})
-
-
-def test_one_process_at_a_time_runs_jobs(tmp_path: Path) -> None:
-    one, other = share(tmp_path), share(tmp_path)
-    with one.alone() as first, other.alone() as second:
-        assert (first, second) == ([], None)
-    with other.alone() as second:
-        assert second == []
-
-
-def test_the_job_of_a_process_that_was_killed_waits_again_in_its_place(tmp_path: Path) -> None:
-    jobs = share(tmp_path)
-    first, second = jobs.append("add", do(1)), jobs.append("update", do(2))
-    begin_in_a_process_that_is_killed(tmp_path)
-    assert jobs.get(first.id).state == "running"
-    with jobs.alone():
-        assert jobs.get(first.id).state == "waiting"
-        assert take(jobs) == [1]
-    assert jobs.get(second.id).state == "waiting"
-
-
-def test_what_a_process_may_have_ended_at_is_tried_alone(tmp_path: Path) -> None:
-    jobs = share(tmp_path)
-    for number in range(3):
-        jobs.append("add", do(number))
-    begin_in_a_process_that_is_killed(tmp_path)
-    jobs.append("add", do(3))
-    jobs.append("add", do(4))
-    with jobs.alone():
-        assert [take(jobs) for _ in range(4)] == [[0], [1], [2], [3, 4]]
-
-
-def test_a_job_that_was_called_off_is_cancelled_where_its_process_is_killed(tmp_path: Path) -> None:
-    jobs = share(tmp_path)
-    job = jobs.append("add", do(1))
-    begin_in_a_process_that_is_killed(tmp_path)
-    assert jobs.cancel(job.id).state == "running"
-    with jobs.alone() as cancel_requested:
-        assert cancel_requested is not None
-        assert [one.work for one in cancel_requested] == [do(1)]  # what it was to add is not kept
-        assert jobs.take() == []
-    assert jobs.get(job.id).state == "cancelled"
-
-
-def test_a_job_that_is_called_off_while_its_process_stops_stays_so(tmp_path: Path) -> None:
-    jobs = share(tmp_path)
-    jobs.append("add", do(1))
-    taken = jobs.take()
-    jobs.cancel(taken[0].id)
-    jobs.give_back(taken)
-    assert jobs.cancel_requested(again := jobs.take()) == again != []
-    assert [one.tries for one in again] == [1]
-
-
-def test_a_job_that_ends_its_processes_is_not_tried_for_ever(tmp_path: Path) -> None:
-    told = list[Job]()
-    jobs = share(tmp_path, on_over=told.append)
-    job = jobs.append("add", do(1))
-    for _ in range(3):
-        begin_in_a_process_that_is_killed(tmp_path)
-    with jobs.alone():
-        assert jobs.take() == []
-    assert jobs.get(job.id).state == "failed"
-    assert "3 processes" in jobs.get(job.id).message
-    assert [one.id for one in told] == [job.id]
+        shop.jobs.get(first.id)
+    assert shop.jobs.get(second.id).state == "done"
 
 
 def test_a_message_that_is_no_text_can_be_sent() -> None:

@@ -251,7 +251,6 @@ def test_a_broken_gallery_leaves_others_alone(folder: Path, tmp_path: Path, team
         ((("shop", "a"), ("shop", "b")), {}, "named twice"),
         ((("shop", "a b"),), {}, "'a b' is no name of a gallery"),
         ((("shop", "a"), ("fashion", "b")), {"audit": Path()}, "--audit is about the labels of one gallery"),
-        ((("shop", "a"), ("fashion", "b")), {"workers": 2}, "the processes serve one gallery"),
     ],
 )
 def test_what_cannot_be_served_together_is_refused_with_what_to_do(

@@ -1,10 +1,9 @@
 import asyncio
 import io
-import sqlite3
 import threading
 import time
 from collections.abc import Coroutine, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -282,28 +281,3 @@ def test_the_shape_of_a_filter_has_words_and_operators_and_is_cut(engine: Engine
     times.mark("condition")
     cut = times.to_json()["filter"]
     assert (len(cut), cut[-1]) == (301, "…")
-
-
-def test_the_write_lock_of_another_process_freezes_no_other_request(small_gallery: Path, tmp_path: Path) -> None:
-    engine = Engine(small_gallery, config=ServingConfig(threads=1), shared=tmp_path)
-
-    async def ask() -> None:
-        photo = await engine.keep_photo(_encode(draw_image((220, 40, 40), seed=7)), name="mine")
-        by_photo = SearchQuery((QueryPart(photo=photo.token),))
-        by_image = SearchQuery((QueryPart(image_id=int(engine.snapshot().gallery.ids[0])),))
-        with closing(sqlite3.connect(tmp_path / "photos.sqlite", isolation_level=None)) as other:
-            other.execute("UPDATE photos SET used_at = used_at - 60000000000")  # so that its next use is written
-            other.execute("BEGIN IMMEDIATE")
-            waiting = asyncio.create_task(engine.search(engine.snapshot(), by_photo))
-            await asyncio.sleep(0.2)
-            begun = time.monotonic()
-            assert (await engine.search(engine.snapshot(), by_image)).hits
-            assert time.monotonic() - begun < 8  # of ten that it would wait
-            assert not waiting.done()
-            other.execute("ROLLBACK")
-        assert (await waiting).hits
-
-    try:
-        asyncio.run(ask())
-    finally:
-        engine.close()
