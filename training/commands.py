@@ -145,10 +145,10 @@ def train(
         also = f" (with the options of {printable_path(str(context.meta[FILE]))})" if FILE in context.meta else ""
         raise click.UsageError(f"{error}{also}", ctx=context) from error
     from training.run.display import watch_training
-    from training.run.distributed import AnotherFailedError, Place
+    from training.run.distributed import AnotherFailedError, ProcessRank
     from training.run.report_text import format_report
 
-    is_first = Place.read().rank == 0
+    is_first = ProcessRank.read().rank == 0
     try:
         with watch_training(shown=is_first) as watcher:
             report = train_resolved(

@@ -83,7 +83,7 @@ def train_resolved(
 ) -> dict[str, Any]:
     """`train` with resolved options; `asked` are the given ones, `machine` those of `Machine`."""
     with naming_extras("training"):
-        from training.run.distributed import Place, join_processes, require_same_start
+        from training.run.distributed import ProcessRank, join_processes, require_same_start
         from training.run.phases import Watcher
         from training.run.tensorboard_log import open_tensorboard
         from training.run.train import train as run_training
@@ -104,8 +104,8 @@ def train_resolved(
                 watcher=watcher.beside(log),
             )
 
-    with join_processes(Place.read(), machine=place, wait_s=rank_timeout) as team:
+    with join_processes(ProcessRank.read(), machine=place, wait_s=rank_timeout) as team:
         given = {"DATA": data, "--out": out, "--val": val, "--resume": resume, "--precision": place.precision}
         given |= {"--backend": place.backend, "--device": place.device.type}
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
-        return team.first_does(run)
+        return team.run_on_rank0(run)

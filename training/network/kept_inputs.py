@@ -40,7 +40,7 @@ class _Shape:
         return tuple(a + (images - 1) * b for a, b in zip(self.one, self.more, strict=True))
 
 
-class Tail:
+class NetworkTail:
     """The part of a network from a module on.
 
     The front before it gives zeros of the right shape without computing, so that the network's own operations between
@@ -170,10 +170,10 @@ class Tail:
 
 def find_tail(
     module: nn.Module, front: Sequence[nn.Module], first: nn.Module, *, side: int, images: Tensor
-) -> Tail | None:
-    """Tail from `first` on, if it gives the features of the whole network on these (B, 3, side, side) images."""
+) -> NetworkTail | None:
+    """NetworkTail from `first` on, if it gives the features of the whole network on these (B, 3, side, side) images."""
     try:
-        tail = Tail(module, front, first, side=side)
+        tail = NetworkTail(module, front, first, side=side)
     except _CANNOT:
         return None
     return tail if tail.agrees(images) else None
@@ -190,11 +190,11 @@ Prepare = Callable[[npt.NDArray[np.int64]], Tensor]
 class KeptInputs:
     """Cached inputs of N images: `array` is (N, *tail.shape) float16."""
 
-    tail: Tail
+    tail: NetworkTail
     array: MappedArray
 
     @classmethod
-    def plan(cls, tail: Tail, *, hashes: Sequence[str], how: Mapping[str, Any], cache: Path) -> "KeptInputs":
+    def plan(cls, tail: NetworkTail, *, hashes: Sequence[str], how: Mapping[str, Any], cache: Path) -> "KeptInputs":
         """Cached inputs, in a file shared by runs with the same weights and images.
 
         `hashes` are of the images, in order; `how` is everything else that they depend on, as JSON.

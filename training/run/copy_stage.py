@@ -12,7 +12,7 @@ from index.errors import InputError
 from training.backbone.extract import Extractor
 from training.head.copy_head import CopyHead, fit_copy_head
 from training.run.features import extract_together
-from training.run.phases import Job
+from training.run.phases import TrainingJob
 from training.run.run_folder import LabelledImage
 
 PRECISION = 0.99  # of the pairs above the threshold
@@ -50,7 +50,7 @@ def require_images(hashes: Sequence[str]) -> None:
 
 
 def train_copy_head(
-    job: Job, images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor
+    job: TrainingJob, images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor
 ) -> tuple[CopyHead, dict[str, Any]]:
     """Train the copy head and choose its threshold.
 

@@ -1,7 +1,7 @@
 """Distributed training under torchrun: process groups and the calls between processes.
 
 Rank 0 runs the training: it lists, selects, trains heads, evaluates and writes. The other processes wait in
-`Team.first_does` and do what it asks for. A process without torchrun is alone: each function returns its argument.
+`Team.run_on_rank0` and do what it asks for. A process without torchrun is alone: each function returns its argument.
 """
 
 import os
@@ -38,7 +38,7 @@ _GO_ON = "what was done is kept: start the same command again with --resume"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessRank:
     """Rank of this process among `size`, and on its machine."""
 
     rank: int = 0
@@ -46,7 +46,7 @@ class Place:
     local_rank: int = 0
 
     @classmethod
-    def read(cls, variables: Mapping[str, str] = os.environ) -> "Place":
+    def read(cls, variables: Mapping[str, str] = os.environ) -> "ProcessRank":
         """From torchrun's environment variables; alone without them."""
         if variables.get("WORLD_SIZE", "1") == "1":
             return cls()
@@ -86,7 +86,7 @@ class Team:
         assert self._machine is not None, "nobody is asked who is alone"
         return self._machine
 
-    def first_does(self, act: Callable[[], Value]) -> Value:
+    def run_on_rank0(self, act: Callable[[], Value]) -> Value:
         """Result of `act` on rank 0, which alone calls it; the others meanwhile do what it asks for."""
         if self.size == 1:
             return act()
@@ -104,7 +104,7 @@ class Team:
             function(*arguments)
 
     def ask(self, function: Callable[..., object], *arguments: Any) -> None:
-        """On rank 0: call this function in the others, which wait in `first_does`; returns nothing."""
+        """On rank 0: call this function in the others, which wait in `run_on_rank0`; returns nothing."""
         if self.size > 1:
             self._send(function, *arguments)
 
@@ -268,7 +268,7 @@ def _size(path: Path) -> int | None:
 
 
 @contextmanager
-def join_processes(place: Place, *, machine: Machine, wait_s: float) -> Iterator[Team]:
+def join_processes(place: ProcessRank, *, machine: Machine, wait_s: float) -> Iterator[Team]:
     """Join the processes by gloo on the CPU, or NCCL with one GPU each; `current_team` is this team in the block.
 
     The first process that fails reports its error; the others end by `AnotherFailedError`.
@@ -337,7 +337,7 @@ def _heeding_termination() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def _explain(error: Exception, place: Place) -> RetrievalError | None:
+def _explain(error: Exception, place: ProcessRank) -> RetrievalError | None:
     """The error in one line with its rank; None for an error that a user cannot fix."""
     if isinstance(error, RetrievalError):
         named = place.rank == 0 or str(error).startswith("rank ")

@@ -33,7 +33,7 @@ from training.backbone.extract import (
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph, open_graph
 from training.options.machine import EXTRAS, GRAPH_RUNTIMES, TORCH, Machine
 from training.run.distributed import current_team
-from training.run.phases import Job
+from training.run.phases import TrainingJob
 from training.run.run_folder import RunFolder
 
 _PIECE = 1024  # images whose features go from one process to another at a time
@@ -192,7 +192,7 @@ def require_runtime(machine: Machine, *, trains_network: bool) -> None:
         raise MissingDependencyError(package=asked, extra=EXTRAS[asked], purpose=f"features by --backend {asked}")
 
 
-def settle_runtime(job: Job, extractor: Extractor, paths: Sequence[Path], *, views: int) -> Extractor:
+def settle_runtime(job: TrainingJob, extractor: Extractor, paths: Sequence[Path], *, views: int) -> Extractor:
     """Extractor of a run, by the runtime that it began with, or by one that is selected and noted now.
 
     `extractor` is torch's; `paths` and `views` say how much is to extract.

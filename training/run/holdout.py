@@ -25,7 +25,7 @@ from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
 from training.run.fit import choose_rows, estimate_confidences, known_weights, train_head
 from training.run.phases import PhaseContext
 from training.run.searches import ValidationSet, embed_features
-from training.run.verdict import LEAST_CLASSES, QUESTIONS, TRAINED, Comparison, band_by_size, compare
+from training.run.verdict import LEAST_CLASSES, QUESTIONS, TRAINED, MethodComparison, band_by_size, compare
 
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # to search two and train on two
@@ -145,13 +145,13 @@ class HoldoutResult:
     """
 
     folds: int
-    unseen: Comparison | None
-    seen: Comparison | None
+    unseen: MethodComparison | None
+    seen: MethodComparison | None
     l2_sp_recall: Mapping[float, float]
     l2_sp: float | None = None
 
     @property
-    def parts(self) -> dict[str, Comparison]:
+    def parts(self) -> dict[str, MethodComparison]:
         """Parts that could be searched, unseen classes first."""
         return {name: part for name in QUESTIONS if (part := getattr(self, name)) is not None}
 
@@ -324,8 +324,8 @@ class _Hits:
         first, second = (np.concatenate(self.by_method[method]) for method in (name, over))
         return paired_bootstrap(first, second, seed=seed, clusters=np.concatenate(self._labels))
 
-    def compare(self, l2_sp: float | None, *, seed: int, parts: int) -> Comparison | None:
-        """Comparison over all folds' queries; None without any."""
+    def compare(self, l2_sp: float | None, *, seed: int, parts: int) -> MethodComparison | None:
+        """MethodComparison over all folds' queries; None without any."""
         if not self.by_method:
             return None
         names = {_name_l2_sp(l2_sp): TRAINED} if l2_sp is not None else {}

@@ -108,7 +108,7 @@ class Watcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """Training run in progress: folder, options, machine and watcher."""
 
     run: RunFolder

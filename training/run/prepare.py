@@ -37,7 +37,7 @@ from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
 from training.run.features import extract_together
-from training.run.phases import Job, Watcher
+from training.run.phases import TrainingJob, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
 from training.run.searches import KnownImages, find_holdout_groups, read_file_sources
 
@@ -171,7 +171,7 @@ class TrainingSet:
         return LabelledFeatures(self.features, labels, groups, weights=weights)
 
 
-def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:
+def prepare_training(job: TrainingJob, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:
     """Training set of a run; unusable files go to skipped.csv."""
     run, config, machine = job.run, job.config, job.machine
     images = run.read_labels()

@@ -40,7 +40,7 @@ from training.run.finetuning.inputs import plan_blocks, smaller_side
 from training.run.finetuning.stage import StageResult, finetune_backbone
 from training.run.fit import choose_rows, estimate_confidences, known_weights, require_directions, train_head
 from training.run.holdout import evaluate_holdout
-from training.run.phases import FINETUNING, Job, Watcher
+from training.run.phases import FINETUNING, TrainingJob, Watcher
 from training.run.prepare import (
     TrainingSet,
     ValidationRecords,
@@ -52,7 +52,7 @@ from training.run.prepare import (
 )
 from training.run.run_folder import RunFolder
 from training.run.searches import KnownImages, Searches, SearchScores, embed_features, plan_searches
-from training.run.verdict import FROZEN_HEAD, PARTS, SEARCHED, TRAINED, VAL, Comparison, Verdict, compare
+from training.run.verdict import FROZEN_HEAD, PARTS, SEARCHED, TRAINED, VAL, MethodComparison, Verdict, compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def train(
             return report
     listed = _list(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val, asked=asked)
-    job = Job(run, config, machine, watcher)
+    job = TrainingJob(run, config, machine, watcher)
     try:
         watcher.on_run(run)
         if (reason := why_frozen(asked)) is not None:
@@ -186,7 +186,7 @@ def _list(data: Path, val: Path | None, *, out: Path, config: TrainConfig, machi
     return _Listed(dataset, validation, backbone)
 
 
-def _extract(job: Job, listed: _Listed, *, data: Path) -> _Features:
+def _extract(job: TrainingJob, listed: _Listed, *, data: Path) -> _Features:
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
     in_torch = open_extractor(listed.backbone, config.input, machine=machine)
@@ -208,7 +208,9 @@ def _extract(job: Job, listed: _Listed, *, data: Path) -> _Features:
     return _Features(listed, training, validation, extractor, decoding, guidance)
 
 
-def _evaluate_holdout(job: Job, features: _Features, confidences: LabelConfidences | None) -> dict[str, Any] | None:
+def _evaluate_holdout(
+    job: TrainingJob, features: _Features, confidences: LabelConfidences | None
+) -> dict[str, Any] | None:
     """Holdout evaluation of training against untrained embeddings; kept for a resume."""
     config, training = job.config, features.training
     if not config.selection.holdout or not config.loss.trains or features.guidance is not None:
@@ -228,7 +230,7 @@ def _evaluate_holdout(job: Job, features: _Features, confidences: LabelConfidenc
     return holdout
 
 
-def _estimate_confidences(job: Job, training: TrainingSet) -> LabelConfidences | None:
+def _estimate_confidences(job: TrainingJob, training: TrainingSet) -> LabelConfidences | None:
     """Label confidences, if anything reads them."""
     if not job.config.needs_confidences:
         return None
@@ -279,7 +281,9 @@ def _resolve_plan(
     return replace(config, embedding=embedding, finetuning=network)
 
 
-def _fit(job: Job, features: _Features, confidences: LabelConfidences | None, *, verdict: Verdict | None) -> _Fitted:
+def _fit(
+    job: TrainingJob, features: _Features, confidences: LabelConfidences | None, *, verdict: Verdict | None
+) -> _Fitted:
     """Head on the frozen backbone: trained, or in closed form where the holdout evaluation selects that."""
     training, validation, method = features.training, features.validation, job.config.loss.method
     if verdict is not None and verdict.exported != TRAINED and not _chooses_by_val(job, features):
@@ -311,7 +315,7 @@ def _fit(job: Job, features: _Features, confidences: LabelConfidences | None, *,
     return _Fitted(method, head, trained_on)
 
 
-def _chooses_by_val(job: Job, features: _Features) -> bool:
+def _chooses_by_val(job: TrainingJob, features: _Features) -> bool:
     """Whether --val selects the exported embedding; the test part of a benchmark only reports."""
     return features.validation is not None and job.config.data.protocol == "folder"
 
@@ -325,7 +329,7 @@ def _judge_head(plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature
         unmeasured = f"nothing was held out ({'--guidance' if plan.selection.holdout else '--no-holdout'})"
     return Verdict(
         plan.selection.for_,
-        {question: Comparison(**holdout[part]) for question, part in PARTS.items() if holdout and holdout[part]},
+        {question: MethodComparison(**holdout[part]) for question, part in PARTS.items() if holdout and holdout[part]},
         unmeasured,
         chooses=plan.selection.select == "auto",
         widths={**dict.fromkeys((TRAINED, FROZEN_HEAD, *RIVALS), plan.embedding.width), "raw": feature_dim},
@@ -360,7 +364,7 @@ def judge_by_val(
 
 
 def _evaluate(
-    job: Job,
+    job: TrainingJob,
     features: _Features,
     confidences: LabelConfidences | None,
     *,
@@ -406,7 +410,7 @@ def _evaluate(
 
 
 def _save(
-    job: Job,
+    job: TrainingJob,
     features: _Features,
     *,
     fitted: _Fitted,

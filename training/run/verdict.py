@@ -101,7 +101,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MethodComparison:
     """Scores (fractions) of the trained embedding and its rivals on the same queries.
 
     Attributes:
@@ -135,7 +135,9 @@ class Comparison:
         return f"{lead} [{low:+.1f}, {high:+.1f}] against {_NAMES[self.best_rival]}{chance}"
 
 
-def compare(found: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, **others: Any) -> Comparison:
+def compare(
+    found: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, **others: Any
+) -> MethodComparison:
     """Compare the (Q,) scores of `trained` with those of all other methods, on queries of the classes `labels` (Q,).
 
     Args:
@@ -150,7 +152,7 @@ def compare(found: Mapping[str, Scores], labels: Labels, *, seed: int, parts: in
     winner = None
     if interval is not None and not interval[0] <= 0 <= interval[1]:
         winner = TRAINED if lead.mean > 0 else best
-    return Comparison(len(labels), classes, scores, best, winner, lead.mean, interval, **others)
+    return MethodComparison(len(labels), classes, scores, best, winner, lead.mean, interval, **others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,12 @@ class Verdict:
     """
 
     purpose: str
-    answers: Mapping[str, Comparison]
+    answers: Mapping[str, MethodComparison]
     unmeasured: str
     chooses: bool
     widths: Mapping[str, int]
     finetuning: Mapping[str, Any] | None = None
-    heads: Mapping[str, Comparison] = field(default_factory=dict)
+    heads: Mapping[str, MethodComparison] = field(default_factory=dict)
 
     @property
     def _is_network(self) -> bool:
@@ -181,7 +183,7 @@ class Verdict:
         return self.finetuning is not None and bool(self.finetuning["selected"])
 
     @property
-    def _clear(self) -> dict[str, Comparison]:
+    def _clear(self) -> dict[str, MethodComparison]:
         """Clear comparisons of the purpose, new classes first."""
         asked = ("new", "known") if self.purpose == "both" else (self.purpose,)
         return {name: one for name in asked if (one := self.answers.get(name)) is not None and one.winner is not None}
@@ -248,7 +250,7 @@ class Verdict:
             "new --out exports the better one"
         )
 
-    def _describe_scores(self, one: Comparison) -> str:
+    def _describe_scores(self, one: MethodComparison) -> str:
         named = {**_NAMES, TRAINED: "fine-tuned" if self._is_network else "trained"}
         shown = dict.fromkeys([TRAINED, one.best_rival, *(["raw"] if "raw" in one.scores else [])])
         return ", ".join(f"{named[name]} {100 * one.scores[name]:.1f} % ({self.widths[name]}-d)" for name in shown)

@@ -10,7 +10,7 @@ from torchvision.models import VisionTransformer
 from index.errors import InputError
 from tests.training.small_towers import RESNET, TIMM, VIT
 from training.backbone.backbones import Backbone, load_backbone, with_features
-from training.network.kept_inputs import Tail, find_tail
+from training.network.kept_inputs import NetworkTail, find_tail
 from training.network.model import Block, choose_blocks, find_blocks, find_units
 
 FAMILIES = [  # blocks, the class of the last one, its modules
@@ -117,7 +117,7 @@ def _load(name: str, *, side: int) -> Backbone:
     return Backbone(name, network.eval().requires_grad_(False), 32)
 
 
-def _find(backbone: Backbone, *, last: int, side: int) -> tuple[Tail | None, list[nn.Module]]:
+def _find(backbone: Backbone, *, last: int, side: int) -> tuple[NetworkTail | None, list[nn.Module]]:
     network = backbone.network
     first, units = find_blocks(backbone, side=side)[-last].names[0], find_units(backbone, side=side)
     front = [network.get_submodule(name) for name in units[: units.index(first)]]

@@ -24,7 +24,7 @@ from training.options.machine import Machine
 from training.options.resolve import resolve
 from training.run import distributed
 from training.run.checkpoint import save_checkpoint
-from training.run.distributed import Place, Team, join_processes
+from training.run.distributed import ProcessRank, Team, join_processes
 from training.run.features import extract_together
 from training.run.finetuning.data import FinetuneData, LossConfidences, read_together
 from training.run.finetuning.fit import FinetuneLoop
@@ -61,13 +61,13 @@ class _Small(nn.Module):
 
 
 def main(out: Path, pictures: Path) -> None:
-    place = Place.read()
+    place = ProcessRank.read()
     machine = Machine(out.with_name(f"cache of {place.rank} of {place.size}"), CPU, workers=1)
     with join_processes(place, machine=machine, wait_s=60) as team:
-        found = team.first_does(lambda: _extract(pictures, machine))
+        found = team.run_on_rank0(lambda: _extract(pictures, machine))
         torch.set_default_dtype(torch.float64)
         tensors = {f"{name}/{key}": tensor for name in CASES for key, tensor in _take_steps(name).items()}
-        moments = team.first_does(_sum_moments)
+        moments = team.run_on_rank0(_sum_moments)
         refused = [_refusal(lambda: team.require_same({"epochs": 3, "rank": team.rank})), _refuse_files(team, pictures)]
     if team.is_first:
         tensors |= {f"moments/{number}": torch.from_numpy(moment) for number, moment in enumerate(moments)}
@@ -153,7 +153,7 @@ def _refuse_files(team: Team, pictures: Path) -> str:
     records = [Record(path, "") for path in sorted(pictures.rglob("*.jpg"))]
     if not team.is_first:
         distributed._size = lambda _: None
-    said = _refusal(lambda: team.first_does(lambda: distributed.require_same_files(records)))
+    said = _refusal(lambda: team.run_on_rank0(lambda: distributed.require_same_files(records)))
     return str(said).replace(str(pictures), "PICTURES")
 
 

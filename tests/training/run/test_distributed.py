@@ -21,7 +21,7 @@ from tests.training.runs import epochs, read_metrics
 from training.__main__ import run as run_training
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
-from training.run.distributed import ALONE, Place, Team, current_team, require_shares
+from training.run.distributed import ALONE, ProcessRank, Team, current_team, require_shares
 from training.run.run_folder import RunFolder
 from training.run.train import train
 
@@ -159,7 +159,7 @@ def test_alone_nothing_is_shared_and_everything_stays_as_it_is() -> None:
     assert ALONE.with_others(rows, 3) is rows
     assert torch.equal(ALONE.collect_rows(rows), rows)
     assert ALONE.share(model) is model
-    assert ALONE.first_does(lambda: 7) == 7
+    assert ALONE.run_on_rank0(lambda: 7) == 7
     assert ALONE.part_of(5) == slice(0, 5)
     assert ALONE.gather_values("a") == ALONE.collect_values("a") == ["a"]
 
@@ -172,9 +172,9 @@ def test_what_processes_cannot_part_is_refused() -> None:
 
 def test_torchruns_variables_say_which_process_this_is() -> None:
     variables = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
-    assert Place.read(variables) == Place(rank=3, size=4, local_rank=1)
-    assert Place.read({}) == Place.read({**variables, "WORLD_SIZE": "1", "RANK": "0"}) == Place()
+    assert ProcessRank.read(variables) == ProcessRank(rank=3, size=4, local_rank=1)
+    assert ProcessRank.read({}) == ProcessRank.read({**variables, "WORLD_SIZE": "1", "RANK": "0"}) == ProcessRank()
     with pytest.raises(InputError, match=r"MASTER_ADDR, MASTER_PORT is not set: start them with torchrun"):
-        Place.read({"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"})
+        ProcessRank.read({"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"})
     with pytest.raises(InputError, match="must be whole numbers"):
-        Place.read({**variables, "RANK": "three"})
+        ProcessRank.read({**variables, "RANK": "three"})

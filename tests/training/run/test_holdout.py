@@ -18,7 +18,7 @@ from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
 from training.options.losses import RIVALS
 from training.run import holdout as holdout_module
 from training.run.holdout import HoldoutResult, evaluate_holdout, split_for_holdout
-from training.run.verdict import BANDS, QUESTIONS, TRAINED, Comparison, Verdict, band_by_size, compare
+from training.run.verdict import BANDS, QUESTIONS, TRAINED, MethodComparison, Verdict, band_by_size, compare
 
 CPU = torch.device("cpu")
 
@@ -133,7 +133,7 @@ def _config(**changes: Any) -> TrainConfig:
     return make_config(**(quick | changes))
 
 
-def _winner(unseen: Comparison | None, seen: Comparison | None) -> str | None:
+def _winner(unseen: MethodComparison | None, seen: MethodComparison | None) -> str | None:
     """What a verdict for both questions calls better."""
     answers = {name: part for name, part in (("new", unseen), ("known", seen)) if part is not None}
     verdict = Verdict("both", answers, "", chooses=True, widths={})

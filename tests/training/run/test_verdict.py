@@ -11,12 +11,12 @@ from index.evaluation.groups import GroupSources
 from index.evaluation.metrics import RetrievalScores
 from training.run.searches import KnownImages
 from training.run.train import judge_by_val
-from training.run.verdict import HELD_OUT, HOLDOUT, SEARCHED, TRAINED, VAL, Comparison, Verdict
+from training.run.verdict import HELD_OUT, HOLDOUT, SEARCHED, TRAINED, VAL, MethodComparison, Verdict
 
 
-def _answer(low: float, high: float, rival: str = "raw") -> Comparison:
+def _answer(low: float, high: float, rival: str = "raw") -> MethodComparison:
     winner = TRAINED if low > 0 else rival if high < 0 else None
-    return Comparison(50, 9, {TRAINED: 0.5, rival: 0.5}, rival, winner, (low + high) / 2, (low, high))
+    return MethodComparison(50, 9, {TRAINED: 0.5, rival: 0.5}, rival, winner, (low + high) / 2, (low, high))
 
 
 AHEAD, LEVEL, BEHIND = _answer(0.1, 0.3), _answer(-0.1, 0.2), _answer(-0.3, -0.1)
@@ -24,7 +24,9 @@ FEW = replace(BEHIND, winner=None, difference_interval=None)
 WIDTHS = {TRAINED: 8, "raw": 64, "pca": 8}
 
 
-def _judge(known: Comparison | None, new: Comparison | None, purpose: str = "both", *, chooses: bool = True) -> Verdict:
+def _judge(
+    known: MethodComparison | None, new: MethodComparison | None, purpose: str = "both", *, chooses: bool = True
+) -> Verdict:
     answers = {name: one for name, one in (("known", known), ("new", new)) if one is not None}
     return Verdict(purpose, answers, "nothing was held out", chooses=chooses, widths=WIDTHS)
 

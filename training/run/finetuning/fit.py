@@ -342,7 +342,7 @@ class FinetuneLoop:
         """
         if self._options.budget_s is not None:
             of_epochs = 0.0 if self._options.epochs is None else done / (self._options.epochs * len(self._rows))
-            self._elapsed = max(of_epochs, self._team.first_does(self._measure_share))
+            self._elapsed = max(of_epochs, self._team.run_on_rank0(self._measure_share))
 
     def _measure_share(self) -> float:
         """Elapsed share of the time budget."""
@@ -444,17 +444,17 @@ class FinetuneLoop:
         rows = np.union1d(searched, train) if estimates else searched
         features = read_together(self.inputs, rows, progress=progress)
         if estimates:
-            self._confidences = self._team.first_does(
+            self._confidences = self._team.run_on_rank0(
                 lambda: reestimate_confidences(features[np.searchsorted(rows, train)], self._data, self._config.loss)
             )
-        return self._team.first_does(lambda: self._data.score_features(self._model.head, features.numpy(), rows))
+        return self._team.run_on_rank0(lambda: self._data.score_features(self._model.head, features.numpy(), rows))
 
     def _at_least(self, epochs: int) -> int:
         """Epochs between two evaluations or checkpoints: so many, or more where few images take many epochs."""
         return max(epochs, (self._options.epochs or 0) // MOST_EVALUATIONS)
 
     def _resume_or_begin(self, fitted: FittedWeights) -> None:
-        found = self._team.first_does(self._context.load)
+        found = self._team.run_on_rank0(self._context.load)
         if found is None:
             started = time.perf_counter()
             score = self._evaluate(0, progress=self._on_start)

@@ -21,7 +21,7 @@ from training.backbone.extract import BATCH_IMAGES, Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
 from training.network.convolutions import find_convolutions
 from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
-from training.network.kept_inputs import KeptInputs, Tail, find_tail
+from training.network.kept_inputs import KeptInputs, NetworkTail, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
 from training.options.config import TrainConfig
 from training.options.finetuning import USUAL_BLOCKS
@@ -265,7 +265,7 @@ def _plan_kept(
     return None if kept.array.bytes >= pixels.size else kept
 
 
-def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> Tail | None:
+def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> NetworkTail | None:
     """The network from its first trainable block, if anything worth skipping comes before it."""
     backbone, network = extractor.backbone, extractor.backbone.network
     units = find_units(backbone, side=extractor.preprocess.crop)

@@ -61,10 +61,10 @@ from training.run.finetuning.inputs import (
 )
 from training.run.fit import choose_rows, mean_embeddings
 from training.run.holdout import fit_heads, split_for_finetuning
-from training.run.phases import FINETUNING, Job, PhaseContext, Watcher, phase_generator
+from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
 from training.run.prepare import TrainingSet
 from training.run.searches import embed_features
-from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, Comparison, compare
+from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, MethodComparison, compare
 
 ONE_ERROR = 0.683  # share of draws within a standard error to either side
 
@@ -173,7 +173,7 @@ class StageResult:
     head: Head | None
     features: Floats
     report: dict[str, Any]
-    answers: Mapping[str, Comparison] = field(default_factory=dict)
+    answers: Mapping[str, MethodComparison] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ def advising_on_gpu_memory() -> Iterator[None]:
 @advising_on_gpu_memory()
 @keep_freed_memory()
 def finetune_backbone(
-    job: Job,
+    job: TrainingJob,
     training: TrainingSet,
     *,
     confidences: LabelConfidences | None,
@@ -475,7 +475,7 @@ def finetune_backbone(
 
 def _compare_parts(
     found: Mapping[str, Mapping[str, RetrievalScores]], *, frozen: str, seed: int
-) -> dict[str, Comparison]:
+) -> dict[str, MethodComparison]:
     """Fine-tuned against frozen embedding, by question; `frozen` is the latter's method."""
     rival = frozen if frozen in RIVALS else FROZEN_HEAD
     return {
@@ -493,7 +493,12 @@ def _compare_parts(
 
 
 def _end_unprepared(
-    end: KeyboardInterrupt | OutOfTimeError, job: Job, options: FinetuneConfig, *, started: float, reserved_s: float
+    end: KeyboardInterrupt | OutOfTimeError,
+    job: TrainingJob,
+    options: FinetuneConfig,
+    *,
+    started: float,
+    reserved_s: float,
 ) -> dict[str, Any]:
     """Rest of the report where fine-tuning ended before its first step; says so."""
     if isinstance(end, OutOfTimeError):

@@ -40,7 +40,7 @@ from training.run.report_text import describe_finetuning
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 from training.run.train import train
-from training.run.verdict import FROZEN_HEAD, HELD_OUT, HOLDOUT, TRAINED, VAL, Comparison
+from training.run.verdict import FROZEN_HEAD, HELD_OUT, HOLDOUT, TRAINED, VAL, MethodComparison
 
 BACKBONE = "timm:test_resnet"
 SMALL: dict[str, Any] = {
@@ -350,7 +350,9 @@ def test_images_held_out_never_train_and_are_judged_by_posteriors(trainer: Train
     assert judged_by
 
 
-BEHIND = Comparison(4, 9, {TRAINED: 0.1, FROZEN_HEAD: 0.9}, FROZEN_HEAD, FROZEN_HEAD, -0.8, (-0.9, -0.7), by=HELD_OUT)
+BEHIND = MethodComparison(
+    4, 9, {TRAINED: 0.1, FROZEN_HEAD: 0.9}, FROZEN_HEAD, FROZEN_HEAD, -0.8, (-0.9, -0.7), by=HELD_OUT
+)
 
 
 @pytest.mark.parametrize(
