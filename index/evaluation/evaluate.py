@@ -124,6 +124,7 @@ def evaluate_images(
     *,
     queries: LabelledImages | None = None,
     kept: npt.NDArray[np.bool_] | None = None,
+    groups: Groups | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
     with_rerank: bool = False,
@@ -134,6 +135,7 @@ def evaluate_images(
     Args:
         queries: images from elsewhere, which find every labelled member. None: the members, or those `kept`; each is
             removed from its own results.
+        groups: of the members; None finds them.
         ks: the K of Recall@K; 1 is added if it is missing.
         with_nmi: also cluster the queries.
         with_rerank: also rank a sample of the queries again by shared neighbours.
@@ -163,8 +165,9 @@ def evaluate_images(
     if with_rerank:
         reranked = score_reranked(vectors, labels, gallery=gallery, gallery_labels=found, own=rows, progress=scoring)
     grouped = None
-    if rows is not None and (groups := find_groups(members.vectors, every_label, members.group_sources)) is not None:
-        grouped = _score_grouped(groups, groups.numbers[labelled], rows, score)
+    if rows is not None:
+        groups = groups or find_groups(members.vectors, every_label, members.group_sources)
+        grouped = None if groups is None else _score_grouped(groups, groups.numbers[labelled], rows, score)
     counts, recall = Counter(scores.labels.tolist()), scores.per_class_recall(1)
     return Evaluation(
         scores=scores,

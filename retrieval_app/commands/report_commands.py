@@ -177,11 +177,11 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
       retrieval compare photos small=builtin large=large.onnx tuned=run --out comparison
       retrieval compare photos.csv gallery model.onnx --out comparison --k 1,10 --json
     """
-    from retrieval_app.comparing.compare_report import describe_comparison, format_comparison
+    from retrieval_app.comparing.compare_report import format_report
 
     with step_bars() as progress:
-        comparison = compare_candidates(images, cache=False if no_cache else cache, progress=progress, **options)
-    emit(describe_comparison(comparison), as_json=as_json, text=format_comparison(comparison))
+        report = compare_candidates(images, cache=False if no_cache else cache, progress=progress, **options)
+    emit(report, as_json=as_json, text=format_report(report))
 
 
 @click.command(

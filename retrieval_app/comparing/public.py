@@ -6,12 +6,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path
 from index.durable import check_own_files
@@ -22,7 +20,7 @@ from index.text import printable_path
 from index.threads import usable_cores
 
 if TYPE_CHECKING:
-    from retrieval_app.comparing.scoring import Comparison
+    from index.arrays import Vectors
 
 SHOWN = 60
 """Queries on the page for every two candidates."""
@@ -30,6 +28,32 @@ FEWEST, MOST = 2, 8
 MODEL, GALLERY, RUN = "model", "gallery", "run"
 TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
 TABLE_START = ("path", "label", "sha256")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A `model`, `gallery` or `run` at its path; the comparison adds its vectors.
+
+    Attributes:
+        vectors: (N, D) float32 unit rows of the images; zeros for unusable ones.
+        problems: by row, why an image has no vector.
+        embedded: images that were embedded now; others came `from_cache` or `from_gallery`.
+        per_second: speed here, now or earlier; None if it is not known.
+        trained_on: images that it was trained on; None if that is not known.
+        run_id: of the training that a model file names; empty without.
+    """
+
+    name: str
+    kind: str
+    path: Path
+    vectors: Vectors = field(init=False, repr=False, compare=False)
+    problems: dict[int, str] = field(default_factory=dict, repr=False)
+    embedded: int = 0
+    from_cache: int = 0
+    from_gallery: int = 0
+    per_second: float | None = None
+    trained_on: int | None = None
+    run_id: str = ""
 
 
 def compare(
@@ -44,15 +68,12 @@ def compare(
     cache: str | Path | bool = True,
     workers: int | None = None,
     progress: StepProgress = lambda *_: None,
-) -> Comparison:
-    """Compare several embeddings on the same labelled images.
-
-    Vectors are cached by model and content; `build` uses the same cache.
+) -> dict[str, Any]:
+    """Compare several embeddings on the same labelled images; the report that `retrieval compare --json` prints.
 
     Args:
         images: what `build` takes as a source, with labels.
-        candidates: two to eight models, galleries, training runs, or `builtin` for the built-in model;
-            by their names, or as `path` and `name=path`.
+        candidates: two to eight models, galleries, training runs, or `builtin`; by name, or as `path` and `name=path`.
         out: the folder of the page, `compare.html`, and of the table, `queries.csv`.
         labels: CSV or Parquet of `path,label`, in place of all other labels.
         k: the K of Recall@K.
@@ -62,9 +83,6 @@ def compare(
         workers: decoding threads; None is one for each core.
         progress: called with (step, done, total).
 
-    Returns:
-        The scores, the paired differences, and the written files.
-
     Raises:
         InputError: images without labels, or an unusable argument.
         ModelFileError, GalleryError, RunError: a candidate cannot be used.
@@ -73,65 +91,34 @@ def compare(
     ks = list(k) if isinstance(k, Iterable) else [k]
     if not ks or not all(isinstance(each, int) and each > 0 for each in ks):
         raise InputError(f"k must be whole numbers of at least 1, got {ks}")
-    if not isinstance(shown, int) or shown < 1:
-        raise InputError(f"shown must be a whole number of at least 1, got {shown!r}")
     chosen, source, out = read_candidates(candidates), str(as_path(images, "images")), as_path(out, "out")
-    workers, folder = workers or usable_cores(), as_cache(cache)
-    from retrieval_app.comparing import compare_report
-    from retrieval_app.comparing.embedding import embed_candidate, keep_common, read_photos, require_outside
-    from retrieval_app.comparing.scoring import Comparison, score_candidates
+    labels_file, folder = None if labels is None else as_path(labels, "labels"), as_cache(cache)
+    _check_folders(out, folder, source=source)
+    from retrieval_app.comparing.compare_report import write_compare_page, write_query_table
+    from retrieval_app.comparing.embedding import embed_candidates, read_images
+    from retrieval_app.comparing.scoring import evaluate_candidates
 
-    require_outside(out, source=source)
-    if folder is not None:
-        require_outside(folder, source=source, flag="--cache")
+    found = read_images(source, labels_file=labels_file, progress=partial(progress, "Reading"))
+    found = embed_candidates(chosen, found, out=out, cache=folder, workers=workers or usable_cores(), progress=progress)
+    comparison = evaluate_candidates(found, chosen, ks=ks, progress=partial(progress, "Scoring"))
+    out.mkdir(parents=True, exist_ok=True)
+    table, page = out / TABLE_NAME, out / PAGE_NAME
+    comparison.report.update(seconds=time.perf_counter() - started, files=[str(table), str(page)])
+    write_query_table(comparison, table)
+    write_compare_page(comparison, page, shown=shown, seed=seed, progress=partial(progress, "Drawing"))
+    return comparison.report
+
+
+def _check_folders(out: Path, cache: Path | None, *, source: str) -> None:
+    """Refuse a folder inside the images, where the next scan would find it, and foreign files of the same names."""
+    from training.data.datasets import require_outside
+
+    require_outside(out, data=Path(source), flag="--out")
+    if cache is not None:
+        require_outside(cache, data=Path(source), flag="--cache")
     if out.exists() and not out.is_dir():
         raise InputError(f"{printable_path(str(out))}: expected a folder to write, found a file; give another --out")
     check_own_files(out, (TABLE_NAME, PAGE_NAME), header=TABLE_START)
-    labels_file = None if labels is None else as_path(labels, "labels")
-    reading = partial(progress, "Reading")
-    photos = read_photos(source, labels_file=labels_file, workers=workers, progress=reading)
-    with ExitStack() as stack:
-        if folder is None:  # candidates share vectors and features all the same
-            out.mkdir(parents=True, exist_ok=True)
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix=".vectors-", dir=out)))
-        embedded = [
-            embed_candidate(
-                one,
-                photos,
-                cache=folder,
-                workers=workers,
-                progress=partial(progress, f"Embedding {number} of {len(chosen)}"),
-            )
-            for number, one in enumerate(chosen, start=1)
-        ]
-    # A model that was exported from another candidate has the training images of that run.
-    known = {one.run_id: one.trained_on for one in embedded if one.trained_on is not None}
-    embedded = [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in embedded]
-    photos, embedded = keep_common(photos, embedded)
-    scoring = score_candidates(
-        [one.vectors for one in embedded],
-        *photos.number_labels(),
-        group_sources=photos.group_sources(),
-        ks=ks,
-        progress=partial(progress, "Scoring"),
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    files = (out / TABLE_NAME, out / PAGE_NAME)
-    comparison = Comparison(photos, embedded, scoring, files, seconds=time.perf_counter() - started)
-    compare_report.write_query_table(comparison, files[0])
-    compare_report.write_compare_page(
-        comparison, files[1], shown=shown, seed=seed, progress=partial(progress, "Drawing")
-    )
-    return comparison
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A `model`, `gallery` or `run` at its path."""
-
-    name: str
-    kind: str
-    path: Path
 
 
 def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> list[Candidate]:

@@ -1,212 +1,134 @@
-"""Scores of candidates on the same queries, with intervals and paired differences."""
+"""Evaluation of candidates on the same queries, with intervals and paired differences, as one report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import UNLABELLED, Floats, Ids, Labels
-from index.errors import InputError
+from index.arrays import Ids
 from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
-from index.evaluation.groups import WORTHLESS, Groups, GroupSources, find_groups
-from index.evaluation.metrics import RetrievalScores, score_retrieval
+from index.evaluation.evaluate import Evaluation, LabelledImages, evaluate_images
+from index.evaluation.groups import Groups
 from index.progress import Progress, no_progress
-from retrieval_app.comparing.embedding import Embedded, Photos
+from index.text import valid_text
+from retrieval_app.comparing.embedding import Images
+from retrieval_app.comparing.public import Candidate
 
 _SEED = 0  # of the resampling
 _FEWEST_DIFFERENT = 6  # queries or groups: fewer would all favour one side by chance in 1 of 32 cases
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A mean over the queries, and 95 % of its resampled values."""
-
-    value: float
-    low: float
-    high: float
-
-    def to_json(self) -> dict[str, Any]:
-        """As reports have it."""
-        return {"value": self.value, "interval": [self.low, self.high]}
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Scores of a candidate; `grouped` is Recall@1 of the grouped evaluation, None without groups or queries."""
-
-    scores: RetrievalScores
-    recall: dict[int, Figure]
-    map_at_r: Figure
-    r_precision: Figure
-    grouped: float | None
-
-    @property
-    def right(self) -> npt.NDArray[np.bool_]:
-        """(Q,) bool: whether the first hit has the query's label."""
-        return self.scores.hits[1] > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two candidates by their places, and the second's scores less the first's on the same queries.
-
-    `only_first` queries are right by the first alone, and so on. `is_enough` is whether enough queries differ for an
-    interval.
-    """
-
-    first: int
-    second: int
-    recall_at_1: PairedDifference
-    map_at_r: PairedDifference
-    only_first: int
-    only_second: int
-    both_right: int
-    both_wrong: int
-    is_enough: bool
-
-    @property
-    def verdict(self) -> str:
-        """Verdict on the second's Recall@1 beside the first's: `better`, `worse` or `not clear`."""
-        found = self.recall_at_1
-        if not self.is_enough or found.low <= 0 <= found.high:
-            return "not clear"
-        return "better" if found.low > 0 else "worse"
-
-
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """The scores of all candidates.
+class Comparison:
+    """Candidates on the same images, with every image as a query for the others of its label.
 
     Attributes:
-        queries: (Q,) rows of the query images.
-        labels: (N,) int64 of all images, positions in `names`.
-        lone: labelled images that have no other of their label to find.
-        groups: of the images; None without.
-        over_groups: whether intervals resample whole groups instead of queries.
+        queries: (Q,) rows of the images that have another one of their label.
+        evaluations: of each candidate.
+        pairs: places of two candidates in rising order, as the pairs of the report.
+        report: as `--json` prints it.
     """
 
+    images: Images
+    candidates: Sequence[Candidate]
     queries: Ids
-    labels: Labels
-    names: list[str]
-    lone: int
-    scored: tuple[Scored, ...]
-    pairs: tuple[Pair, ...]
-    groups: Groups | None
-    over_groups: bool
-
-    def pair(self, first: int, second: int) -> Pair:
-        """The pair of two candidates in their order."""
-        return next(pair for pair in self.pairs if (pair.first, pair.second) == (first, second))
-
-    @property
-    def is_flattered(self) -> bool:
-        """Whether groups make a Recall@1 too good to predict how new photos will fare."""
-        if self.groups is None:
-            return False
-        return any(one.grouped is None or one.recall[1].value - one.grouped > WORTHLESS for one in self.scored)
+    evaluations: Sequence[Evaluation]
+    pairs: Sequence[tuple[int, int]]
+    report: dict[str, Any]
 
 
-def score_candidates(
-    vectors: Sequence[Floats],
-    labels: Labels,
-    names: list[str],
-    *,
-    group_sources: GroupSources,
-    ks: Sequence[int],
-    progress: Progress = no_progress,
-) -> Scoring:
-    """Score all candidates on the same images, with every labelled one as a query for the others.
-
-    Args:
-        vectors: (N, D) float32 unit rows of each candidate; D may differ.
-        labels: (N,) int64.
-        group_sources: of the images; the vectors of the first candidate count too.
-        ks: the K of Recall@K; 1 is added where it is missing.
+def evaluate_candidates(
+    images: Images, candidates: Sequence[Candidate], *, ks: Sequence[int], progress: Progress = no_progress
+) -> Comparison:
+    """Evaluate all candidates on the same images, grouped as the first candidate's vectors tell.
 
     Raises:
         InputError: no query has another image of its label to find.
     """
-    groups = find_groups(vectors[0], labels, group_sources)
-    counts = np.bincount(labels[labels != UNLABELLED], minlength=1)
-    queries: Ids = np.flatnonzero((labels != UNLABELLED) & (counts[labels.clip(min=0)] > 1))
-    over_groups = groups is not None and groups.is_certain
-    clusters = groups.numbers[queries] if groups is not None and over_groups else None
-    scored = []
-    for done, rows in enumerate(vectors):
-        scored.append(_score(rows, labels, groups=groups, clusters=clusters, ks=sorted({1, *ks})))
-        progress(done + 1, len(vectors))
-    pairs = tuple(_compare(scored, *two, clusters=clusters) for two in combinations(range(len(scored)), 2))
-    lone = scored[0].scores.lone_queries
-    return Scoring(queries, labels, names, lone, tuple(scored), pairs, groups, over_groups)
-
-
-def _score(
-    vectors: Floats, labels: Labels, *, groups: Groups | None, clusters: Ids | None, ks: Sequence[int]
-) -> Scored:
-    ids = np.arange(len(vectors), dtype=np.int64)
-    score = partial(
-        score_retrieval, vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids
-    )
-    scores = score(ks=ks)
-    grouped = None
+    labels, sources = [item.label for item in images.items], images.group_sources()
+    groups: Groups | None = None
+    evaluations = list[Evaluation]()
+    for candidate in candidates:
+        members = LabelledImages(candidate.vectors, labels, np.arange(len(labels)), sources)
+        evaluations.append(evaluate_images(members, groups=groups, ks=ks))
+        if len(evaluations) == 1 and (grouped := evaluations[0].grouped) is not None:
+            groups = grouped.groups
+        progress(len(evaluations), len(candidates))
+    queries = np.flatnonzero([label in evaluations[0].per_class for label in labels])
+    # Only groups that somebody gave, or that names or times show, are units of the resampling.
+    clusters = groups.numbers[queries] if groups is not None and groups.is_certain else None
+    pairs = list(combinations(range(len(candidates)), 2))
+    found_groups = None
     if groups is not None:
-        try:
-            grouped = score(query_groups=groups.numbers, gallery_groups=groups.numbers, ks=[1]).recall[1]
-        except InputError:  # every image has those of its label in its own group
-            grouped = None
-    return Scored(
-        scores,
-        {k: _figure(hits, clusters) for k, hits in scores.hits.items()},
-        _figure(scores.average_precision, clusters),
-        _figure(scores.r_precision, clusters),
-        grouped,
-    )
+        found_groups = {**groups.to_json(), "flattered": any(one.is_flattered for one in evaluations)}
+    report = {
+        "images": valid_text(images.source),
+        "count": len(labels),
+        "queries": len(queries),
+        "lone_queries": evaluations[0].scores.lone_queries,
+        "labels": len(set(labels)),
+        "skipped": dict(sorted(images.skipped.items())),
+        "candidates": [_describe(*one, clusters) for one in zip(candidates, evaluations, strict=True)],
+        "pairs": [
+            {"first": valid_text(candidates[first].name), "second": valid_text(candidates[second].name)}
+            | _compare(evaluations[first], evaluations[second], clusters)
+            for first, second in pairs
+        ],
+        "intervals_over": "queries" if clusters is None else "groups",
+        "groups": found_groups,
+    }
+    return Comparison(images, candidates, queries, evaluations, pairs, report)
 
 
-def _figure(values: Scores, clusters: Ids | None) -> Figure:
-    found = paired_bootstrap(values, np.zeros_like(values), seed=_SEED, clusters=clusters)
-    return Figure(found.mean, found.low, found.high)
+def _describe(candidate: Candidate, evaluation: Evaluation, clusters: Ids | None) -> dict[str, Any]:
+    scores, grouped = evaluation.scores, evaluation.grouped
+
+    def describe(values: Scores) -> dict[str, Any]:
+        found = paired_bootstrap(values, np.zeros_like(values), seed=_SEED, clusters=clusters)
+        return {"value": found.mean, "interval": [found.low, found.high]}
+
+    return {
+        "name": valid_text(candidate.name),
+        "kind": candidate.kind,
+        "path": valid_text(str(candidate.path)),
+        "width": int(candidate.vectors.shape[1]),
+        "images_per_second": candidate.per_second,
+        "embedded": candidate.embedded,
+        "from_cache": candidate.from_cache,
+        "from_gallery": candidate.from_gallery,
+        "trained_on": candidate.trained_on,
+        "run_id": candidate.run_id,
+        "recall": {str(k): describe(hits) for k, hits in scores.hits.items()},
+        "map_at_r": describe(scores.average_precision),
+        "r_precision": describe(scores.r_precision),
+        "recall_at_1_grouped": None if grouped is None or grouped.scores is None else grouped.scores.recall[1],
+    }
 
 
-def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids | None) -> Pair:
-    one, other = scored[first], scored[second]
-    differ = one.right != other.right
-    different = int(differ.sum()) if clusters is None else len(np.unique(clusters[differ]))
-    return Pair(
-        first,
-        second,
-        paired_bootstrap(other.scores.hits[1], one.scores.hits[1], seed=_SEED, clusters=clusters),
-        paired_bootstrap(other.scores.average_precision, one.scores.average_precision, seed=_SEED, clusters=clusters),
-        only_first=int((one.right & ~other.right).sum()),
-        only_second=int((other.right & ~one.right).sum()),
-        both_right=int((one.right & other.right).sum()),
-        both_wrong=int((~one.right & ~other.right).sum()),
-        is_enough=different >= _FEWEST_DIFFERENT,
-    )
+def _compare(first: Evaluation, second: Evaluation, clusters: Ids | None) -> dict[str, Any]:
+    """The second's scores less the first's on the same queries; `better` and `worse` is the second."""
+    one, other = first.scores, second.scores
+    recall = paired_bootstrap(other.hits[1], one.hits[1], seed=_SEED, clusters=clusters)
+    precision = paired_bootstrap(other.average_precision, one.average_precision, seed=_SEED, clusters=clusters)
+    is_right, is_other_right = one.hits[1] > 0, other.hits[1] > 0
+    differ = is_right != is_other_right
+    is_enough = (differ.sum() if clusters is None else len(np.unique(clusters[differ]))) >= _FEWEST_DIFFERENT
+    verdict = "not clear"
+    if is_enough and not recall.low <= 0 <= recall.high:
+        verdict = "better" if recall.low > 0 else "worse"
+    return {
+        "recall_at_1": _describe_difference(recall),
+        "map_at_r": _describe_difference(precision),
+        "only_first_right": int((is_right & ~is_other_right).sum()),
+        "only_second_right": int((is_other_right & ~is_right).sum()),
+        "both_right": int((is_right & is_other_right).sum()),
+        "both_wrong": int((~is_right & ~is_other_right).sum()),
+        "verdict": verdict,
+        "enough_differ": bool(is_enough),
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Comparison of candidates, in the order given.
-
-    Attributes:
-        photos: the images that every candidate could use.
-        files: the table and the page.
-        seconds: duration of all of it.
-    """
-
-    photos: Photos
-    embedded: Sequence[Embedded]
-    scoring: Scoring
-    files: tuple[Path, Path]
-    seconds: float
-
-    @property
-    def results(self) -> list[tuple[Embedded, Scored]]:
-        """Each candidate's vectors and scores."""
-        return list(zip(self.embedded, self.scoring.scored, strict=True))
+def _describe_difference(found: PairedDifference) -> dict[str, Any]:
+    return {"value": found.mean, "interval": [found.low, found.high], "p_value": found.p_value}

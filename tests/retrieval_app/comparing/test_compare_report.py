@@ -9,7 +9,6 @@ import pytest
 
 import retrieval_app
 from retrieval_app.comparing.compare_report import HITS
-from retrieval_app.comparing.scoring import Comparison
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
@@ -22,7 +21,7 @@ HOSTILE_FILE = os.fsdecode(b"caf\xe9 <img src=x onerror=alert(2)> ${alert(3)}.jp
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Three models on sixty photos of five kinds, one of a hostile name, and one lone photo."""
     work = tmp_path_factory.mktemp("compared")
     write_photos(work / "photos", kinds=KINDS[4:9], pictures_per_kind=12, seed=0, size=48)
@@ -40,8 +39,8 @@ def read_data(page: Path) -> dict[str, Any]:
     return dict(json.loads(rest.partition("</script>")[0]))
 
 
-def test_every_shown_query_has_the_hits_of_both_and_is_of_its_kind(comparison: Comparison) -> None:
-    data = read_data(comparison.files[1])
+def test_every_shown_query_has_the_hits_of_both_and_is_of_its_kind(comparison: dict[str, Any]) -> None:
+    data = read_data(Path(comparison["files"][1]))
     labels = [photo["label"] for photo in data["photos"]]
 
     def is_right(query: dict[str, Any], candidate: int) -> bool:
@@ -59,9 +58,9 @@ def test_every_shown_query_has_the_hits_of_both_and_is_of_its_kind(comparison: C
 
 
 @pytest.mark.browser
-def test_filters_show_their_queries_with_right_hits_marked_and_nobody_is_asked(comparison: Comparison) -> None:
-    url, complaints = comparison.files[1].as_uri(), list[str]()
-    pair = comparison.scoring.pair(0, 1)
+def test_filters_show_their_queries_with_right_hits_marked_and_nobody_is_asked(comparison: dict[str, Any]) -> None:
+    url, complaints = Path(comparison["files"][1]).as_uri(), list[str]()
+    pair = comparison["pairs"][0]
     with open_chromium() as browser:
         page = browser.new_page()
         page.on("request", lambda asked: asked.url.startswith(("data:", url)) or complaints.append(asked.url))
@@ -70,9 +69,9 @@ def test_filters_show_their_queries_with_right_hits_marked_and_nobody_is_asked(c
         page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         page.goto(url)
         for words, count, first_marks in (
-            ("A right, B wrong", pair.only_first, ["right", "wrong"]),
-            ("B right, A wrong", pair.only_second, ["wrong", "right"]),
-            ("Both wrong", pair.both_wrong, ["wrong", "wrong"]),
+            ("A right, B wrong", pair["only_first_right"], ["right", "wrong"]),
+            ("B right, A wrong", pair["only_second_right"], ["wrong", "right"]),
+            ("Both wrong", pair["both_wrong"], ["wrong", "wrong"]),
         ):
             chosen = page.get_by_role("group", name="Queries").get_by_role("button", name=words)
             chosen.click()

@@ -8,7 +8,7 @@ import pytest
 
 import retrieval_app
 from index.commands.evaluate_command import evaluate
-from retrieval_app.comparing.compare_report import format_comparison
+from retrieval_app.comparing.compare_report import format_report
 from tests.index.galleries import invoke
 from tests.photos import KINDS, write_photos
 from training.backbone.extract import Extractor
@@ -58,11 +58,11 @@ def test_runs_of_one_backbone_share_features(work: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(Extractor, "extract", note)
     runs = [work / "run8", work / "run6"]
     found = retrieval_app.compare(work / "photos", runs, tmp_path / "out", cache=work / "cache", workers=1)
-    assert [(one.embedded, one.from_cache) for one in found.embedded] == [(24, 24), (0, 48)]
+    assert [(one["embedded"], one["from_cache"]) for one in found["candidates"]] == [(24, 24), (0, 48)]
     assert len(through) == 1  # a batch of the 24 photos that nobody had trained on
-    assert [one.vectors.shape[1] for one in found.embedded] == [8, 6]
-    assert [one.trained_on for one in found.embedded] == [24, 24]
-    assert "warning: run8 was trained on 24 of these images, so its scores are too good" in format_comparison(found)
+    assert [one["width"] for one in found["candidates"]] == [8, 6]
+    assert [one["trained_on"] for one in found["candidates"]] == [24, 24]
+    assert "warning: run8 was trained on 24 of these images, so its scores are too good" in format_report(found)
 
 
 def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp_path: Path) -> None:
@@ -75,12 +75,13 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
         for images in (work / "photos", tmp_path / "photos.tar")
     )
     for found in (files, packed):
-        run, exported = (one.vectors for one in found.embedded)
-        assert float((run * exported).sum(axis=1).min()) > 0.9999
-        assert [one.trained_on for one in found.embedded] == [24, 24]  # the file names the run beside it
+        run, exported = found["candidates"]
+        assert (run["recall"], run["width"]) == (exported["recall"], exported["width"])
+        assert run["map_at_r"]["value"] == pytest.approx(exported["map_at_r"]["value"], abs=1e-3)
+        assert [one["trained_on"] for one in found["candidates"]] == [24, 24]  # the file names the run beside it
     alone = retrieval_app.compare(work / "photos", [model, "builtin"], tmp_path / "out", cache=tmp_path / "c")
-    assert [one.trained_on for one in alone.embedded] == [None, None]
-    assert "note: model was made by `retrieval train`" in format_comparison(alone)
+    assert [one["trained_on"] for one in alone["candidates"]] == [None, None]
+    assert "note: model was made by `retrieval train`" in format_report(alone)
     for more, notes in (([], 1), (["--query", work / "photos"], 0)):
         evaluated = invoke(evaluate, "--model", model, "--data", work / "photos", *more)
         assert evaluated.stdout.count("`retrieval train` made this model") == notes
