@@ -73,12 +73,12 @@ class GalleryAnswers:
         with gallery.catalog() as catalog:
             labels = catalog.indexed_labels(limit=1)
         contract = gallery.embedder.contract
-        return f"{gallery.count:,} images · {labels.count:,} labels · {contract.backbone}, {contract.method}"
+        return f"{gallery.count:,} images · {labels['count']:,} labels · {contract.backbone}, {contract.method}"
 
     def example_filter(self) -> str:
         """A condition that some images of the gallery fulfil."""
         with self.engine.snapshot().gallery.catalog() as catalog:
-            largest = catalog.indexed_labels(limit=1).largest
+            largest = catalog.indexed_labels(limit=1)["largest"]
         if not largest:
             return "path LIKE '%a%'"
         return write_condition(Compare(LABEL, "!=", Constant("text", next(iter(largest)))))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from index.arrays import Ids
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_rows
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
-from index.catalog.source_places import PLACES_SETTING, Places, find_file_beside, find_places
+from index.catalog.source_places import PLACES_SETTING, find_file_beside, find_places
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.filters.condition import TAG, Condition
 from index.filters.condition import list_columns as list_condition_columns
@@ -27,6 +27,7 @@ from index.filters.to_sql import Sql, compose, write_sql
 from index.sources.registry import make_source
 from index.sources.source import ImageSource
 from index.text import printable_path
+from index.versions.annotations import ADDED_PLACE
 
 Kind: TypeAlias = Literal["text", "truth", "number"]
 _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'false' THEN 'truth' ELSE 'number' END"
@@ -138,7 +139,8 @@ class Catalog:
     ) -> None:
         self.connection = self._connection = connection
         self._gallery, self._decided, self._spoiled = gallery, decided, spoiled
-        self._places: Places | None = None
+        self._places: dict[int, ImageSource] | None = None
+        self._moves: tuple[str, ...] = ()
 
     def rows(
         self, *, status: str | None = None, where: Condition | None = None, after: int = -1, limit: int | None = None
@@ -249,11 +251,11 @@ class Catalog:
             self.attach_tags()
         check_names(where, self._connection, has_decided=bool(self._decided.by_id))
 
-    def fingerprints(self) -> "Fingerprints":
-        """Perceptual hashes of the indexed rows, for duplicates, in id order."""
+    def fingerprints(self) -> tuple[Ids, Ids, npt.NDArray[np.bool_]]:
+        """Of the indexed rows, in id order: (N,) int64 ids, perceptual hashes, and (N,) bool: which have a label."""
         query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
         table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)
-        return Fingerprints(table[:, 0].copy(), table[:, 1].copy(), table[:, 2] == 1)
+        return table[:, 0].copy(), table[:, 1].copy(), table[:, 2] == 1
 
     def labels(self, *, status: str) -> list[str | None]:
         """Labels of the rows of one status, in id order."""
@@ -286,8 +288,8 @@ class Catalog:
         query = "SELECT source, count(*) FROM images NOT INDEXED WHERE status = 'indexed' GROUP BY source"
         return dict(self._connection.execute(query).fetchall())
 
-    def indexed_labels(self, *, limit: int) -> "IndexedLabels":
-        """Counts of the indexed rows' labels, with the `limit` largest."""
+    def indexed_labels(self, *, limit: int) -> dict[str, Any]:
+        """Of the indexed rows: the `count` of labels, of `images` with one, and images by label of the `largest`."""
         query = (
             "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "
             "FROM images NOT INDEXED WHERE status = 'indexed' AND label IS NOT NULL GROUP BY label) "
@@ -295,7 +297,7 @@ class Catalog:
         )
         largest = self._connection.execute(query, (limit,)).fetchall()
         labels, labelled = largest[0][2:] if largest else (0, 0)
-        return IndexedLabels(labels, labelled, {label: rows for label, rows, _, _ in largest})
+        return {"count": labels, "images": labelled, "largest": {label: rows for label, rows, _, _ in largest}}
 
     def count_orphans(self) -> int:
         """Duplicates without an indexed row that they repeat; a sound catalogue has none."""
@@ -311,7 +313,13 @@ class Catalog:
 
     def sources(self) -> dict[int, ImageSource]:
         """The sources by number, in the order of addition, at their current places."""
-        return dict(self._find_places().sources)
+        if self._places is None:
+            self._places = self.recorded_sources()
+            if self._gallery is not None:
+                self._places, self._moves = find_places(
+                    self._places, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
+                )
+        return dict(self._places)
 
     def recorded_sources(self) -> dict[int, ImageSource]:
         """The sources by number as recorded; those in the gallery have relative locations."""
@@ -320,11 +328,13 @@ class Catalog:
 
     def added_source(self) -> int | None:
         """The number of the source of uploaded images; None without one."""
-        return self._find_places().added
+        number = self._ask("SELECT id FROM sources WHERE location = ?", os.fsencode(ADDED_PLACE))
+        return None if number is None else int(number)
 
     def moved_sources(self) -> tuple[str, ...]:
         """Messages about sources that were found in another place."""
-        return self._find_places().moves
+        self.sources()
+        return self._moves
 
     def labels_file(self) -> Path | None:
         """The label file at its current place; None for a gallery built without one."""
@@ -335,18 +345,6 @@ class Catalog:
         if self._gallery is not None:
             path = find_file_beside(path, gallery=self._gallery, places=self._read_places())
         return Path(path)
-
-    def _find_places(self) -> Places:
-        if self._places is None:
-            recorded = self.recorded_sources()
-            self._places = (
-                Places(recorded, None, ())
-                if self._gallery is None
-                else find_places(
-                    recorded, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
-                )
-            )
-        return self._places
 
     def _read_places(self) -> dict[str, str]:
         return dict(json.loads(self.setting(PLACES_SETTING) or "{}"))
@@ -466,21 +464,3 @@ def check_version(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(
             f"its tables {seen}: a pre-release or a newer program made it; build the gallery again into another folder"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedLabels:
-    """Of the indexed rows: the number of labels, of rows with one, and the counts of the largest."""
-
-    count: int
-    images: int
-    largest: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprints:
-    """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether a row has a label."""
-
-    ids: Ids
-    hashes: Ids
-    labelled: npt.NDArray[np.bool_]

@@ -7,7 +7,6 @@ paths relative to the gallery.
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -22,28 +21,14 @@ LABELS_PLACE = "labels"  # in that setting, of the label file
 _LOOKED_AT = 64  # items that identify a source
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The sources by number at their current places.
-
-    Attributes:
-        added: the number of the source of uploaded images; None without one.
-        moves: messages about sources that were found in another place.
-    """
-
-    sources: Mapping[int, ImageSource]
-    added: int | None
-    moves: tuple[str, ...]
-
-
 def find_places(
     recorded: Mapping[int, ImageSource],
     *,
     gallery: Path,
     places: Mapping[str, str],
     take_sample: Callable[[int, int], list[CatalogRow]],
-) -> Places:
-    """Find the recorded sources.
+) -> tuple[dict[int, ImageSource], tuple[str, ...]]:
+    """The recorded sources at their current places, and messages about those that were found in another place.
 
     Args:
         recorded: the sources with recorded locations, relative ones included.
@@ -52,11 +37,10 @@ def find_places(
     """
     home, real = Path(os.path.realpath(gallery)), cache(os.path.realpath)
     found = {number: source.at(_absolute(source.location, home), real) for number, source in recorded.items()}
-    added = next((number for number, source in recorded.items() if source.location == ADDED_PLACE), None)
     taken, moves = {source.location for source in found.values()}, []
     for number, source in recorded.items():
         beside = places.get(str(number))
-        if beside is None or number == added or found[number].is_there():
+        if beside is None or source.location == ADDED_PLACE or found[number].is_there():
             continue
         now = source.at(os.path.normpath(home / beside), real)
         # At least half of the sampled items must be there: some may be gone, another folder may share a few.
@@ -66,7 +50,7 @@ def find_places(
             moves.append(f"{old}: not there any more; its images were found in {new}, which is used instead")
             found[number] = now
             taken.add(now.location)
-    return Places(found, added, tuple(moves))
+    return found, tuple(moves)
 
 
 def place_in_gallery(location: str, *, gallery: Path) -> str:

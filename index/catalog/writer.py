@@ -5,7 +5,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
@@ -45,7 +44,26 @@ _SAME_FILE = "i.source = f.source AND i.path = f.path"
 _SAME_STATE = (
     "i.size_bytes = f.size_bytes AND i.mtime_ns = f.mtime_ns AND i.archive IS f.archive AND i.starts_at IS f.starts_at"
 )
-_READ_BEFORE = "i.status IN ('pending', 'indexed', 'duplicate') AND i.sha256 IS NOT NULL"
+_RENEWED = f"""
+    i.reason = '{REMOVED}' AND ?
+    OR i.reason = '{SKIPPED_IF}' AND NOT ({_SAME_STATE}
+        AND i.detail IS (SELECT value FROM settings WHERE name = '{SKIP_SETTING}'))
+    OR f.reason IS NOT NULL AND i.status IN ('pending', 'indexed', 'duplicate') AND i.sha256 IS NOT NULL
+"""
+# A changed row keeps its hash, and a duplicate its keeper, until the bytes are read. A skipped one is tried once again.
+_UPDATE_STATE = f"""
+UPDATE images AS i SET
+    size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, starts_at = f.starts_at,
+    status = iif(f.reason IS NULL, 'pending', 'skipped'), reason = f.reason, detail = f.detail,
+    sha256 = iif(f.reason IS NULL AND i.status != 'skipped', i.sha256, NULL),
+    keeper = iif(f.reason IS NULL, i.keeper, NULL)
+FROM found f WHERE {_SAME_FILE} AND i.reason IS NOT '{REMOVED}' AND (
+    f.reason IS NOT NULL
+    OR NOT ({_SAME_STATE})
+    OR i.status = 'skipped' AND i.reason != '{SKIPPED_IF}' AND i.source NOT IN (SELECT source FROM retried)
+    OR ? AND i.status IN ('indexed', 'duplicate') AND i.sha256 IS NOT NULL
+)
+"""
 _GONE = """
 CREATE TEMP TABLE gone AS SELECT id, sha256, size_bytes FROM images v WHERE source IN (SELECT source FROM rescanned)
 AND NOT EXISTS (SELECT 1 FROM found f WHERE f.source = v.source AND f.path = v.path)
@@ -62,14 +80,6 @@ _SET_MEASURES = ", ".join(f"{name} = ?" for name in MEASURES)
 _IDENTITY = (  # columns by which two catalogues are compared
     "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, status, reason, keeper, label, metadata"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A file of vectors, whose rows are recorded, and its SHA-256."""
-
-    name: str
-    sha256: str
 
 
 @contextmanager
@@ -237,18 +247,12 @@ class CatalogWriter(Catalog):
                 "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (_found_values(source, item) for source, item in found),
             )
-            self._merge_found(restore=restore)
-            if thorough:
-                execute(
-                    "UPDATE images AS i SET status = 'pending' FROM found f "
-                    f"WHERE {_SAME_FILE} AND f.reason IS NULL AND i.sha256 IS NOT NULL "
-                    "AND i.status IN ('indexed', 'duplicate')"
-                )
+            self._merge_found(restore=restore, thorough=thorough)
         self._has_scan, self._restores = True, restore
         if (where := self.skip_condition()) is not None:
             check_names(where, self._connection, has_decided=False)
 
-    def _merge_found(self, *, restore: bool) -> None:
+    def _merge_found(self, *, restore: bool, thorough: bool) -> None:
         execute = self._connection.execute
         if self.setting(CLUSTERS_SETTING) is not None:  # sources do not know clusters
             execute(
@@ -256,45 +260,17 @@ class CatalogWriter(Catalog):
                 f"json_extract(i.metadata, '$.{CLUSTER}')) FROM images i WHERE {_SAME_FILE} "
                 f"AND json_extract(i.metadata, '$.{CLUSTER}') IS NOT NULL"
             )
-        execute(
-            "UPDATE images AS i SET status = 'pending', sha256 = NULL, reason = NULL, detail = NULL FROM found f "
-            f"WHERE {_SAME_FILE} AND i.status = 'skipped' AND i.reason NOT IN {_LEFT_OUT} AND f.reason IS NULL "
-            "AND i.source NOT IN (SELECT source FROM retried)"
-        )
-        self.renew_where(
-            f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND i.reason = '{SKIPPED_IF}' "
-            f"AND NOT ({_SAME_STATE} AND i.detail IS (SELECT value FROM settings WHERE name = '{SKIP_SETTING}')))"
-        )
+        # Rows whose id stands for bytes that may be others now, or that was given up, get a new one.
+        self.renew_where(f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND ({_RENEWED}))", (restore,))
+        execute(_UPDATE_STATE, (thorough,))
         execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
-        if restore:
-            self.renew_where(
-                f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND i.reason = '{REMOVED}')"
-            )
-        execute(  # a changed row keeps its hash, and a duplicate its keeper, until the bytes are read
-            "UPDATE images AS i SET size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
-            "starts_at = f.starts_at, status = 'pending', reason = NULL, detail = NULL, "
-            "sha256 = CASE WHEN i.status = 'skipped' THEN NULL ELSE i.sha256 END "
-            f"FROM found f WHERE {_SAME_FILE} AND NOT ({_SAME_STATE}) AND f.reason IS NULL AND i.reason IS NOT ?",
-            (REMOVED,),
-        )
         execute(
             "UPDATE images AS i SET label = f.label, metadata = f.metadata FROM found f "
             f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label OR i.metadata IS NOT f.metadata)"
         )
-        self.renew_where(
-            f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND {_READ_BEFORE})"
-        )
         execute(
-            "UPDATE images AS i SET status = 'skipped', sha256 = NULL, keeper = NULL, reason = f.reason, "
-            "detail = f.detail, size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
-            "starts_at = f.starts_at "
-            f"FROM found f WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND i.reason IS NOT ?",
-            (REMOVED,),
-        )
-        execute(
-            "INSERT INTO images (source, path, archive, starts_at, size_bytes, mtime_ns, status, reason, detail, "
-            "label, metadata) SELECT source, path, archive, starts_at, size_bytes, mtime_ns, "
-            "CASE WHEN reason IS NULL THEN 'pending' ELSE 'skipped' END, reason, detail, label, metadata "
+            f"INSERT INTO images ({_PLACE}, status, reason, detail) "
+            f"SELECT {_PLACE}, iif(reason IS NULL, 'pending', 'skipped'), reason, detail "
             f"FROM found f WHERE NOT EXISTS (SELECT 1 FROM images i WHERE {_SAME_FILE}) ORDER BY f.rowid"
         )
         execute(_GONE)
@@ -490,21 +466,20 @@ class CatalogWriter(Catalog):
         with self.transaction():
             self.renew_where("status = 'duplicate' OR keeper IS NOT NULL")
 
-    def record_outcomes(self, items: Iterable[EmbeddedItem], *, checkpoint: Checkpoint | None) -> None:
-        """Settle pending rows, with the checkpoint that has their vectors (None: no vectors)."""
+    def record_outcomes(self, items: Iterable[EmbeddedItem], *, checkpoints: Mapping[str, str]) -> None:
+        """Make pending rows indexed or skipped; the checkpoint with their vectors, by name, has a SHA-256."""
         with self.transaction() as execute:
             self._connection.executemany(
                 "UPDATE images SET status = ?, sha256 = ?, phash = ?, reason = ?, detail = ?, "
                 f"{_SET_MEASURES}, size_bytes = coalesce(?, size_bytes), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?",
                 map(_outcome_values, items),
             )
-            if checkpoint is not None:
-                execute("INSERT INTO checkpoints VALUES (?, ?)", (checkpoint.name, checkpoint.sha256))
+            for saved in checkpoints.items():
+                execute("INSERT INTO checkpoints VALUES (?, ?)", saved)
 
-    def checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints whose rows are recorded; other files are leftovers."""
-        rows = self._connection.execute("SELECT name, sha256 FROM checkpoints ORDER BY name")
-        return [Checkpoint(*row) for row in rows]
+    def checkpoints(self) -> dict[str, str]:
+        """SHA-256 by name of the checkpoints whose rows are recorded; other files are leftovers."""
+        return dict(self._connection.execute("SELECT name, sha256 FROM checkpoints ORDER BY name").fetchall())
 
     def same_as(self, other: Path) -> bool:
         """Whether a finished catalogue has the same items, sources and settings, but for `PLACES_SETTING`."""

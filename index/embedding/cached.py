@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import PIL
 
-from index.arrays import Vectors
 from index.embedding.engine import ThreadedEngine
 from index.errors import ImageError
 from index.images.decode import decoder_version
@@ -59,16 +58,6 @@ _EMBEDDED_AT_ONCE = 1024  # cache misses, whose files are read again soon, from 
 _KEPT_AT_ONCE, _KEPT_EVERY_S = 256, 5.0  # the most that a killed command does again
 _HASHED_AHEAD = 64
 _HELD_BYTES = 1 << 26  # of remote items, which are not fetched twice
-_Hashed = tuple[int, Place, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownVector:
-    """A cache entry of an image: its (D,) float32 unit vector, its perceptual hash and measures."""
-
-    vector: Vectors
-    phash: int
-    measures: Measures
 
 
 def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) -> dict[str, Any]:
@@ -157,9 +146,9 @@ class VectorCache:
                 return int(counted.fetchone()[0])
         return 0
 
-    def find(self, hashes: Sequence[str]) -> dict[str, KnownVector]:
-        """Cache entries by the SHA-256 of image files."""
-        found: dict[str, KnownVector] = {}
+    def find(self, hashes: Iterable[str]) -> dict[str, EmbeddedItem]:
+        """Cached images, with the id 0, by the SHA-256 of their files."""
+        found: dict[str, EmbeddedItem] = {}
         if self._database is None:
             return found
         damaged = 0
@@ -182,7 +171,7 @@ class VectorCache:
             logger.warning("%s: %d damaged entries are ignored, and made again", shown, damaged)
         return found
 
-    def _unpack(self, sha256: Any, entry: Any, crc: Any) -> KnownVector | None:
+    def _unpack(self, sha256: Any, entry: Any, crc: Any) -> EmbeddedItem | None:
         if not isinstance(sha256, bytes) or not isinstance(entry, bytes):
             return None
         if zlib.crc32(self._key + sha256 + entry) != crc:
@@ -191,17 +180,20 @@ class VectorCache:
             return None
         vector = np.frombuffer(entry, dtype="<f4", offset=_HEAD.size).astype(np.float32)
         phash, *numbers = _HEAD.unpack_from(entry)
-        return KnownVector(vector, phash, Measures.from_numbers(numbers))
+        return EmbeddedItem(0, vector, sha256.hex(), phash, Measures.from_numbers(numbers))
 
-    def add(self, known: Mapping[str, KnownVector], *, seconds: float = 0.0) -> None:
-        """Add entries, computed in so many seconds, in one transaction; a full file loses its oldest."""
-        if self._database is None or not known:
+    def add(self, items: Sequence[EmbeddedItem], *, seconds: float = 0.0) -> None:
+        """Add usable images, embedded in so many seconds, in one transaction; a full file loses its oldest."""
+        if self._database is None or not items:
             return
         with self._forgiving("written"):
             rows = []
-            for sha256, one in known.items():
-                image, head = bytes.fromhex(sha256), _HEAD.pack(one.phash, *one.measures.to_numbers())
-                entry = head + one.vector.astype("<f4").tobytes()
+            for item in items:
+                assert item.vector is not None
+                assert item.sha256 is not None
+                assert item.measures is not None
+                image, head = bytes.fromhex(item.sha256), _HEAD.pack(item.phash, *item.measures.to_numbers())
+                entry = head + item.vector.astype("<f4").tobytes()
                 rows.append((self._key, image, entry, zlib.crc32(self._key + image + entry)))
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -274,17 +266,14 @@ class CachedEngine:
             closing(map_ahead(_hash_item, source, workers=self._workers, ahead=ahead)) as hashed,
         ):
             while some := _take_some(hashed):
-                known = self._cache.find([sha256 for _, _, sha256 in some if sha256 is not None])
+                known = self._cache.find(place.sha256 for _, place in some if place.sha256 is not None)
                 outcomes = []
-                for key, place, sha256 in some:
-                    if sha256 is None or sha256 not in known:
+                for key, place in some:
+                    if place.sha256 is None or place.sha256 not in known:
                         missing.append((key, place))
-                        continue
-                    one, fetched = known[sha256], None if place.fetched is None else place.fetched.file
-                    found = EmbeddedItem(
-                        key, vector=one.vector, sha256=sha256, phash=one.phash, measures=one.measures, fetched=fetched
-                    )
-                    outcomes.append(found)
+                    else:
+                        fetched = None if place.fetched is None else place.fetched.file
+                        outcomes.append(replace(known[place.sha256], id=key, fetched=fetched))
                 self.found += len(outcomes)
                 if outcomes:
                     yield outcomes
@@ -301,8 +290,18 @@ class CachedEngine:
 
     def _embed(self, items: Iterable[tuple[int, Place]]) -> Iterator[list[EmbeddedItem]]:
         """Embed, and add the vectors to the cache now and then, and at the end."""
-        made: dict[str, KnownVector] = {}
+        made: list[EmbeddedItem] = []
         spent, saved = 0.0, time.monotonic()
+
+        def save() -> None:
+            nonlocal spent, saved
+            if self._cache is not None:
+                self._cache.add(made, seconds=spent)
+            self.embedded += len(made)
+            self.seconds += spent
+            made.clear()
+            spent, saved = 0.0, time.monotonic()
+
         with closing(self._engine.embed(items)) as batches:
             try:
                 while True:
@@ -311,26 +310,12 @@ class CachedEngine:
                     spent += time.perf_counter() - start
                     if batch is None:
                         return
-                    for item in batch:
-                        if item.vector is None:
-                            continue
-                        assert item.sha256 is not None
-                        assert item.phash is not None
-                        assert item.measures is not None
-                        made[item.sha256] = KnownVector(item.vector, item.phash, item.measures)
-                        self.embedded += 1
+                    made += [item for item in batch if item.vector is not None]
                     if len(made) >= _KEPT_AT_ONCE or time.monotonic() - saved >= _KEPT_EVERY_S:
-                        self._keep(made, spent)
-                        spent, saved = 0.0, time.monotonic()
+                        save()
                     yield batch
             finally:
-                self._keep(made, spent)
-
-    def _keep(self, made: dict[str, KnownVector], seconds: float) -> None:
-        self.seconds += seconds
-        if self._cache is not None:
-            self._cache.add(made, seconds=seconds)
-        made.clear()
+                save()
 
 
 @contextmanager
@@ -350,24 +335,22 @@ def _held_bytes(item: tuple[int, Place]) -> int:
     return 0 if fetched is None else len(fetched.data)
 
 
-def _take_some(hashed: Iterator[_Hashed]) -> list[_Hashed]:
+def _take_some(hashed: Iterator[tuple[int, Place]]) -> list[tuple[int, Place]]:
     """A batch of items to look up; smaller where their bytes are held in memory."""
-    some: list[_Hashed] = []
+    some: list[tuple[int, Place]] = []
     size = 0
     for item in islice(hashed, _ASKED_AT_ONCE):
         some.append(item)
-        size += _held_bytes(item[:2])
+        size += _held_bytes(item)
         if size >= _HELD_BYTES:
             break
     return some
 
 
-def _hash_item(item: tuple[int, Place]) -> _Hashed:
-    """An item with the SHA-256 of its bytes; None where they cannot be read, which the engine reports."""
+def _hash_item(item: tuple[int, Place]) -> tuple[int, Place]:
+    """An item with the SHA-256 of its bytes; without one where they cannot be read, which the engine reports."""
     key, place = item
-    if place.sha256 is not None:
-        return key, place, place.sha256
-    try:
-        return key, place, hashlib.sha256(read_place(place)).hexdigest()
-    except ImageError:
-        return key, place, None
+    if place.sha256 is None:
+        with suppress(ImageError):
+            return key, replace(place, sha256=hashlib.sha256(read_place(place)).hexdigest())
+    return item

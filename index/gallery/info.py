@@ -110,7 +110,7 @@ def read_info(path: Path) -> GalleryInfo:
             model=_describe_model(version, manifest),
             counts=manifest.counts,
             sources=sources,
-            labels=asdict(labels),
+            labels=labels,
             settings=settings,
             index=manifest.index,
             disk_bytes=_measure(path, manifest),

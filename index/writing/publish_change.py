@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Unpack
@@ -180,7 +180,7 @@ def run_change(
             work.write(catalog, how=how or Publication())
             writing(1, 1)  # the last moment to cancel
             version = work.publish().name
-            labels = asdict(catalog.indexed_labels(limit=_NAMED_LABELS))
+            labels = catalog.indexed_labels(limit=_NAMED_LABELS)
         else:
             version, labels = previous.name, None
     _clean_up(work, version=version, previous=previous.name if previous and changed else work.previous)

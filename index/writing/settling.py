@@ -12,7 +12,7 @@ from operator import itemgetter
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.reader import Fingerprints, read_catalog
+from index.catalog.reader import read_catalog
 from index.catalog.rows import CatalogRow
 from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
@@ -136,15 +136,15 @@ def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: P
     kind = catalog.setting("dedup")
     if kind is None:
         return
-    found = catalog.fingerprints()
-    is_kept = np.isin(found.ids, np.concatenate([_kept_ids(work, catalog), np.array(catalog.kept_images(), np.int64)]))
+    ids, hashes, is_labelled = catalog.fingerprints()
+    is_kept = np.isin(ids, np.concatenate([_kept_ids(work, catalog), np.array(catalog.kept_images(), np.int64)]))
     if is_kept.all():
         return
-    order = [found.ids[is_kept], found.ids[~is_kept & found.labelled], found.ids[~is_kept & ~found.labelled]]
+    order = [ids[is_kept], ids[~is_kept & is_labelled], ids[~is_kept & ~is_labelled]]
     if kind == "exact":
         catalog.set_duplicates(_exact_duplicates(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
     else:
-        catalog.set_duplicates(_near_duplicates(work, catalog, found, order, progress))
+        catalog.set_duplicates(_near_duplicates(work, catalog, ids, hashes, order=order, progress=progress))
 
 
 def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
@@ -173,7 +173,7 @@ def _exact_duplicates(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int)
 
 
 def _near_duplicates(
-    work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids], progress: Progress
+    work: Workspace, catalog: CatalogWriter, ids: Ids, hashes: Ids, *, order: Sequence[Ids], progress: Progress
 ) -> list[tuple[int, int]]:
     """(row, kept image) of near-duplicates of earlier images; the first array of the order is kept whole."""
     given = {field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
@@ -186,12 +186,12 @@ def _near_duplicates(
     catalog.set({LIMITS_SETTING: json.dumps(asdict(config))})
     kept_images = KeptImages(read, config)
     kept, stream = order[0], np.concatenate(order[1:])
-    kept_images.hold(kept, found.hashes[np.searchsorted(found.ids, kept)])
+    kept_images.hold(kept, hashes[np.searchsorted(ids, kept)])
     pairs: list[tuple[int, int]] = []
     for start in range(0, len(stream), _COMPARED_ROWS):
-        ids = stream[start : start + _COMPARED_ROWS]
-        same = kept_images.assign(ids, found.hashes[np.searchsorted(found.ids, ids)])
-        repeats = same != ids
-        pairs += zip(ids[repeats].tolist(), same[repeats].tolist(), strict=True)
-        progress(start + len(ids), len(stream))
+        some = stream[start : start + _COMPARED_ROWS]
+        same = kept_images.assign(some, hashes[np.searchsorted(ids, some)])
+        repeats = same != some
+        pairs += zip(some[repeats].tolist(), same[repeats].tolist(), strict=True)
+        progress(start + len(some), len(stream))
     return pairs

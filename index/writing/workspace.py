@@ -14,7 +14,7 @@ import numpy as np
 
 from index.arrays import Ids
 from index.catalog.reader import read_catalog
-from index.catalog.writer import CatalogWriter, Checkpoint, write_catalog
+from index.catalog.writer import CatalogWriter, write_catalog
 from index.durable import hash_file, link_file, remove_durably, write_durably
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
@@ -231,21 +231,21 @@ class Workspace:
     def save_checkpoint(self, catalog: CatalogWriter, items: list[EmbeddedItem]) -> int:
         """Write the vectors of some items, then settle their rows in one transaction; the number of vectors."""
         usable = [(item.id, item.vector) for item in sorted(items, key=attrgetter("id")) if item.vector is not None]
-        checkpoint = None
+        checkpoints = dict[str, str]()
         if usable:
             name = f"{len(catalog.checkpoints()):09d}.npy"
             rows = VectorRows(
                 np.array([key for key, _ in usable], dtype=np.int64), np.stack([vector for _, vector in usable])
             )
-            checkpoint = Checkpoint(name, write_checkpoint(self.folder / "checkpoints" / name, rows))
-        catalog.record_outcomes(items, checkpoint=checkpoint)
+            checkpoints[name] = write_checkpoint(self.folder / "checkpoints" / name, rows)
+        catalog.record_outcomes(items, checkpoints=checkpoints)
         return len(usable)
 
     def vector_files(self, catalog: CatalogWriter) -> dict[str, list[HeldVectors]]:
         """By output, the vectors to publish beside the base's; of an id in several files the last counts."""
         folder, start = self.folder / "checkpoints", 0
         try:
-            made = [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
+            made = [find_checkpoint(folder / name, sha256=sha256) for name, sha256 in catalog.checkpoints().items()]
         except GalleryDamagedError as error:
             raise self._damaged(error) from error
         files: dict[str, list[HeldVectors]] = {}
@@ -373,8 +373,8 @@ def is_intact_work(folder: Path) -> bool:
     try:
         with write_catalog(folder / CATALOG_NAME) as catalog:
             catalog.check()
-            for saved in catalog.checkpoints():
-                find_checkpoint(folder / "checkpoints" / saved.name, sha256=saved.sha256)
+            for name, sha256 in catalog.checkpoints().items():
+                find_checkpoint(folder / "checkpoints" / name, sha256=sha256)
     except GalleryError:
         return False
     return True

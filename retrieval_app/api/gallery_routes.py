@@ -245,7 +245,7 @@ def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
     found = _given_of.get(given)
     if found is None:
         with given.catalog(asks_metadata=True) as catalog:
-            labels = Counter(catalog.indexed_labels(limit=-1).largest)  # all
+            labels = Counter(catalog.indexed_labels(limit=-1)["largest"])  # all
             columns = [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
         found = _given_of[given] = labels, columns
     return found

@@ -51,7 +51,7 @@ def scan(catalog: CatalogWriter, items: Iterable[FoundItem | str], *, restore: b
     catalog.drop_vanished()
 
 
-def settle(catalog: CatalogWriter, hashes: dict[int, str | None]) -> None:
+def record(catalog: CatalogWriter, hashes: dict[int, str | None]) -> None:
     """Let rows be indexed with these hashes, or skipped where there is none."""
     outcomes = [
         EmbeddedItem(key, problem=ImageError(path="x", reason="corrupt", detail="seen"))
@@ -59,7 +59,7 @@ def settle(catalog: CatalogWriter, hashes: dict[int, str | None]) -> None:
         else EmbeddedItem(key, sha256=sha256, phash=key)
         for key, sha256 in hashes.items()
     ]
-    catalog.record_outcomes(outcomes, checkpoint=None)
+    catalog.record_outcomes(outcomes, checkpoints={})
 
 
 def by_path(catalog: Catalog) -> dict[str, CatalogRow]:
@@ -80,7 +80,7 @@ def test_found_items_wait_with_rising_ids_and_labels(catalog: CatalogWriter) -> 
 
 def test_unchanged_items_keep_their_row_and_changed_ones_get_a_new_id(catalog: CatalogWriter) -> None:
     scan(catalog, "abcd")
-    settle(catalog, {1: "x", 2: "y", 3: None, 4: "z"})
+    record(catalog, {1: "x", 2: "y", 3: None, 4: "z"})
     scan(catalog, [found("a", label="new"), found("b", size=11), "c", "e"])
     rows = by_path(catalog)
     statuses = [(path, rows[path].status, rows[path].label) for path in sorted(rows)]
@@ -94,7 +94,7 @@ def test_unchanged_items_keep_their_row_and_changed_ones_get_a_new_id(catalog: C
 
 def test_an_item_whose_time_but_not_whose_bytes_changed_keeps_its_id(catalog: CatalogWriter) -> None:
     scan(catalog, "ab")
-    settle(catalog, {1: "x", 2: "y"})
+    record(catalog, {1: "x", 2: "y"})
     catalog.record_scan([(1, found("a", mtime=2)), (1, found("b"))], scanned=[1], restore=False)
     (changed,) = catalog.changed()
     assert (changed.id, changed.status, changed.sha256) == (1, "pending", "x")
@@ -104,7 +104,7 @@ def test_an_item_whose_time_but_not_whose_bytes_changed_keeps_its_id(catalog: Ca
 
 def test_a_moved_item_keeps_its_id_and_takes_the_label_of_the_new_place(catalog: CatalogWriter) -> None:
     scan(catalog, ["a/1", "a/2"])
-    settle(catalog, {1: "x", 2: "y"})
+    record(catalog, {1: "x", 2: "y"})
     new = found("b/3", mtime=9)
     catalog.record_scan([(1, found("a/2")), (2, new)], scanned=[1, 2], restore=False)
     (candidate,) = catalog.moved_candidates()
@@ -128,7 +128,7 @@ def test_only_sources_that_were_scanned_lose_items(catalog: CatalogWriter) -> No
 
 def test_what_was_taken_out_stays_out_until_it_is_named_again(catalog: CatalogWriter) -> None:
     scan(catalog, "ab")
-    settle(catalog, {1: "x", 2: "y"})
+    record(catalog, {1: "x", 2: "y"})
     catalog.take_out([by_path(catalog)["a"]])
     assert catalog.skipped_by_reason() == {"removed": 1}
     catalog.prepare()
@@ -142,7 +142,7 @@ def test_what_was_taken_out_stays_out_until_it_is_named_again(catalog: CatalogWr
 
 def test_duplicates_wait_again_when_their_kept_image_goes(catalog: CatalogWriter) -> None:
     scan(catalog, "abc")
-    settle(catalog, {1: "x", 2: "x", 3: "y"})
+    record(catalog, {1: "x", 2: "x", 3: "y"})
     assert catalog.repeated() == [("x", 1), ("x", 2)]
     catalog.set_duplicates([(2, 1)])
     duplicate = by_path(catalog)["b"]
@@ -183,7 +183,7 @@ def test_rows_come_complete_over_many_pages(catalog: CatalogWriter, monkeypatch:
     for row in catalog.rows(status="pending"):
         seen.append(row.id)
         if row.id % 1000 == 0:  # settling rows while they are read must lose none
-            settle(catalog, {row.id: "x"})
+            record(catalog, {row.id: "x"})
     assert seen == list(range(1, 4002))
     assert catalog.count("indexed") == 4
     assert [row.id for row in catalog.rows(after=2999, limit=3)] == [3000, 3001, 3002]
@@ -193,12 +193,12 @@ def test_rows_come_complete_over_many_pages(catalog: CatalogWriter, monkeypatch:
 @pytest.mark.parametrize("compact", [True, False])
 def test_finished_catalogues_are_compared(catalog: CatalogWriter, tmp_path: Path, compact: bool) -> None:
     scan(catalog, "ab")
-    settle(catalog, {1: "x", 2: None})
+    record(catalog, {1: "x", 2: None})
     finished = tmp_path / "odd?name#%20\n.sqlite"
     catalog.write_finished(finished, compact=compact)
     assert catalog.same_as(finished)
     problem = ImageError(path="x", reason="corrupt", detail="worded differently")
-    catalog.record_outcomes([EmbeddedItem(2, problem=problem)], checkpoint=None)
+    catalog.record_outcomes([EmbeddedItem(2, problem=problem)], checkpoints={})
     assert catalog.same_as(finished)
     catalog.set({"dedup": "exact"})
     assert not catalog.same_as(finished)
@@ -223,14 +223,14 @@ def test_a_finished_catalogue_is_read_only(catalog: CatalogWriter, tmp_path: Pat
 
 def test_a_continued_catalogue_retries_skipped_items(catalog: CatalogWriter, tmp_path: Path) -> None:
     scan(catalog, "ab")
-    settle(catalog, {1: "x", 2: None})
+    record(catalog, {1: "x", 2: None})
     catalog.write_finished(tmp_path / "next.sqlite", compact=True)
     with write_catalog(tmp_path / "next.sqlite") as following:
         following.prepare()
         scan(following, "ab")
         assert [(row.status, row.reason) for row in following.rows()] == [("indexed", None), ("pending", None)]
-        assert following.checkpoints() == []
-        settle(following, {2: None})
+        assert following.checkpoints() == {}
+        record(following, {2: None})
         scan(following, "ab")  # a second scan on the way to the same version does not try it again
         assert following.count("pending") == 0
 

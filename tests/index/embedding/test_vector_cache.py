@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.embedding.cached import KnownVector, VectorCache, describe_vectors
+from index.embedding.cached import VectorCache, describe_vectors
 from index.measures import Measures
 from index.model.embedder import Embedder
+from index.sources.items import EmbeddedItem
 from tests.models import write_tiny_model
 
 WIDTH = 6
@@ -28,15 +29,13 @@ def sha256(number: int) -> str:
     return hashlib.sha256(str(number).encode()).hexdigest()
 
 
-def draw_known(numbers: range, *, width: int = WIDTH) -> dict[str, KnownVector]:
+def draw_known(numbers: range, *, width: int = WIDTH) -> dict[str, EmbeddedItem]:
     """Vectors that depend on their number alone."""
-    return {
-        sha256(n): KnownVector(np.random.default_rng(n).normal(size=width).astype(np.float32), n - 5, Measures(n))
-        for n in numbers
-    }
+    vectors = {n: np.random.default_rng(n).normal(size=width).astype(np.float32) for n in numbers}
+    return {sha256(n): EmbeddedItem(0, vector, sha256(n), n - 5, Measures(n)) for n, vector in vectors.items()}
 
 
-def same(found: dict[str, KnownVector], expected: dict[str, KnownVector]) -> bool:
+def same(found: dict[str, EmbeddedItem], expected: dict[str, EmbeddedItem]) -> bool:
     return set(found) == set(expected) and all(
         np.array_equal(found[key].vector, one.vector) and found[key].phash == one.phash for key, one in expected.items()
     )
@@ -58,12 +57,12 @@ def test_whatever_is_kept_is_found_again_to_the_bit(
 ) -> None:
     folder = tmp_path_factory.mktemp("cache")
     known = {
-        key: KnownVector(np.array(values, np.float32), phash, Measures(7, border=values[0]))
+        key: EmbeddedItem(0, np.array(values, np.float32), key, phash, Measures(7, border=values[0]))
         for key, (values, phash) in kept.items()
     }
     with open_cache(folder) as cache:
         assert cache.speed() is None
-        cache.add(known, seconds=2.0)
+        cache.add([*known.values()], seconds=2.0)
         assert cache.speed() == (pytest.approx(len(known) / 2) if known else None)
     with open_cache(folder) as cache:
         found = cache.find([*kept, sha256(1)])
@@ -89,7 +88,7 @@ def test_what_a_vector_depends_on_makes_another_key(tmp_path: Path, tiny_model: 
 def test_a_damaged_entry_is_logged_and_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     known = draw_known(range(3))
     with open_cache(tmp_path) as cache:
-        cache.add(known)
+        cache.add([*known.values()])
     database = sqlite3.connect(cache.path)
     entry = bytearray(database.execute("SELECT entry FROM vectors WHERE sha256 = ?", hash_of(1)).fetchone()[0])
     entry[11] ^= 1
@@ -100,7 +99,7 @@ def test_a_damaged_entry_is_logged_and_made_again(tmp_path: Path, caplog: pytest
         with caplog.at_level(logging.WARNING):
             assert set(cache.find(list(known))) == {sha256(0), sha256(2)}
         assert "1 damaged entries are ignored" in caplog.text
-        cache.add({sha256(1): known[sha256(1)]})
+        cache.add([known[sha256(1)]])
         assert same(cache.find(list(known)), known)
 
 
@@ -112,7 +111,7 @@ def hash_of(number: int) -> tuple[bytes]:
 def test_whatever_is_damaged_in_a_file_no_wrong_vector_comes_out_of_it(tmp_path: Path, places: int) -> None:
     known = draw_known(range(600))  # more than one statement takes
     with open_cache(tmp_path) as cache:
-        cache.add(known)
+        cache.add([*known.values()])
     content = bytearray(cache.path.read_bytes())
     chance = np.random.default_rng(places)
     for place in chance.integers(0, len(content), size=places):
@@ -122,7 +121,7 @@ def test_whatever_is_damaged_in_a_file_no_wrong_vector_comes_out_of_it(tmp_path:
         with open_cache(tmp_path) as cache:
             found = cache.find(list(known))
             assert same(found, {key: known[key] for key in found})
-            cache.add(known)
+            cache.add([*known.values()])
     with open_cache(tmp_path) as cache:
         found = cache.find(list(known))
         assert same(found, {key: known[key] for key in found})
@@ -132,20 +131,20 @@ def test_whatever_is_damaged_in_a_file_no_wrong_vector_comes_out_of_it(tmp_path:
 @pytest.mark.parametrize("content", [b"", b"no database at all" * 99, b"SQLite format 3\0" + bytes(5000)])
 def test_a_file_that_is_no_cache_begins_anew(tmp_path: Path, content: bytes) -> None:
     with open_cache(tmp_path, width=4) as cache:  # nor one of another width
-        cache.add(draw_known(range(3), width=4))
+        cache.add([*draw_known(range(3), width=4).values()])
     with open_cache(tmp_path) as cache:
         assert cache.find([sha256(1)]) == {}
     cache.path.write_bytes(content)
     with open_cache(tmp_path) as cache:
         assert cache.find([sha256(1)]) == {}
-        cache.add(draw_known(range(3)))
+        cache.add([*draw_known(range(3)).values()])
         assert same(cache.find([sha256(1)]), draw_known(range(1, 2)))
 
 
 def test_an_unwritable_folder_means_no_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     with caplog.at_level(logging.WARNING), open_cache(tmp_path / "file") as cache:
-        cache.add(draw_known(range(3)))
+        cache.add([*draw_known(range(3)).values()])
         assert (len(cache), cache.find([sha256(1)]), cache.speed()) == (0, {}, None)
     assert caplog.text.count("cannot be opened") == 1
 
@@ -154,7 +153,7 @@ def test_models_share_a_file_and_none_gets_the_vectors_of_another(tmp_path: Path
     for model, width in (("one", 6), ("two", 6), ("three", 4)):
         with open_cache(tmp_path, model=model, width=width) as cache:
             assert (len(cache), cache.find([sha256(1)]), cache.speed()) == (0, {}, None)
-            cache.add(draw_known(range(3), width=width), seconds=1.0)
+            cache.add([*draw_known(range(3), width=width).values()], seconds=1.0)
     for model, width in (("one", 6), ("three", 4)):
         with open_cache(tmp_path, model=model, width=width) as cache:
             assert (len(cache), cache.speed()) == (3, 3.0)
@@ -166,7 +165,7 @@ def test_a_full_file_gives_up_its_oldest_for_what_is_new_and_stays_full(tmp_path
         counts = []
         for start in range(0, 6000, 50):
             known = draw_known(range(start, start + 50))
-            cache.add(known)
+            cache.add([*known.values()])
             assert len(cache.find(list(known))) == 50
             counts.append(len(cache))
         assert min(counts[60:]) > 0.8 * max(counts)
@@ -177,7 +176,7 @@ def test_a_full_file_gives_up_its_oldest_for_what_is_new_and_stays_full(tmp_path
 def _fill(folder: Path, start: int) -> None:
     for first in range(start, start + 200, 20):
         with open_cache(folder) as cache:
-            cache.add(draw_known(range(first, first + 20)))
+            cache.add([*draw_known(range(first, first + 20)).values()])
 
 
 @pytest.mark.slow
