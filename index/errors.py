@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from index.text import printable_path
+
 EXTRAS = {
     "torch": "train",
     "torchvision": "train",
@@ -50,7 +52,13 @@ DAMAGE_ADVICE = (
 
 
 class RetrievalError(Exception):
-    """Base of every expected error: the message says what failed, on what, and what to do."""
+    """Base of every expected error: the message says what failed, on what, what was expected, and what to do.
+
+    `at` is the file, folder or address that the message begins with.
+    """
+
+    def __init__(self, problem: str, *, at: object = None) -> None:
+        super().__init__(problem if at is None else f"{printable_path(str(at))}: {problem}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without calling a subclass's constructor again: worker processes hand errors to their parent."""
@@ -149,6 +157,15 @@ class ParityError(RetrievalError):
         )
         self.min_cosine = min_cosine
         self.required = required
+
+
+@contextmanager
+def reading(path: object) -> Iterator[None]:
+    """Name the file in an InputError where the block cannot read it."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", at=path) from error
 
 
 @contextmanager
