@@ -54,11 +54,12 @@ DAMAGE_ADVICE = (
 class RetrievalError(Exception):
     """Base of every expected error: the message says what failed, on what, what was expected, and what to do.
 
-    `at` is the file, folder or address that the message begins with.
+    The message begins with the file, folder or address `at`, and the line or row `where`.
     """
 
-    def __init__(self, problem: str, *, at: object = None) -> None:
-        super().__init__(problem if at is None else f"{printable_path(str(at))}: {problem}")
+    def __init__(self, problem: str, *, at: object = None, where: str = "") -> None:
+        place = "" if at is None else f"{printable_path(str(at))}{where and f', {where}'}: "
+        super().__init__(f"{place}{problem}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without calling a subclass's constructor again: worker processes hand errors to their parent."""

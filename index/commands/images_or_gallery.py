@@ -80,16 +80,13 @@ def is_model(given: str) -> bool:
 
 def _holds_images(path: Path) -> bool:
     """Whether it is a folder, an archive, a table or a list, but no gallery and no single image."""
-    from index.sources.local_source import FileSource
     from index.sources.registry import find_source
     from index.sources.table_rows import find_table
     from index.versions.gallery_identity import Standing, recognise
 
     if path.is_dir():
         return recognise(path) is Standing.FOREIGN
-    return (
-        find_table(path)[0].is_file() and not is_model(str(path)) and not isinstance(find_source(str(path)), FileSource)
-    )
+    return find_table(path)[0].is_file() and not is_model(str(path)) and not find_source(str(path)).is_one_item
 
 
 def _is_finished(gallery: Path, *, of: Path) -> bool:

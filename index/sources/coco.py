@@ -19,8 +19,8 @@ from index.sources.folder_metadata import describe_item
 from index.sources.folder_walk import find_file
 from index.sources.items import FoundItem
 from index.sources.local_source import LocalSource, absolute_below
-from index.sources.source import NOTHING_KNOWN, Known, Reach
-from index.sources.table_rows import TableRow, as_json, as_text, label_conflict, valid_unicode
+from index.sources.source import Reach
+from index.sources.table_rows import TableRow, as_json, as_text, first_rows, valid_unicode
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class CocoSource(LocalSource):
     """The images of a COCO file; categories of an image with several are its metadata `categories`."""
 
     kind: ClassVar[str] = "coco"
-    reach: ClassVar[Reach] = Reach.ANYWHERE
+    reach = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
     @classmethod
@@ -54,17 +54,12 @@ class CocoSource(LocalSource):
     def is_there(self) -> bool:
         return os.path.exists(self._open()[0])
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+    def find_files(self) -> Iterator[FoundItem]:
         """In the order of the file's images; the first entry of a file counts."""
         file, folder = self._open()
-        met: dict[str, str | None] = {}
-        for image in read_images(Path(file), None if folder is None else os.path.join(self.root, folder))[0]:
-            row = _as_row(image.entry, _list_categories(image), where=f"image {image.id}")
-            if image.path not in met:
-                met[image.path] = row.label
-                yield describe_item(find_file(image.path, relative=below(self.root, image.path)), row)
-            elif met[image.path] != row.label:
-                raise label_conflict(Path(file), row, above=met[image.path])
+        images = read_images(Path(file), None if folder is None else os.path.join(self.root, folder))[0]
+        for path, row in first_rows(file, ((image.path, _as_row(image)) for image in images)):
+            yield describe_item(find_file(path, relative=below(self.root, path)), row)
 
     def _open(self) -> tuple[str, str | None]:
         """The file, and the folder of images relative to its own, if it was named."""
@@ -112,12 +107,17 @@ def read_images(file: Path, folder: str | None = None) -> tuple[list[AnnotatedIm
     return images, lost
 
 
-def _list_categories(image: AnnotatedImage) -> list[str]:
-    """The categories of an image, that of the largest box first."""
+def _as_row(image: AnnotatedImage) -> TableRow:
+    """The image's entry, with its categories, that of the largest box first."""
+    values = {valid_unicode(name): as_json(value) for name, value in image.entry.items() if name not in _OWN_KEYS}
+    metadata = {name: value for name, value in values.items() if value is not None}
     areas: dict[str, float] = {}
     for annotation, name in image.annotations:
         areas[name] = max(areas.get(name, 0.0), _area(annotation))
-    return sorted(areas, key=lambda name: -areas[name])
+    categories = sorted(areas, key=lambda name: -areas[name])
+    if len(categories) > 1:
+        metadata["categories"] = categories
+    return TableRow(f"image {image.id}", str(image.entry["file_name"]), next(iter(categories), ""), metadata)
 
 
 def _area(annotation: Mapping[str, Any]) -> float:
@@ -126,14 +126,6 @@ def _area(annotation: Mapping[str, Any]) -> float:
         return float(box[2]) * float(box[3])
     area = annotation.get("area")
     return float(area) if isinstance(area, int | float) else 0.0
-
-
-def _as_row(image: Mapping[str, Any], categories: list[str], *, where: str) -> TableRow:
-    values = {valid_unicode(name): as_json(value) for name, value in image.items() if name not in _OWN_KEYS}
-    metadata = {name: value for name, value in values.items() if value is not None}
-    if len(categories) > 1:
-        metadata["categories"] = categories
-    return TableRow(where, str(image["file_name"]), next(iter(categories), ""), metadata)
 
 
 def _read(file: Path) -> dict[str, list[dict[str, Any]]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from index.errors import InputError
 from index.sources.folder_walk import find_file
 from index.sources.items import FoundItem
-from index.sources.table_rows import TableColumns, TableRow, label_conflict, read_column_names, read_table_rows
+from index.sources.table_rows import TableColumns, TableRow, first_rows, read_column_names, read_table_rows
 from index.text import printable_path
 
 _TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -31,7 +31,7 @@ class FolderMetadata:
 
     def describe(self, found: FoundItem) -> FoundItem | None:
         """The item with the label and metadata of the nearest table at or above it; None for a table itself."""
-        if found.archive is not None:
+        if found.is_archive:
             return found
         nearest = self._find(found.path.rpartition("/")[0])
         if found.path in self._read:
@@ -77,14 +77,12 @@ def _is_table(path: str) -> bool:
 
 
 def _read_rows(table: Path) -> dict[str, TableRow]:
-    rows: dict[str, TableRow] = {}
-    for row in read_table_rows(table, columns=_COLUMNS):
-        name = os.path.normpath(row.path)
-        if name.startswith(("/", "../")):
-            raise InputError(
-                f"{printable_path(str(table))}, {row.where}: expected a file_name below the table's folder, found "
-                f"{printable_path(row.path)}"
-            )
-        if rows.setdefault(name, row).label != row.label:
-            raise label_conflict(table, row, above=rows[name].label)
-    return rows
+    def rows() -> Iterator[tuple[str, TableRow]]:
+        for row in read_table_rows(table, columns=_COLUMNS):
+            name = os.path.normpath(row.path)
+            if name.startswith(("/", "../")):
+                problem = f"expected a file_name below the table's folder, found {printable_path(row.path)}"
+                raise InputError(problem, at=table, where=row.where)
+            yield name, row
+
+    return dict(first_rows(table, rows()))

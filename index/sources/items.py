@@ -80,6 +80,7 @@ class FoundItem:
         label: from a table or sidecar, else the first folder.
         metadata: JSON values, from a table's other columns or a sidecar.
         problem: why the item cannot be used, where that is known without reading it.
+        is_archive: whether it is an archive of items, see `ImageSource.members`.
     """
 
     path: str
@@ -90,6 +91,7 @@ class FoundItem:
     label: str | None = None
     metadata: Mapping[str, Any] | None = None
     problem: ImageError | None = None
+    is_archive: bool = False
 
     def with_problem(self, reason: str, detail: str) -> "FoundItem":
         """The item, which cannot be used for a reason."""

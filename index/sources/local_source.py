@@ -1,28 +1,28 @@
-"""Local sources: folders, files, archives, lists, tables and glob patterns."""
+"""Local sources: folders, files, lists, tables and glob patterns."""
 
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
-from index.errors import InputError
+from index.errors import InputError, reading
 from index.paths import below, folders_above, names_no_root
-from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
+from index.sources.archive_scan import is_archive, scan_archive
 from index.sources.folder_metadata import FolderMetadata, describe_item
 from index.sources.folder_walk import check_folder, find_file, walk_folder
 from index.sources.image_cells import has_image_cells, scan_cells
 from index.sources.items import FoundItem, ItemFields, Place
-from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
+from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import (
     USUAL,
     find_table,
+    first_rows,
     folder_label,
-    label_conflict,
     make_address,
     read_table_rows,
     split_address,
@@ -44,47 +44,33 @@ def label_below(key: str) -> str | None:
     return folder_label(key) if names_no_root(key) else None
 
 
-def scan_path(
-    path: str, *, root: str, known: Known, wanted: Callable[[str], bool] | None = None
-) -> Iterator[FoundItem]:
-    """Scan a file, an archive or a folder, given as an absolute normal path.
-
-    `wanted` selects files of a folder by their path below it.
-    """
+def find_below(path: str, *, root: str, wanted: Callable[[str], bool] | None = None) -> Iterator[FoundItem]:
+    """The files at or below an absolute normal path; `wanted` selects files of a folder by their path below it."""
+    name = below(root, path)
     if not os.path.isdir(path):
-        yield from _enter(find_file(path, relative=below(root, path)), path, known)
-    elif os.access(path, os.R_OK | os.X_OK):
-        yield from scan_tree(path, root=root, known=known, wanted=wanted)
-    else:
-        found = FoundItem(below(root, path), 0, 0, label=label_below(below(root, path)))
+        yield _as_item(find_file(path, relative=name), path)
+    elif not os.access(path, os.R_OK | os.X_OK):
+        found = FoundItem(name, 0, 0, label=label_below(name))
         yield found.with_problem("permission-denied", "the folder cannot be listed")
-
-
-def scan_tree(
-    folder: str, *, root: str, known: Known, wanted: Callable[[str], bool] | None = None
-) -> Iterator[FoundItem]:
-    """Scan all files below a folder, in the order of `walk_folder`."""
-    for found in walk_folder(Path(folder)):
-        if wanted is None or wanted(found.path):
-            path = os.path.join(folder, found.path)
-            yield from _enter(_renamed(found, below(root, path)), path, known)
-
-
-def _enter(found: FoundItem, path: str, known: Known) -> Iterator[FoundItem]:
-    """The items of one file: itself, or an archive's members."""
-    if found.problem is None and is_archive(found.path):
-        yield from known.enter(found, lambda: scan_archive(Path(path), archive=found.path))
-    elif found.problem is None and has_image_cells(path):
-        yield from known.enter(found, lambda: scan_cells(Path(path), found))
     else:
-        yield replace(found, label=label_below(found.path))
+        for found in walk_folder(Path(path)):
+            if wanted is None or wanted(found.path):
+                full = os.path.join(path, found.path)
+                yield _as_item(_renamed(found, below(root, full)), full)
 
 
-def _renamed(found: FoundItem, key: str) -> FoundItem:
-    if key == found.path:
+def _renamed(found: FoundItem, path: str) -> FoundItem:
+    if path == found.path:
         return found
-    problem, renamed = found.problem, replace(found, path=key)
+    problem, renamed = found.problem, replace(found, path=path)
     return renamed if problem is None else renamed.with_problem(problem.reason, problem.detail)
+
+
+def _as_item(found: FoundItem, path: str) -> FoundItem:
+    """A file as an image with the label of its folder, or as an archive."""
+    if found.problem is None and (is_archive(path) or has_image_cells(path)):
+        return replace(found, is_archive=True)
+    return replace(found, label=label_below(found.path))
 
 
 class LocalSource(ImageSource):
@@ -103,6 +89,10 @@ class LocalSource(ImageSource):
 
     def is_there(self) -> bool:
         return os.path.exists(self.location)
+
+    def members(self, archive: FoundItem) -> Iterator[FoundItem]:
+        path = Path(self.root, archive.path)
+        return scan_archive(path, archive=archive.path) if is_archive(path.name) else scan_cells(path, archive)
 
     def locate(self, item: ItemFields) -> Place:
         name = printable_path(os.path.join(self.root, item.path))
@@ -132,39 +122,37 @@ class FolderSource(LocalSource):
     def is_there(self) -> bool:
         return os.path.isdir(self.location)
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+    def find_files(self) -> Iterator[FoundItem]:
+        check_folder(Path(self.location))
         metadata = FolderMetadata(self.location)
-        yield from _described(scan_tree(self.location, root=self.location, known=known), metadata)
+        yield from self._describe_below(self.location, metadata)
         yield from metadata.missing()
 
     def scan_below(self, location: str) -> Iterator[FoundItem]:
         """The items at or below an absolute normal path in the folder."""
-        found = scan_path(location, root=self.location, known=NOTHING_KNOWN)
-        return _described(found, FolderMetadata(self.location))
+        for found in self._describe_below(location, FolderMetadata(self.location)):
+            yield from self.members(found) if found.is_archive else (found,)
+
+    def _describe_below(self, location: str, metadata: FolderMetadata) -> Iterator[FoundItem]:
+        described = map(metadata.describe, find_below(location, root=self.location))
+        return (item for item in described if item is not None)
 
 
 class FileSource(LocalSource):
-    """One regular file, which is the only item."""
+    """One regular file: an image, or an archive of them."""
 
     kind: ClassVar[str] = "file"
-    is_one_item: ClassVar[bool] = True
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """Nothing where the file is gone, like a folder whose only file is gone."""
+    @property
+    def is_one_item(self) -> bool:
+        return not is_archive(self.location)
+
+    def find_files(self) -> Iterator[FoundItem]:
+        """Nothing where an image is gone, like a folder whose only file is gone."""
         if os.path.lexists(self.location):
-            yield from scan_path(self.location, root=self.root, known=known)
-
-
-class ArchiveSource(LocalSource):
-    """The members of one tar or zip file."""
-
-    kind: ClassVar[str] = "archive"
-    suffixes: ClassVar[tuple[str, ...]] = ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES
-
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        if not os.path.lexists(self.location):
-            raise InputError(f"{printable_path(self.location)}: no such file")
-        return scan_path(self.location, root=self.root, known=known)
+            yield from find_below(self.location, root=self.root)
+        elif not self.is_one_item:
+            raise InputError("no such file", at=self.location)
 
 
 class CellSource(LocalSource):
@@ -185,12 +173,16 @@ class CellSource(LocalSource):
     def is_there(self) -> bool:
         return os.path.exists(self._open()[0])
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        file, label = self._open()
+    def find_files(self) -> Iterator[FoundItem]:
+        file, _ = self._open()
         found = find_file(file, relative=below(self.root, file))
         if found.problem is not None:
-            raise InputError(f"{printable_path(file)}: cannot be read: {found.problem.detail}")
-        yield from known.enter(found, lambda: scan_cells(Path(file), found, label=label))
+            raise InputError(f"cannot be read: {found.problem.detail}", at=file)
+        yield replace(found, is_archive=True)
+
+    def members(self, archive: FoundItem) -> Iterator[FoundItem]:
+        file, label = self._open()
+        return scan_cells(Path(file), archive, label=label)
 
     def _open(self) -> tuple[str, str | None]:
         """The file, and the column of labels if it was named."""
@@ -204,21 +196,25 @@ class ListSource(LocalSource):
     """A text file with one path a line, relative to the file's folder or absolute; empty lines and # are skipped."""
 
     kind: ClassVar[str] = "list"
-    reach: ClassVar[Reach] = Reach.ANYWHERE
+    reach = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".lst")
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+    def find_files(self) -> Iterator[FoundItem]:
         """In the list's order; a path that is listed twice counts once."""
         root = self.root
         named: set[str] = set()
         walked: set[str] = set()
+
+        def is_walked(path: str) -> bool:
+            return bool(walked) and not walked.isdisjoint((*folders_above(path), os.path.abspath(os.sep)))
+
         for name in read_lines(self.location):
             path = absolute_below(root, name)
-            if path in named or _lies_in(path, walked):
+            if path in named or is_walked(path):
                 continue
-            for item in scan_path(path, root=root, known=known):
-                file = os.path.join(root, item.archive or item.path)
-                if file == path or not (file in named or _lies_in(file, walked)):
+            for item in find_below(path, root=root):
+                file = os.path.join(root, item.path)
+                if file == path or not (file in named or is_walked(file)):
                     yield item
             (walked if os.path.isdir(path) else named).add(path)
 
@@ -227,7 +223,7 @@ class TableSource(LocalSource):
     """A table whose rows name files, relative to the table's folder or absolute."""
 
     kind: ClassVar[str] = "table"
-    reach: ClassVar[Reach] = Reach.ANYWHERE
+    reach = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".parquet")
 
     @classmethod
@@ -240,26 +236,20 @@ class TableSource(LocalSource):
     def is_there(self) -> bool:
         return find_table(self.location)[0].exists()
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+    def find_files(self) -> Iterator[FoundItem]:
         """In the table's order. A row is one file, never an archive; the first row of a file counts."""
         (table, columns), root = find_table(self.location), self.root
-        labels: dict[str, str | None] = {}
-        same: dict[str | None, str | None] = {}  # one object for each label
-        for row in read_table_rows(table, columns=columns):
-            path = absolute_below(root, row.path)
-            if path not in labels:
-                labels[path] = same.setdefault(row.label, row.label)
-                found = find_file(path, relative=below(root, path))
-                yield describe_item(replace(found, label=label_below(found.path)), row)
-            elif labels[path] != row.label:
-                raise label_conflict(table, row, above=labels[path])
+        rows = ((absolute_below(root, row.path), row) for row in read_table_rows(table, columns=columns))
+        for path, row in first_rows(table, rows):
+            found = find_file(path, relative=below(root, path))
+            yield describe_item(replace(found, label=label_below(found.path)), row)
 
 
 class GlobSource(LocalSource):
     """A glob pattern; * stays within a folder, ** matches any number of folders."""
 
     kind: ClassVar[str] = "glob"
-    reach: ClassVar[Reach] = Reach.PART
+    reach = Reach.PART
 
     @cached_property
     def root(self) -> str:
@@ -283,85 +273,57 @@ class GlobSource(LocalSource):
     def is_there(self) -> bool:
         return os.path.isdir(self.root)
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+    def find_files(self) -> Iterator[FoundItem]:
         root, parts = self.root, Path(self.location).parts
         first = parts.index("**") if "**" in parts else len(parts)
         matches = sorted(glob.glob(os.path.join(*parts[:first])), key=lambda match: os.fsencode(match).split(b"/"))
-        tail = Tail(parts[first:])
-        empty = True
+        tail, empty = parts[first:], True
         for match in matches:
-            if tail.parts and not os.path.isdir(match):
+            if tail and not os.path.isdir(match):
                 continue
-            wanted = tail.holds if tail.parts else None
-            for item in scan_path(match, root=root, known=known, wanted=wanted):
+            wanted = (lambda path: matches_pattern(path, tail)) if tail else None
+            for item in find_below(match, root=root, wanted=wanted):
                 empty = False
                 yield item
         if empty:
-            raise InputError(
-                f"{printable_path(self.location)}: the pattern matches no file; "
-                "* stays within a folder, ** matches any number of folders"
-            )
+            problem = "the pattern matches no file; * stays within a folder, ** matches any number of folders"
+            raise InputError(problem, at=self.location)
 
 
 def has_wildcard(text: str) -> bool:
     return _WILDCARD.search(text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The parts of a pattern from its first `**` on."""
+def matches_pattern(path: str, parts: Sequence[str]) -> bool:
+    """Whether a `/`-separated path, or a folder above it, matches the parts of a pattern; ** is any number of folders.
 
-    parts: tuple[str, ...]
-
-    def holds(self, path: str) -> bool:
-        """Whether a path, or a folder above it, matches."""
-        reached = self._with_no_folders({0})
-        for name in path.split("/"):
-            reached = self._with_no_folders({place for at in reached for place in self._step(at, name)})
-            if len(self.parts) in reached:
-                return True
-        return False
-
-    def _step(self, at: int, name: str) -> Iterator[int]:
-        part = self.parts[at] if at < len(self.parts) else ""
-        if name.startswith(".") and not part.startswith("."):  # as in a shell
-            return
-        if part == "**":
-            yield at
-        elif fnmatchcase(name, part):
-            yield at + 1
-
-    def _with_no_folders(self, reached: set[int]) -> set[int]:
-        """The reached parts, and those behind a `**` that matches no folder."""
-        for at, part in enumerate(self.parts):
-            if at in reached and part == "**":
-                reached.add(at + 1)
-        return reached
+    As in a shell, only a part that begins with a dot matches a name that does.
+    """
+    while parts and parts[-1] == "**":
+        parts = parts[:-1]
+    return _match(path.split("/"), parts or ["*"])
 
 
-def _described(found: Iterator[FoundItem], metadata: FolderMetadata) -> Iterator[FoundItem]:
-    return (item for item in map(metadata.describe, found) if item is not None)
-
-
-def _lies_in(path: str, folders: set[str]) -> bool:
-    return bool(folders) and not folders.isdisjoint((*folders_above(path), os.path.abspath(os.sep)))
+def _match(names: Sequence[str], parts: Sequence[str]) -> bool:
+    if not parts:
+        return True
+    is_seen = bool(names) and (parts[0].startswith(".") or not names[0].startswith("."))
+    if parts[0] == "**":
+        return _match(names, parts[1:]) or (is_seen and _match(names[1:], parts))
+    return is_seen and fnmatchcase(names[0], parts[0]) and _match(names[1:], parts[1:])
 
 
 def read_lines(location: str) -> Iterator[str]:
     """The paths of a list file."""
-    shown = printable_path(location)
-    try:
-        with open(location, encoding="utf-8-sig", errors="surrogateescape") as file:
-            number = 0
-            while line := file.readline(_MAX_LINE_CHARACTERS):
-                number += 1
-                path = line.rstrip("\n")
-                if "\0" in path or len(line) == _MAX_LINE_CHARACTERS:
-                    raise InputError(f"{shown}, line {number}: not a path; expected one path a line")
-                if path.strip() and not path.startswith("#"):
-                    yield path
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+    with reading(location), open(location, encoding="utf-8-sig", errors="surrogateescape") as file:
+        number = 0
+        while line := file.readline(_MAX_LINE_CHARACTERS):
+            number += 1
+            path = line.rstrip("\n")
+            if "\0" in path or len(line) == _MAX_LINE_CHARACTERS:
+                raise InputError("not a path; expected one path a line", at=location, where=f"line {number}")
+            if path.strip() and not path.startswith("#"):
+                yield path
 
 
 def find_folder_around(path: Path, gallery: Path, sources: Iterable[ImageSource]) -> Path | None:

@@ -7,16 +7,8 @@ from index.errors import InputError
 from index.markers import is_training_folder, read_mark
 from index.network.remote_store import is_address
 from index.sources.coco import CocoSource
-from index.sources.local_source import (
-    ArchiveSource,
-    CellSource,
-    FileSource,
-    FolderSource,
-    GlobSource,
-    ListSource,
-    TableSource,
-)
-from index.sources.remote import RemoteArchiveSource, RemoteFileSource, RemoteGlobSource, RemoteSource
+from index.sources.local_source import CellSource, FileSource, FolderSource, GlobSource, ListSource, TableSource
+from index.sources.remote import RemoteFileSource, RemoteSource
 from index.sources.source import ImageSource
 from index.sources.url_list import UrlListSource
 from index.text import printable_path
@@ -25,12 +17,9 @@ SOURCES: tuple[type[ImageSource], ...] = (
     FolderSource,
     CellSource,
     UrlListSource,
-    RemoteGlobSource,
-    RemoteArchiveSource,
     RemoteFileSource,
     RemoteSource,
     GlobSource,
-    ArchiveSource,
     TableSource,
     CocoSource,
     ListSource,

@@ -1,4 +1,4 @@
-"""Remote sources: all files below an address, a pattern, an archive, or one file."""
+"""Remote sources: all files below an address or those of a pattern, and one file."""
 
 import time
 from collections.abc import Iterator
@@ -22,21 +22,28 @@ from index.network.remote_store import (
 )
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
 from index.sources.items import FoundItem, ItemFields, Place
-from index.sources.local_source import Tail, has_wildcard
+from index.sources.local_source import has_wildcard, matches_pattern
 from index.sources.reading import plain_name, spool_shard
-from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
+from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import folder_label
 from index.text import printable_path
 
 
 class RemoteSource(ImageSource):
-    """All images below an address such as `s3://bucket/photos`."""
+    """All images below an address such as `s3://bucket/photos`, or those of a pattern.
+
+    In a pattern, such as `s3://bucket/shards/*.tar`, * stays within a folder, ** does not.
+    """
 
     kind: ClassVar[str] = "remote"
 
+    @property
+    def reach(self) -> Reach:
+        return Reach.PART if has_wildcard(self.location) else Reach.WHOLE
+
     @cached_property
     def root(self) -> str:
-        return self.location
+        return self._split()[0]
 
     @classmethod
     def find(cls, text: str) -> Self | None:
@@ -44,35 +51,43 @@ class RemoteSource(ImageSource):
         if not is_address(text):
             return None
         if is_web(text):
-            raise InputError(
-                f"{printable_path(text)}: http and https list nothing; give the address of an archive (.tar, .tar.gz, "
-                ".zip), of an image, or of a list of addresses (.parquet, .csv, .tsv, .jsonl, .txt)"
+            problem = (
+                "http and https list nothing; give the address of an archive (.tar, .tar.gz, .zip), of an image, or of "
+                "a list of addresses (.parquet, .csv, .tsv, .jsonl, .txt)"
             )
+            raise InputError(problem, at=text)
         return cls(text.rstrip("/"))
 
     def is_there(self) -> bool:
         return True
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+    def find_files(self) -> Iterator[FoundItem]:
+        root, pattern = self._split()
         empty = True
-        for file in self._list():
-            empty = False
-            yield from _enter(self.root, file, known)
-        if empty:
-            raise self._unusable(f"no file {self._wanted}")
-
-    _wanted: ClassVar[str] = "lies below it"
-
-    def _list(self) -> Iterator[RemoteFile]:
         try:
-            for file in open_store(self.root).walk():
-                if file.path and not file.path.endswith("/"):  # a folder's own mark
-                    yield file
+            for file in open_store(root).walk():
+                is_folder = not file.path or file.path.endswith("/")  # a folder's own marker
+                if not is_folder and (not pattern or matches_pattern(file.path, pattern)):
+                    empty = False
+                    yield _as_item(file)
         except FetchError as error:
-            raise self._unusable(_explain(error)) from error
+            raise InputError(_explain(error), at=self.location) from error
+        if empty:
+            raise InputError(f"no file {'matches the pattern' if pattern else 'lies below it'}", at=self.location)
 
-    def _unusable(self, problem: str) -> InputError:
-        return InputError(f"{printable_path(self.location)}: {problem}")
+    def members(self, archive: FoundItem) -> Iterator[FoundItem]:
+        shown = printable_path(f"{self.root}/{archive.path}")
+        file = RemoteFile(archive.path, archive.size_bytes or None, archive.mtime_ns)
+        return scan_shard(archive, lambda: spool_shard(self.root, file, name=shown))
+
+    def _split(self) -> tuple[str, list[str]]:
+        """The address without the parts of a pattern, and these."""
+        scheme, _, rest = self.location.partition("://")
+        parts = rest.split("/")
+        first = next((number for number, part in enumerate(parts) if has_wildcard(part)), len(parts))
+        if first == 0:
+            raise InputError("a pattern begins behind the bucket or host", at=self.location)
+        return f"{scheme}://{'/'.join(parts[:first])}", parts[first:]
 
     def locate(self, item: ItemFields) -> Place:
         address = f"{self.root}/{item.path}"
@@ -84,40 +99,15 @@ class RemoteSource(ImageSource):
         return replace(place, key=item.archive, offset=item.starts_at, mtime_ns=item.mtime_ns)
 
 
-class RemoteGlobSource(RemoteSource):
-    """A pattern such as `s3://bucket/shards/*.tar`; * stays within a folder, ** does not."""
-
-    kind: ClassVar[str] = "remote-glob"
-    reach: ClassVar[Reach] = Reach.PART
-    _wanted: ClassVar[str] = "matches the pattern"
-
-    @cached_property
-    def root(self) -> str:
-        return self._split()[0]
-
-    @classmethod
-    def find(cls, text: str) -> Self | None:
-        return cls(text.rstrip("/")) if is_address(text) and not is_web(text) and has_wildcard(text) else None
-
-    def _list(self) -> Iterator[RemoteFile]:
-        tail = Tail(self._split()[1])
-        return (file for file in super()._list() if tail.holds(file.path))
-
-    def _split(self) -> tuple[str, tuple[str, ...]]:
-        scheme, _, rest = self.location.partition("://")
-        parts = rest.split("/")
-        first = next(number for number, part in enumerate(parts) if has_wildcard(part))
-        if first == 0:
-            raise self._unusable("a pattern begins behind the bucket or host")
-        return f"{scheme}://{'/'.join(parts[:first])}", tuple(parts[first:])
-
-
 class RemoteFileSource(RemoteSource):
-    """One file at an address; as a source of a gallery, one image."""
+    """One file at an address: an image, or an archive of them."""
 
     kind: ClassVar[str] = "remote-file"
-    is_one_item: ClassVar[bool] = True
-    _suffixes: ClassVar[tuple[str, ...]] = IMAGE_SUFFIXES
+    reach = Reach.WHOLE
+
+    @property
+    def is_one_item(self) -> bool:
+        return not is_archive(plain_name(self.location))
 
     @cached_property
     def root(self) -> str:
@@ -126,19 +116,21 @@ class RemoteFileSource(RemoteSource):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
+        if not is_address(text) or (has_wildcard(text) and not is_web(text)):
+            return None
         name = plain_name(text) if is_web(text) else text
-        is_meant = is_address(text) and "/" in name.partition("://")[2] and name.lower().endswith(cls._suffixes)
-        return cls(text) if is_meant else None
+        suffixes = (*IMAGE_SUFFIXES, *ARCHIVE_SUFFIXES, *COMPRESSED_SUFFIXES)
+        return cls(text) if "/" in name.partition("://")[2] and name.lower().endswith(suffixes) else None
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """The image, or the archive's members; nothing where an image is gone."""
+    def find_files(self) -> Iterator[FoundItem]:
+        """The image or archive; nothing where an image is gone."""
         try:
             file = self._look()
         except FetchError as error:
             if not (self.is_one_item and error.reason == NOT_FOUND):
-                raise self._unusable(_explain(error)) from error
+                raise InputError(_explain(error), at=self.location) from error
             return
-        yield from _enter(self.root, file, known)
+        yield _as_item(file)
 
     def fetch(self) -> Path:
         """Download the file; its local path."""
@@ -156,22 +148,9 @@ class RemoteFileSource(RemoteSource):
         return file if file.stamp else replace(file, stamp=time.time_ns())
 
 
-class RemoteArchiveSource(RemoteFileSource):
-    """The members of one tar or zip file at an address."""
-
-    kind: ClassVar[str] = "remote-archive"
-    is_one_item: ClassVar[bool] = False
-    _suffixes: ClassVar[tuple[str, ...]] = ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES
-
-
-def _enter(root: str, file: RemoteFile, known: Known) -> Iterator[FoundItem]:
-    """The items of one file: itself, or an archive's members."""
-    found = FoundItem(file.path, file.size_bytes or 0, file.stamp, label=folder_label(file.path))
-    if not is_archive(plain_name(file.path)):
-        yield found
-        return
-    shown = printable_path(f"{root}/{file.path}")
-    yield from known.enter(found, lambda: scan_shard(found, lambda: spool_shard(root, file, name=shown)))
+def _as_item(file: RemoteFile) -> FoundItem:
+    is_shard = is_archive(plain_name(file.path))
+    return FoundItem(file.path, file.size_bytes or 0, file.stamp, label=folder_label(file.path), is_archive=is_shard)
 
 
 def _explain(error: FetchError) -> str:

@@ -12,21 +12,6 @@ from index.paths import names_no_parent, names_no_root
 from index.sources.items import FoundItem, ItemFields, Place
 
 
-class Known:
-    """Items of one source that are known from before; here none."""
-
-    def enter(self, archive: FoundItem, scan: Callable[[], Iterator[FoundItem]]) -> Iterator[FoundItem]:
-        """The items of an archive: the known ones, or those that scanning it gives."""
-        return scan()
-
-    def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
-        """An item with its known size and time, and whether to check for a change; a new item stays as it is."""
-        return item, False
-
-
-NOTHING_KNOWN = Known()
-
-
 class Reach(Enum):
     """Where the items of a source may lie."""
 
@@ -42,14 +27,20 @@ class ImageSource(ABC):
     Attributes:
         location: an absolute path or pattern without symbolic links in its folders, or an address as `scheme://place`.
         kind: its name in catalogues.
-        is_one_item: whether it is one item, whose disappearance is no trouble with a disk.
     """
 
     location: str
 
     kind: ClassVar[str]
-    reach: ClassVar[Reach] = Reach.WHOLE
-    is_one_item: ClassVar[bool] = False
+
+    @property
+    def reach(self) -> Reach:
+        return Reach.WHOLE
+
+    @property
+    def is_one_item(self) -> bool:
+        """Whether it is one item, whose disappearance is no trouble with a disk."""
+        return False
 
     @property
     @abstractmethod
@@ -77,15 +68,21 @@ class ImageSource(ABC):
         """Whether the source as a whole can be found now."""
 
     @abstractmethod
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """Every item once, in a fixed order; an unusable item has a problem.
-
-        Args:
-            known: items found before, which need not be scanned again.
+    def find_files(self) -> Iterator[FoundItem]:
+        """Every file once, in a fixed order; an archive is one item, and an unusable file has a problem.
 
         Raises:
             InputError: the source as a whole cannot be used.
         """
+
+    def members(self, archive: FoundItem) -> Iterator[FoundItem]:
+        """The items in an archive that `find_files` gave."""
+        raise NotImplementedError
+
+    def scan(self) -> Iterator[FoundItem]:
+        """As `find_files`, with the members of archives in their place."""
+        for found in self.find_files():
+            yield from self.members(found) if found.is_archive else (found,)
 
     @abstractmethod
     def locate(self, item: ItemFields) -> Place:

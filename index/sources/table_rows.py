@@ -8,7 +8,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -183,12 +183,17 @@ def read_column_names(path: Path) -> list[str]:
         return []
 
 
-def label_conflict(path: Path, row: TableRow, *, above: str | None) -> InputError:
-    """The error for a table that gives one path two labels."""
-    return InputError(
-        f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} is labelled "
-        f"{row.label!r} here and {above!r} above; keep one"
-    )
+def first_rows(table: Path | str, rows: Iterable[tuple[str, TableRow]]) -> Iterator[tuple[str, TableRow]]:
+    """The first row of every path, of rows by path; an InputError where a later row has another label."""
+    labels: dict[str, str | None] = {}
+    same: dict[str | None, str | None] = {}  # one object for each label
+    for path, row in rows:
+        if path not in labels:
+            labels[path] = same.setdefault(row.label, row.label)
+            yield path, row
+        elif labels[path] != row.label:
+            problem = f"{printable_path(row.path)} is labelled {row.label!r} here and {labels[path]!r} above; keep one"
+            raise InputError(problem, at=table, where=row.where)
 
 
 def folder_label(relative_path: str) -> str | None:
@@ -228,13 +233,12 @@ def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
     if not path.is_file():
         raise InputError(f"{printable_path(str(path))}: no such label file")
     labels: dict[str, str] = {}
-    for image, row in _rows_by_image(path, columns, required=("path", "label"), metadata=False):
+    for image, row in first_rows(path, _rows_by_image(path, columns, required=("path", "label"), metadata=False)):
         if row.problem is not None:
-            raise InputError(f"{printable_path(str(path))}: {row.problem}")
-        label = row.label or ""
-        if labels.setdefault(image, label) != label:
-            raise label_conflict(path, row, above=labels[image])
-    return {image: label for image, label in labels.items() if label}
+            raise InputError(row.problem, at=path)
+        if row.label:
+            labels[image] = row.label
+    return labels
 
 
 def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,12 @@ from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import read_lines
 from index.sources.remote import RemoteFileSource
-from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
+from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import (
     TABLE_SUFFIXES,
     TableColumns,
     TableRow,
-    label_conflict,
+    first_rows,
     make_address,
     read_column_names,
     read_table_rows,
@@ -39,7 +39,7 @@ class UrlListSource(ImageSource):
     """The images at the http and https addresses of a list, which may be a local or remote file."""
 
     kind: ClassVar[str] = "urls"
-    reach: ClassVar[Reach] = Reach.ANYWHERE
+    reach = Reach.ANYWHERE
 
     @property
     def root(self) -> str:
@@ -60,13 +60,19 @@ class UrlListSource(ImageSource):
         file = self._open()[0]
         return is_address(file) or os.path.exists(file)
 
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """In the list's order; the first row of an address counts.
+    def find_files(self) -> Iterator[FoundItem]:
+        """In the list's order; the first row of an address counts."""
+        rows = ((_normalise(row.path), row) for row in self._rows())
+        for address, row in first_rows(self._open()[0], rows):
+            yield _row_item(address, row)
 
-        Known addresses are asked with HEAD whether they changed; one that does not answer counts as unchanged.
+    def check_changes(self, items: Iterable[tuple[FoundItem, bool]]) -> Iterator[FoundItem]:
+        """Items with their known sizes and times; those with True are looked up by a HEAD request.
+
+        An address that does not answer counts as unchanged.
         """
-        unsure, asked = 0, map(known.recall, self._items())
-        with closing(map_ahead(_look_again, asked, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
+        unsure = 0
+        with closing(map_ahead(_look_again, items, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
             for item, is_sure in found:
                 unsure += not is_sure
                 yield item
@@ -82,17 +88,6 @@ class UrlListSource(ImageSource):
     def _open(self) -> tuple[str, TableColumns]:
         file, said = (self.location, {}) if os.path.isfile(self.location) else split_address(self.location)
         return file, TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
-
-    def _items(self) -> Iterator[FoundItem]:
-        labels: dict[str, str | None] = {}
-        file, _ = self._open()
-        for row in self._rows():
-            address = _normalise(row.path)
-            if address not in labels:
-                labels[address] = row.label
-                yield _row_item(address, row)
-            elif labels[address] != row.label:
-                raise label_conflict(Path(file), row, above=labels[address])
 
     def _rows(self) -> Iterator[TableRow]:
         named, columns = self._open()

@@ -3,7 +3,7 @@
 import os
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
@@ -19,8 +19,9 @@ from index.progress import Progress, no_progress
 from index.sources.archive_scan import is_compressed
 from index.sources.items import FoundItem
 from index.sources.local_source import FolderSource
-from index.sources.source import ImageSource, Known, Reach
+from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import find_table, read_column, read_column_names, read_labels
+from index.sources.url_list import UrlListSource
 from index.text import printable_path
 
 _REPORTED_ITEMS = 1000
@@ -94,32 +95,32 @@ class Trust(Enum):
     ALL = "all"
 
 
-class CatalogKnown(Known):
-    """The rows of one source.
+def _scan_source(catalog: CatalogWriter, number: int, *, trust: Trust, ask: bool) -> Iterator[FoundItem]:
+    """The items of one source; of an archive that needs no reading those of its rows.
 
-    `ask` tells whether to check the addresses of lists for changes; a stopped command's checks are not repeated.
+    `ask` looks up known addresses of lists for changes; a stopped command's look-ups are not repeated.
     """
+    source = catalog.sources()[number]
+    if isinstance(source, UrlListSource):
+        asks = ask and not catalog.was_scanned(number)
+        yield from source.check_changes(_recall(catalog, number, item, asks=asks) for item in source.find_files())
+        return
+    for found in source.find_files():
+        if not found.is_archive:
+            yield found
+            continue
+        is_shard, known = is_address(source.location) or is_compressed(found.path), None
+        if trust is Trust.ALL or (trust is Trust.SHARDS and is_shard):
+            known = catalog.archive_items(number, found.path, mtime_ns=found.mtime_ns, with_skipped=is_shard)
+        yield from source.members(found) if known is None else known
 
-    def __init__(self, catalog: CatalogWriter, number: int, *, trust: Trust, ask: bool) -> None:
-        self._catalog, self._number, self._trust = catalog, number, trust
-        self._asks = ask and not catalog.was_scanned(number)
-        self._is_remote = is_address(catalog.sources()[number].location)
 
-    def enter(self, archive: FoundItem, scan: Callable[[], Iterator[FoundItem]]) -> Iterator[FoundItem]:
-        is_shard = self._is_remote or is_compressed(archive.path)
-        known = None
-        if self._trust is Trust.ALL or (self._trust is Trust.SHARDS and is_shard):
-            known = self._catalog.archive_items(
-                self._number, archive.path, mtime_ns=archive.mtime_ns, with_skipped=is_shard
-            )
-        return scan() if known is None else known
-
-    def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
-        if item.problem is not None or (known := self._catalog.known_state(self._number, item.path)) is None:
-            return item, False
-        size_bytes, mtime_ns, status = known
-        same = replace(item, size_bytes=size_bytes, mtime_ns=mtime_ns)
-        return same, self._asks and status in ("indexed", "duplicate")
+def _recall(catalog: CatalogWriter, number: int, item: FoundItem, *, asks: bool) -> tuple[FoundItem, bool]:
+    """An item with its known size and time, and whether to check it for a change; a new item stays as it is."""
+    if item.problem is not None or (known := catalog.known_state(number, item.path)) is None:
+        return item, False
+    size_bytes, mtime_ns, status = known
+    return replace(item, size_bytes=size_bytes, mtime_ns=mtime_ns), asks and status in ("indexed", "duplicate")
 
 
 def scan_sources(
@@ -153,7 +154,7 @@ def scan_sources(
         found = FolderSource(sources[number].location).scan_below(location)
         yield from owners.sort_out(found, number, labels=labels, restore=restore)
     for number in numbers:
-        found = sources[number].scan(known=CatalogKnown(catalog, number, trust=trust, ask=ask))
+        found = _scan_source(catalog, number, trust=trust, ask=ask)
         yield from owners.sort_out(found, number, labels=labels, restore=restore)
 
 

@@ -59,8 +59,8 @@ def check_readable(text: Path | str) -> None:
 
 def test_a_source_is_what_its_path_names(tmp_path: Path) -> None:
     kinds = {
-        "a.TAR": "archive",
-        "a.zip": "archive",
+        "a.TAR": "file",
+        "a.zip": "file",
         "t.csv": "table",
         "t.Parquet": "table",
         "l.txt": "list",
@@ -94,7 +94,7 @@ def test_relative_paths_and_links_of_folders_are_resolved(tmp_path: Path, monkey
     assert find_source("link") == make_source("folder", f"{tmp_path}/real")
     assert find_source(".") == make_source("folder", str(tmp_path))
     assert find_source("link/../link/1.jpg") == make_source("file", f"{tmp_path}/real/1.jpg")
-    assert find_source("link/shard.tar") == make_source("archive", f"{tmp_path}/real/shard.tar")
+    assert find_source("link/shard.tar") == make_source("file", f"{tmp_path}/real/shard.tar")
     assert find_source("link/*.jpg") == make_source("glob", f"{tmp_path}/real/*.jpg")
 
 
@@ -156,7 +156,7 @@ def test_a_source_that_vanished_is_refused_but_a_file_is_no_item(tmp_path: Path)
     for source in sources[1:]:
         Path(source.location).unlink()
     for source in sources:
-        if source.kind == "file":
+        if source.is_one_item:
             assert list(source.scan()) == []
             continue
         with pytest.raises(InputError, match=r"no such f|No such file"):

@@ -117,21 +117,21 @@ class _Remote:
 REMOTE: dict[str, Callable[[_Remote, Path], str]] = {
     "urls": lambda remote, home: remote.make_list(home),
     "remote": lambda *_: "s3://bucket/photos",
-    "remote-glob": lambda *_: "s3://bucket/photos/*/*.png",
-    "remote-archive": lambda remote, home: remote.make_archive(home),
+    "remote pattern": lambda *_: "s3://bucket/photos/*/*.png",
+    "remote-file archive": lambda remote, home: remote.make_archive(home),
     "remote-file": lambda *_: "s3://bucket/photos/cat/1.png",
 }
 CASES: dict[str, Callable[[Path], str]] = {
     "folder": _make_folder,
     "glob": _make_glob,
-    "archive": _make_archive,
+    "file archive": _make_archive,
     "list": _make_list,
     "table": _make_table,
     "cells": _make_cells,
     "coco": _make_coco,
     "file": _make_file,
 }
-"""By kind: what lets a source be made in a folder, and gives the text that names it."""
+"""By kind, and perhaps another word: what makes a source in a folder, and gives the text that names it."""
 
 
 def _make(kind: str, request: pytest.FixtureRequest, home: Path) -> ImageSource:
@@ -141,11 +141,15 @@ def _make(kind: str, request: pytest.FixtureRequest, home: Path) -> ImageSource:
         source = find_source(REMOTE[kind](servers, home))
     else:
         source = find_source(CASES[kind](home))
-    assert source.kind == kind
+    assert source.kind == kind.partition(" ")[0]
     return source
 
 
-@pytest.fixture(params=[source.kind for source in SOURCES])
+def test_every_kind_has_a_case() -> None:
+    assert {kind.partition(" ")[0] for kind in (*CASES, *REMOTE)} == {source.kind for source in SOURCES}
+
+
+@pytest.fixture(params=[*CASES, *REMOTE])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> ImageSource:
     return _make(request.param, request, tmp_path / "home")
 

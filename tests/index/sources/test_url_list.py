@@ -199,8 +199,8 @@ def test_what_a_server_says_of_itself_may_be_anything(tmp_path: Path, web: FileS
     for modified, length in ((f"{far} +9999", "9" * 5000), (f"{far} GMT", "-1")):
         web.odd["/0.png"] = {"Last-Modified": modified, "ETag": "W/\xff", "Content-Length": length}
         source = find_source(str(write_list(tmp_path, web, "csv")))
-        known = _KnownBefore(f"{web.address}/0.png", size_bytes=1, mtime_ns=1)
-        [item, *_] = source.scan(known=known)
+        [first, *_] = source.scan()
+        [item] = source.check_changes([(replace(first, size_bytes=1, mtime_ns=1), True)])
         assert 0 <= item.mtime_ns < 2**63
         assert 0 <= item.size_bytes < 2**63
         with pytest.raises(ImageError, match="unreachable"):
@@ -234,19 +234,6 @@ def test_hosts_that_are_not_there_are_said(web: FileServer, monkeypatch: pytest.
         read("http://127.0.0.1:1/1.png")
 
 
-class _KnownBefore:
-    """One item that is known, and doubted."""
-
-    def __init__(self, path: str, **was: int) -> None:
-        self._path, self._was = path, was
-
-    def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
-        return (replace(item, **self._was), True) if item.path == self._path else (item, False)
-
-    def enter(self, *_: object) -> None:
-        raise AssertionError("no archives here")
-
-
 @pytest.mark.parametrize(
     ("case", "is_same", "reason"),
     [
@@ -262,7 +249,7 @@ def test_known_items_are_asked_whether_they_changed_and_not_fetched(
     web: FileServer, tmp_path: Path, case: str, is_same: bool, reason: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = find_source(str(write_list(tmp_path, web, "csv")))
-    [first, *_] = source.scan()
+    [first, *others] = source.scan()
     fetched = reading.fetch_place(source.locate(first)).file
     size_bytes, mtime_ns = fetched.size_bytes, fetched.stamp
     if case == "changed":
@@ -277,8 +264,8 @@ def test_known_items_are_asked_whether_they_changed_and_not_fetched(
         web.plain.add("/0.png")
         mtime_ns = 0
     before = web.count("GET")
-    known = _KnownBefore(first.path, size_bytes=size_bytes, mtime_ns=mtime_ns)
-    [now, *others] = source.scan(known=known)
+    known = replace(first, size_bytes=size_bytes, mtime_ns=mtime_ns)
+    [now, *others] = source.check_changes([(known, True), *((item, False) for item in others)])
     assert ((now.size_bytes, now.mtime_ns) == (size_bytes, mtime_ns)) is is_same
     assert (now.problem and now.problem.reason) == reason
     assert [item.mtime_ns for item in others] == [0, 0]
