@@ -13,6 +13,7 @@ from index.text import printable_path, show_bytes
 
 if TYPE_CHECKING:
     from retrieval_app.review.backup import BackupReport, RestoreReport
+    from retrieval_app.review.review_store import Decision
 
 _SHOWN = 5
 
@@ -82,9 +83,9 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
 def _describe_backup(report: BackupReport) -> str:
     removed = f" ({report.removed:,} of them taken out again)" if report.removed else ""
     return (
-        f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
-        f"{report.duplicate_decisions:,} on duplicates, {report.marks:,} tags and splits, "
-        f"{report.searches:,} saved searches, {report.images:,} images sent{removed}, "
+        f"{printable_path(report.file)}: {report.decisions['labels']:,} decisions on labels, "
+        f"{report.decisions['duplicates']:,} on duplicates, {report.decisions['marks']:,} tags and splits, "
+        f"{report.decisions['searches']:,} saved searches, {report.images:,} images sent{removed}, "
         f"{report.taken_out:,} other images taken out, {report.log_lines:,} log lines, {show_bytes(report.bytes)}"
     )
 
@@ -96,30 +97,29 @@ def _describe_restore(report: RestoreReport) -> str:
         f"{decisions['present']:,} were there, {decisions['older']:,} are older than those there; "
         f"{images['restored']:,} images restored, {images['present']:,} were there, {report.indexed:,} new in the index"
     ]
-    if images["removed"]:
-        lines.append(f"{images['removed']:,} images had been taken out before the backup, and stay out")
-    if images["in_the_way"]:
-        lines.append(f"{images['in_the_way']:,} images have other files in their places, which stay")
-    if report.log_lines:
-        lines.append(f"{report.log_lines:,} lines of the activity log were restored")
-    if removals["taken_out"]:
-        lines.append(
-            f"{removals['taken_out']:,} images had been taken out before the backup, and were taken out again; "
-            "`retrieval index add` brings one back by its path"
-        )
-    if removals["added_again"]:
-        lines.append(f"{removals['added_again']:,} images were added again since the backup, and stay")
-    if removals["last"]:
-        lines.append(f"{removals['last']:,} images had been taken out, but are all that the gallery has, and stay")
-    if report.not_attached:
-        lines.append(f"{len(report.not_attached):,} decisions are kept, but are about images that are not there:")
-        for lost in report.not_attached[:_SHOWN]:
-            about = "a group of duplicates"
-            if lost["kind"] == "label":
-                about = f"the label of {printable_path(str(lost['path']))}"
-            if lost["kind"] == "mark":
-                lost, about = {"decision": lost["field"]}, f"the image with the SHA-256 {lost['sha256']}"
-            lines.append(f"  {lost['decision']}: {about}")
-        if len(report.not_attached) > _SHOWN:
-            lines.append("  and more; --json lists them all")
+    others = (
+        (images["removed"], "images had been removed before the backup, and stay out"),
+        (images["in_the_way"], "images have other files in their places, which stay"),
+        (report.log_lines, "lines of the activity log were restored"),
+        (
+            removals["taken_out"],
+            "images had been removed before the backup, and were removed again; "
+            "`retrieval index add` brings one back by its path",
+        ),
+        (removals["kept"], "removed images were added again since, or are all that the gallery has, and stay"),
+        (len(report.not_attached), "decisions are kept, but are about images that are not there; --json lists all:"),
+    )
+    lines += [f"{count:,} {text}" for count, text in others if count]
+    lines += [f"  {_describe_lost(lost)}" for lost in report.not_attached[:_SHOWN]]
     return "\n".join(lines)
+
+
+def _describe_lost(lost: Decision) -> str:
+    from index.labels.decisions import LabelDecision
+    from index.labels.tags import Mark
+
+    if isinstance(lost, LabelDecision):
+        return f"{lost.decision}: the label of {printable_path(lost.path)}"
+    if isinstance(lost, Mark):
+        return f"{lost.field}: the image with the SHA-256 {lost.sha256}"
+    return "a group of duplicates"

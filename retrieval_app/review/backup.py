@@ -19,9 +19,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
@@ -31,8 +30,8 @@ from index.durable import hash_file, replacing
 from index.errors import GalleryError, InputError
 from index.gallery.selection import Selection
 from index.labels.decided_labels import read_current_catalog
-from index.labels.decisions import LabelDecision, LabelKey
-from index.labels.group_decisions import DuplicateDecision, rank_path
+from index.labels.decisions import LabelDecision
+from index.labels.group_decisions import DuplicateDecision
 from index.labels.tags import Mark
 from index.markers import read_mark
 from index.paths import names_no_parent, names_no_root
@@ -48,12 +47,13 @@ from index.writing.build import add_to_gallery, remove_from_gallery
 from retrieval_app.review.activity_log import Line, bring_lines, check_line, read_log
 from retrieval_app.review.added_images import keep_file, name_sources, read_added_rows
 from retrieval_app.review.database import ReviewError
-from retrieval_app.review.review_store import Decision, ReviewStore, SavedSearch, Step, check_step
+from retrieval_app.review.review_store import ABOUT, About, Decision, ReviewStore, Step, check_step
 from retrieval_app.review.subjects import USABLE, list_usable
 
 _DECISIONS, _LOG, _MANIFEST = "decisions.json", "log.jsonl", "manifest.json"
 _FORMAT = "retrieval-backup"
 _BLOCK_BYTES = 1 << 20
+_IS_THERE = "there is such a file already; name another, or give --overwrite"
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
@@ -63,7 +63,6 @@ class BackupError(InputError):
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{printable_path(str(path))}: {problem}; nothing was changed")
-        self.path, self.problem = path, problem
 
 
 class _Part(BaseModel):
@@ -95,7 +94,7 @@ class SentImage(_Part):
 
 
 class Removal(_Part):
-    """A removed image, by its absolute path; `kept` images of the same bytes and label are still in the gallery."""
+    """A removed image, by its absolute path; `kept` images of the same bytes and label were still in the gallery."""
 
     path: str
     sha256: _Sha256
@@ -132,9 +131,8 @@ class BackupReport:
 
     Attributes:
         steps: that were not undone.
-        label_decisions, duplicate_decisions, marks, searches: that hold.
-        images: uploads, removed ones included.
-        removed: removed uploads.
+        decisions: that hold, by their kind.
+        images, removed: uploads, and those of them that were removed from the gallery.
         taken_out: removed images of other sources.
         notes: parts that could not be read and are missing.
         store: the server that has the gallery's vectors; None where its folder has them.
@@ -143,10 +141,7 @@ class BackupReport:
     gallery: str
     file: str
     steps: int
-    label_decisions: int
-    duplicate_decisions: int
-    marks: int
-    searches: int
+    decisions: dict[About, int]
     images: int
     removed: int
     taken_out: int
@@ -164,76 +159,78 @@ def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Prog
     if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
         find_version(gallery)  # says what is missing
     _check_out(out, gallery=gallery, overwrite=overwrite)
-    with closing(ReviewStore.of_gallery(gallery)) as store:
-        try:
-            steps = list(map(check_step, store.steps()))
-        except (InputError, TypeError, ValueError) as error:
-            advice = "damaged, or made by a pre-release: keep the file, and put a sound copy of it back"
-            raise ReviewError(store.path, f"{error}; {advice}") from error
-    notes, log = list[str](), list[Line]()
-    added: Mapping[str, CatalogRow] = {}
-    removals, next_id, vectors_at = list[Removal](), None, None
+    steps, log, notes = _read_steps(gallery), list[Line](), list[str]()
+    added, removals = dict[str, CatalogRow](), list[Removal]()
+    next_id = store = None
     try:
         added = read_added_rows(gallery)
         with read_current_catalog(gallery) as catalog:
             removals, next_id = _list_removals(catalog), catalog.next_id()
-        vectors_at = Manifest.read(find_version(gallery)).store
+        if (vectors_at := Manifest.read(find_version(gallery)).store) is not None:
+            store = str(vectors_at["uri"])
     except GalleryError as error:
-        notes.append(f"the gallery cannot be read, so nobody knows which images were taken out of it: {error}")
+        notes.append(f"the gallery cannot be read, so its removed images are not in the backup: {error}")
     try:
         log = read_log(gallery)
     except ReviewError as error:
         notes.append(f"left out: {error}")
-    shown = printable_path(str(out))
-    try:
-        with (
-            replacing(out.absolute(), only_new=not overwrite) as temporary,
-            zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive,
-        ):
-            _add(archive, _DECISIONS, json.dumps(_STEPS.dump_python(steps)).encode())
-            _add(archive, _LOG, b"".join(json.dumps(line).encode() + b"\n" for line in log))
-            sent = list(_add_sent(archive, gallery, added, notes, progress))
-            manifest = _Manifest(
-                made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                gallery=valid_text(gallery.resolve().name),
-                gallery_id=read_mark(gallery),
-                next_id=next_id,
-                sent=sent,
-                removed=removals,
-            )
-            _add(archive, _MANIFEST, json.dumps(manifest.model_dump(), indent=1).encode())
-    except FileExistsError as error:
-        raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite") from error
-    except OSError as error:
-        advice = "nothing was left there, mend the cause and run it again"
-        raise InputError(f"{shown}: the backup cannot be written: {error}; {advice}") from error
-    decided = Counter(kind for kind, _ in {(step.kind, name) for step in steps for name in step.by_subject()})
+    with _open_new(out, overwrite=overwrite) as archive:
+        _add(archive, _DECISIONS, json.dumps(_STEPS.dump_python(steps)).encode())
+        _add(archive, _LOG, b"".join(json.dumps(line).encode() + b"\n" for line in log))
+        sent = list(_add_sent(archive, gallery, added, notes, progress))
+        manifest = _Manifest(
+            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            gallery=valid_text(gallery.resolve().name),
+            gallery_id=read_mark(gallery),
+            next_id=next_id,
+            sent=sent,
+            removed=removals,
+        )
+        _add(archive, _MANIFEST, json.dumps(manifest.model_dump(), indent=1).encode())
+    decided = {(step.kind, subject) for step in steps for subject in step.by_subject()}
     return BackupReport(
         gallery=valid_text(str(gallery.resolve())),
         file=valid_text(str(out)),
         steps=len(steps),
-        label_decisions=decided["labels"],
-        duplicate_decisions=decided["duplicates"],
-        marks=decided["marks"],
-        searches=decided["searches"],
+        decisions={kind: sum(one == kind for one, _ in decided) for kind in ABOUT},
         images=len(sent),
         removed=sum(image.removed for image in sent),
         taken_out=len(removals) - sum(row.reason == REMOVED for row in added.values()),
         bytes=out.stat().st_size,
         notes=notes,
         log_lines=len(log),
-        store=None if vectors_at is None else str(vectors_at["uri"]),
+        store=store,
     )
+
+
+def _read_steps(gallery: Path) -> list[Step]:
+    with closing(ReviewStore.of_gallery(gallery)) as store:
+        try:
+            return list(map(check_step, store.steps()))
+        except (InputError, TypeError, ValueError) as error:
+            advice = "damaged, or made by a pre-release: keep the file, and put a sound copy of it back"
+            raise ReviewError(store.path, f"{error}; {advice}") from error
+
+
+@contextmanager
+def _open_new(out: Path, *, overwrite: bool) -> Iterator[zipfile.ZipFile]:
+    """A new archive, which takes its place when it is whole."""
+    shown = printable_path(str(out))
+    try:
+        with (
+            replacing(out.absolute(), only_new=not overwrite) as temporary,
+            zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive,
+        ):
+            yield archive
+    except FileExistsError as error:
+        raise InputError(f"{shown}: {_IS_THERE}") from error
+    except OSError as error:
+        advice = "nothing was left there, mend the cause and run it again"
+        raise InputError(f"{shown}: the backup cannot be written: {error}; {advice}") from error
 
 
 def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
     shown = printable_path(str(out))
-    if out.is_dir():
-        raise InputError(f"{shown}: a folder has this name; name a file, such as {out.name or 'gallery'}.backup.zip")
-    if os.path.lexists(out) and not overwrite:
-        raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite")
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"{shown}: its folder does not exist; make it first")
     sources: Iterable[ImageSource] = ()
     with suppress(GalleryError), read_current_catalog(gallery) as catalog:  # `back_up` notes a damaged one
         sources = catalog.sources().values()
@@ -242,27 +239,24 @@ def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
             f"{shown} lies inside {printable_path(str(folder))}, where the gallery or its images are, and would be "
             "taken for one of them; choose a place beside it"
         )
+    if os.path.lexists(out) and not overwrite:
+        raise InputError(f"{shown}: {_IS_THERE}")
 
 
 def _list_removals(catalog: Catalog) -> list[Removal]:
     """The images that people took out; one that could never be read is not known by its bytes, and left out."""
-    sources = catalog.sources()
-    removed = [row for row in _list_removed_rows(catalog) if row.sha256 is not None]
+    removed = [row for row in catalog.rows(status="skipped") if row.reason == REMOVED and row.sha256 is not None]
     kept = Counter((row.sha256, row.label) for row in list_usable(catalog)) if removed else Counter()
+    roots = {number: source.root for number, source in catalog.sources().items()}
     return [
         Removal(
-            path=os.path.join(sources[row.source].root, row.path),
+            path=os.path.join(roots[row.source], row.path),
             sha256=row.sha256 or "",
             label=row.label,
             kept=kept[row.sha256, row.label],
         )
         for row in removed
     ]
-
-
-def _list_removed_rows(catalog: Catalog) -> Iterator[CatalogRow]:
-    """The images that people removed."""
-    return (row for row in catalog.rows(status="skipped") if row.reason == REMOVED)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
@@ -317,14 +311,12 @@ def _open_backup(path: Path, progress: Progress) -> Iterator[Backup]:
             raise
         except OSError as error:
             raise BackupError(path, f"cannot be read: {error.strerror or error}") from error
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            member = _MANIFEST if error.title == _Manifest.__name__ else _DECISIONS
-            problem = f"{member}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise BackupError(path, printable_path(f"no sound backup, or made by a pre-release: {problem}")) from error
         except (zipfile.BadZipFile, EOFError, RuntimeError, TypeError, ValueError, InputError) as error:
-            problem = f"no backup, no sound backup, or made by a pre-release: {error}"
-            raise BackupError(path, f"{problem}; give a whole file that `retrieval backup` wrote") from error
+            problem = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors(include_url=False, include_input=False)[0]
+                problem = printable_path(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+            raise BackupError(path, f"no backup, damaged, or made by a pre-release: {problem}") from error
         yield backup
 
 
@@ -347,19 +339,11 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> Ba
     steps = list(map(check_step, _STEPS.validate_python(json.loads(archive.read(_DECISIONS)))))
     log = [check_line(json.loads(line)) for line in archive.read(_LOG).splitlines()]
     for done, (member, sha256) in enumerate(members.items(), start=1):
-        digest = hashlib.sha256()
-        for block in _read_blocks(archive, member):
-            digest.update(block)
-        if digest.hexdigest() != sha256:
-            raise InputError(f"{member} is not what was written")
+        with archive.open(member) as file:
+            if hashlib.file_digest(cast(zipfile.ZipExtFile, file), "sha256").hexdigest() != sha256:
+                raise InputError(f"{member} is not what was written")
         progress(done, len(members))
     return Backup(archive, manifest, steps, log)
-
-
-def _read_blocks(archive: zipfile.ZipFile, member: str) -> Iterator[bytes]:
-    """The content of a member in blocks."""
-    with archive.open(member) as file:
-        yield from iter(partial(file.read, _BLOCK_BYTES), b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +355,8 @@ class RestoreReport:
             `in_the_way`: another file has the name.
         indexed: images that are new in the gallery.
         decisions: by outcome: `restored`, `present` already, or `older` than the one that holds.
-        removals: removed images by outcome: `taken_out` again, `out` already or unknown here, `added_again` to this
-            very gallery since the backup, or `last`: they are all that the gallery has. The last two stay.
+        removals: removed images that were here, by outcome: `taken_out`, or `kept` because somebody added them to this
+            very gallery since the backup, or because they are all that the gallery has.
         not_attached: decisions about images that the gallery does not have; they are kept.
         log_lines: lines that are new in the activity log.
     """
@@ -383,7 +367,7 @@ class RestoreReport:
     indexed: int
     decisions: dict[str, int]
     removals: dict[str, int]
-    not_attached: list[dict[str, object]]
+    not_attached: list[Decision]
     log_lines: int
 
 
@@ -402,45 +386,37 @@ def restore(
     BackupError, before anything is changed.
     """
     find_version(gallery)
-    images = dict.fromkeys(("restored", "present", "removed", "in_the_way"), 0)
-    wanted = list[str]()
     with _open_backup(file, checking) as backup:
-        manifest, identity = backup.manifest, read_mark(gallery)
-        for image in manifest.sent:
-            outcome = _restore_file(backup.archive, image, gallery)
-            images[outcome] += 1
-            if outcome in ("restored", "present") and not image.removed:
-                wanted.append(image.path)
+        manifest = backup.manifest
+        outcomes = [(image, _restore_file(backup.archive, image, gallery)) for image in manifest.sent]
     before = read_added_rows(gallery)
-    if missing := [name for name in wanted if name not in before]:
+    present = [image for image, outcome in outcomes if outcome in ("restored", "present") and not image.removed]
+    if missing := [image.path for image in present if image.path not in before]:
         sources = name_sources(gallery, missing)
         add_to_gallery(gallery, sources, progress=progress, begin_step=begin_step)
-    # An image that was taken out has come back to the same gallery only where somebody added it by name since.
-    is_same = identity is not None and manifest.gallery_id == identity
     with read_current_catalog(gallery) as catalog:
         found = _find_removed(catalog, manifest.removed)
         usable = catalog.count("indexed") + catalog.count("duplicate")
     known = {row.id for row in before.values()}
     new = {row.id for row in read_added_rows(gallery).values() if row.status in USABLE} - known
+    # A removed image has come back to the same gallery only where somebody added it by name since.
+    is_same = manifest.gallery_id is not None and manifest.gallery_id == read_mark(gallery)
     out = {one for one in found if not is_same or one in new or one < (manifest.next_id or 0)}
-    is_last = 0 < len(out) == usable  # a gallery holds at least one image
-    if out and not is_last:
+    if len(out) == usable:  # a gallery holds at least one image
+        out = set()
+    if out:
         selection = Selection(ids=tuple(sorted(out)))
         remove_from_gallery(gallery, selection=selection, progress=progress, begin_step=begin_step)
     with closing(ReviewStore.of_gallery(gallery)) as store:
         merged = store.merge(backup.steps)
+    images = Counter(outcome for _, outcome in outcomes)
     return RestoreReport(
         gallery=valid_text(str(gallery.resolve())),
         file=valid_text(str(file)),
-        images=images,
-        indexed=len(new if is_last else new - out),
+        images={outcome: images[outcome] for outcome in ("restored", "present", "removed", "in_the_way")},
+        indexed=len(new - out),
         decisions=merged,
-        removals={
-            "taken_out": 0 if is_last else len(out),
-            "out": len(manifest.removed) - len(found),
-            "added_again": len(found) - len(out),
-            "last": len(out) if is_last else 0,
-        },
+        removals={"taken_out": len(out), "kept": len(found - out)},
         not_attached=_list_lost(gallery, backup.steps),
         log_lines=bring_lines(gallery, backup.log),
     )
@@ -458,7 +434,8 @@ def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> 
     if is_there and not path.name.startswith(image.sha256):
         return "in_the_way"
     try:
-        keep_file(gallery, _read_blocks(archive, image.member), name=image.path)
+        with archive.open(image.member) as file:
+            keep_file(gallery, iter(partial(file.read, _BLOCK_BYTES), b""), name=image.path)
         os.utime(path, ns=(image.mtime_ns, image.mtime_ns))
     except OSError as error:
         problem = f"{printable_path(str(path))}: the image cannot be restored: {error.strerror or error}"
@@ -466,64 +443,44 @@ def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> 
     return "restored"
 
 
-def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> list[int]:
-    """Ids of images that were removed from the gallery of a backup and are still in this one.
+def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> set[int]:
+    """Ids of images of this gallery that were removed from the gallery of a backup.
 
-    An image is known by bytes and label; of several the one whose path ends most alike is removed. Where no path is the
-    same, as many stay as stayed in the other gallery, and those that are out here count.
+    An image is known by its bytes, its label and its path below its source. Where no image of these bytes and label was
+    kept, all of them count, whatever their paths.
     """
-    wanted: dict[LabelKey, list[Removal]] = {}
+    wanted: dict[tuple[str | None, str | None], list[Removal]] = {}
     for removal in removals:
         wanted.setdefault((removal.sha256, removal.label), []).append(removal)
-    sources = catalog.sources()
-    here: dict[LabelKey, list[tuple[str, CatalogRow]]] = {}
-    for row in chain(_list_removed_rows(catalog), list_usable(catalog)) if wanted else ():
-        path = os.path.join(sources[row.source].root, row.path)
-        here.setdefault((row.sha256 or "", row.label), []).append((path, row))
-    found = list[int]()
-    for key, meant in wanted.items():
-        places = [removal.path for removal in meant]
-        out = [path for path, row in here.get(key, ()) if row.reason == REMOVED]
-        usable = [(path, row) for path, row in here.get(key, ()) if row.reason != REMOVED]
-        usable.sort(key=lambda one: max(rank_path(one[0], place) for place in places), reverse=True)
-        exact = sum(path in places for path, _ in usable)  # which are the first
-        most = max(exact, min(len(meant) - len(out), len(usable) - meant[0].kept))
-        found += [row.id for _, row in usable[: max(most, 0)]]
-    return found
+    return {
+        row.id
+        for row in (list_usable(catalog) if wanted else ())
+        for removal in wanted.get((row.sha256, row.label), ())
+        if removal.kept == 0 or removal.path.endswith(f"{os.sep}{row.path}")
+    }
 
 
-def _list_lost(gallery: Path, steps: Sequence[Step]) -> list[dict[str, object]]:
+def _list_lost(gallery: Path, steps: Sequence[Step]) -> list[Decision]:
     """The last decisions about images that the gallery does not have."""
-    last: dict[str, Decision] = {}
-    for step in steps:
-        last |= step.by_subject()
-    wanted = {sha256 for decision in last.values() for sha256 in _list_contents(decision)}
+    last = {subject: decision for step in steps for subject, decision in step.by_subject().items()}
+    wanted = {sha256 for decision in last.values() for sha256 in _count_contents(decision)}
     with read_current_catalog(gallery) as catalog:
         here = [(sha256, label) for _, sha256, label in catalog.find_contents(wanted)]
     keys, contents = set(here), Counter(sha256 for sha256, _ in here)
-    lost = list[dict[str, object]]()
-    for decision in last.values():
+
+    def is_lost(decision: Decision) -> bool:
         if isinstance(decision, LabelDecision):
-            if decision.key not in keys:
-                names = ("sha256", "label", "decision", "new_label", "path")
-                lost.append({"kind": "label", **{name: getattr(decision, name) for name in names}})
-        elif isinstance(decision, Mark):
-            if decision.value is not None and decision.sha256 not in contents:
-                fields = ("sha256", "field", "value")
-                lost.append({"kind": "mark", **{name: getattr(decision, name) for name in fields}})
-        elif not Counter(_list_contents(decision)) <= contents:
-            assert isinstance(decision, DuplicateDecision)  # a search is of no image
-            images = [{"sha256": image.sha256, "path": image.path} for image in decision.images]
-            lost.append({"kind": "duplicates", "decision": decision.decision, "images": images})
-    return lost
+            return decision.key not in keys
+        return not _count_contents(decision) <= contents
+
+    return [decision for decision in last.values() if is_lost(decision)]
 
 
-def _list_contents(decision: Decision) -> list[str]:
-    """The SHA-256 of each image that a decision is about."""
+def _count_contents(decision: Decision) -> Counter[str]:
+    """How many images of each SHA-256 a decision is about; none for a removed tag."""
     match decision:
-        case LabelDecision() | Mark():
-            return [decision.sha256]
         case DuplicateDecision():
-            return [image.sha256 for image in decision.images]
-        case SavedSearch():
-            return []
+            return Counter(image.sha256 for image in decision.images)
+        case LabelDecision() | Mark(value=str()):
+            return Counter([decision.sha256])
+    return Counter()

@@ -96,8 +96,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Made:
     store.save_searches([SavedSearch("best ones", "where=tag%20%3D%20'best'")])
     store.close()
     report = back_up(gallery, folder / "made.zip")
-    assert (report.label_decisions, report.duplicate_decisions, report.steps) == (3, 1, 5)
-    assert (report.marks, report.searches) == (2, 1)
+    assert report.decisions == {"labels": 3, "duplicates": 1, "marks": 2, "searches": 1}
+    assert report.steps == 5
     assert (report.images, report.removed, report.notes) == (3, 1, [])
     return Made(gallery, photos, folder / "made.zip")
 
@@ -163,11 +163,11 @@ def test_decisions_about_missing_images_are_kept(made: Made, tmp_path: Path, tin
     gallery = tmp_path / "shop"
     build_gallery(model_path=tiny_model, sources=[photos], out=gallery)
     report = restore(made.backup, gallery)
-    assert [lost["kind"] for lost in report.not_attached] == ["label", "duplicates", "mark"]
-    assert report.not_attached[0]["path"] == str(made.photos / "green" / "0.jpg")
+    assert [type(lost) for lost in report.not_attached] == [LabelDecision, DuplicateDecision, Mark]
+    assert report.not_attached[0].path == str(made.photos / "green" / "0.jpg")  # type: ignore[union-attr]
     assert len(ReviewStore.of_gallery(gallery).label_decisions()) == 3
     assert len(ReviewStore.of_gallery(gallery).duplicate_decisions()) == 1
-    assert back_up(gallery, tmp_path / "again.zip").label_decisions == 3
+    assert back_up(gallery, tmp_path / "again.zip").decisions["labels"] == 3
 
 
 def test_tables_of_others_are_left_out_of_a_backup(made: Made, tmp_path: Path, fresh: Path) -> None:
@@ -193,8 +193,8 @@ def test_a_damaged_gallery_can_be_backed_up(made: Made, tmp_path: Path, fresh: P
     gallery = shutil.copytree(made.gallery, tmp_path / "shop")
     shutil.rmtree(gallery / "versions")
     report = back_up(gallery, tmp_path / "saved.zip")
-    assert (report.label_decisions, report.images) == (3, 3)
-    assert "nobody knows which images were taken out" in report.notes[0]
+    assert (report.decisions["labels"], report.images) == (3, 3)
+    assert "its removed images are not in the backup" in report.notes[0]
     assert restore(tmp_path / "saved.zip", fresh).decisions["restored"] == 7
 
 
@@ -213,7 +213,7 @@ def test_decisions_that_are_made_meanwhile_are_whole_steps(made: Made, tmp_path:
     thread = threading.Thread(target=decide)
     thread.start()
     try:
-        counts = [back_up(gallery, tmp_path / f"{turn}.zip").label_decisions for turn in range(8)]
+        counts = [back_up(gallery, tmp_path / f"{turn}.zip").decisions["labels"] for turn in range(8)]
     finally:
         over.set()
         thread.join()
@@ -253,7 +253,7 @@ def test_nothing_is_overwritten_unasked_or_written_into_the_gallery(made: Made, 
     back_up(made.gallery, tmp_path / "letter.zip", overwrite=True)
     assert os.listdir(tmp_path) == ["letter.zip"]
     for place in ("shop/saved.zip", "shop/annotations/added/saved.zip", "photos/saved.zip", "photos"):
-        with pytest.raises(InputError, match=r"lies inside|a folder has this name"):
+        with pytest.raises(InputError, match="lies inside"):
             back_up(made.gallery, made.gallery.parent / place)
         assert not (made.gallery.parent / place).is_file()
 
@@ -360,10 +360,10 @@ def test_removals_are_restored(gallery: Path, photos: Path, saved: Path, tmp_pat
     new = build_anew(moved, tmp_path / "new", tiny_model)
     before = paths_in(new)
     report = restore(saved, new)
-    assert report.removals == {"taken_out": 2, "out": 0, "added_again": 0, "last": 0}
+    assert report.removals == {"taken_out": 2, "kept": 0}
     assert before - paths_in(new) == {"red/0.jpg", "green/copy.jpg"}
     update_gallery(new)
-    assert restore(saved, new).removals == {"taken_out": 0, "out": 2, "added_again": 0, "last": 0}
+    assert restore(saved, new).removals == {"taken_out": 0, "kept": 0}
     assert before - paths_in(new) == {"red/0.jpg", "green/copy.jpg"}
     add_to_gallery(new, [moved / "red" / "0.jpg"])
     assert before - paths_in(new) == {"green/copy.jpg"}
@@ -372,7 +372,7 @@ def test_removals_are_restored(gallery: Path, photos: Path, saved: Path, tmp_pat
 def test_a_photo_that_was_added_again_to_the_same_gallery_stays(gallery: Path, photos: Path, saved: Path) -> None:
     add_to_gallery(gallery, [photos / "red" / "0.jpg"])
     report = restore(saved, gallery)
-    assert report.removals == {"taken_out": 0, "out": 1, "added_again": 1, "last": 0}
+    assert report.removals == {"taken_out": 0, "kept": 1}
     assert "red/0.jpg" in paths_in(gallery)
 
 
@@ -380,7 +380,7 @@ def test_of_copies_as_many_stay_as_were_kept(photos: Path, saved: Path, tmp_path
     moved = shutil.copytree(photos, tmp_path / "elsewhere")
     (moved / "green" / "copy.jpg").unlink()
     new = build_anew(moved, tmp_path / "new", tiny_model)
-    assert restore(saved, new).removals == {"taken_out": 1, "out": 1, "added_again": 0, "last": 0}
+    assert restore(saved, new).removals == {"taken_out": 1, "kept": 0}
     assert "green/0.jpg" in paths_in(new)
 
 
@@ -415,6 +415,6 @@ def test_a_list_that_is_none_changes_nothing(gallery: Path, saved: Path, tmp_pat
         manifest["removed"].append(removal)
         for name in archive.namelist():
             written.writestr(name, json.dumps(manifest) if name == "manifest.json" else archive.read(name))
-    with pytest.raises(BackupError, match="no sound backup"):
+    with pytest.raises(BackupError, match="damaged"):
         restore(bad, gallery)
     assert rows_of(gallery) == before
