@@ -65,7 +65,7 @@ class Measures:
 MEASURES = tuple(field.name for field in fields(Measures))
 
 
-def measure_image(image: Image.Image, *, width: int, height: int, jpeg_quality: int) -> Measures:
+def measure_image(image: Image.Image, width: int, height: int, jpeg_quality: int) -> Measures:
     """Measures of a decoded RGB image, whose file has this size, and this JPEG quality or 0.
 
     Of an image with more than about 65,536 pixels, every n-th row and column counts.

@@ -24,8 +24,8 @@ from index.filters.condition import Condition
 from index.filters.known_names import check_names
 from index.filters.parser import parse_filter
 from index.filters.to_sql import write_sql
+from index.items import EmbeddedItem, FoundItem
 from index.measures import MEASURES, Measures
-from index.sources.items import EmbeddedItem, FoundItem
 from index.sources.source import ImageSource
 
 _PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # columns of a scan
@@ -542,7 +542,7 @@ def _as_found(row: CatalogRow) -> FoundItem:
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
     """The columns of a settled row: indexed without a problem, else skipped; size and time of a fetched one."""
-    size_bytes, mtime_ns = (item.fetched.size_bytes, item.fetched.stamp) if item.fetched is not None else (None, None)
+    size_bytes, mtime_ns = item.fetched or (None, None)
     place, measured = (size_bytes, mtime_ns, item.id), (item.measures or Measures()).to_values()
     if (problem := item.problem) is not None:
         return ("skipped", item.sha256, None, problem.reason, problem.detail, *measured, *place)

@@ -26,10 +26,10 @@ from index.embedding.engine import ThreadedEngine
 from index.errors import ImageError
 from index.images.decode import decoder_version
 from index.images.preprocess import DECODING_VERSION
+from index.items import EmbeddedItem, Place
 from index.limits import MAX_PIXELS
 from index.measures import MEASURES, MEASURES_VERSION, Measures
 from index.model.embedder import Embedder
-from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import fetch_ahead, read_place
 from index.text import printable_path
 from index.threads import map_ahead, usable_cores
@@ -272,8 +272,7 @@ class CachedEngine:
                     if place.sha256 is None or place.sha256 not in known:
                         missing.append((key, place))
                     else:
-                        fetched = None if place.fetched is None else place.fetched.file
-                        outcomes.append(replace(known[place.sha256], id=key, fetched=fetched))
+                        outcomes.append(replace(known[place.sha256], id=key, fetched=place.fetched))
                 self.found += len(outcomes)
                 if outcomes:
                     yield outcomes
@@ -331,8 +330,7 @@ def open_cached_engine(
 
 
 def _held_bytes(item: tuple[int, Place]) -> int:
-    fetched = item[1].fetched
-    return 0 if fetched is None else len(fetched.data)
+    return len(item[1].data or b"")
 
 
 def _take_some(hashed: Iterator[tuple[int, Place]]) -> list[tuple[int, Place]]:

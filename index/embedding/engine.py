@@ -14,10 +14,10 @@ import numpy as np
 from index.errors import ImageError
 from index.images.decode import find_original
 from index.images.preprocess import Pixels, perceptual_hash, preprocess_image
+from index.items import EmbeddedItem, Place
 from index.limits import MAX_PIXELS
 from index.measures import measure_image
 from index.model.embedder import Embedder
-from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import fetch_ahead, read_place
 from index.threads import map_ahead, usable_cores
 
@@ -99,7 +99,6 @@ class ThreadedEngine:
 
     def _decode(self, item: tuple[int, Place]) -> _Decoded:
         key, place = item
-        fetched = None if place.fetched is None else place.fetched.file
         sha256 = None
         size_bytes = _announced_bytes(place)
         try:
@@ -110,11 +109,11 @@ class ThreadedEngine:
                 del data
         except ImageError as error:
             problem = error.apart()
-            return EmbeddedItem(key, sha256=sha256, problem=problem, fetched=fetched), place.name, None
+            return EmbeddedItem(key, sha256=sha256, problem=problem, fetched=place.fetched), place.name, None
         pixels = preprocess_image(image, self._embedder.contract.preprocess)
-        measures = measure_image(image, **find_original(image)._asdict())
-        phash = perceptual_hash(pixels)
-        return EmbeddedItem(key, sha256=sha256, phash=phash, measures=measures, fetched=fetched), place.name, pixels
+        measures, phash = measure_image(image, *find_original(image)), perceptual_hash(pixels)
+        found = EmbeddedItem(key, sha256=sha256, phash=phash, measures=measures, fetched=place.fetched)
+        return found, place.name, pixels
 
     def _run(self, batch: list[_Decoded]) -> list[EmbeddedItem]:
         usable = [pixels for _, _, pixels in batch if pixels is not None]

@@ -20,9 +20,9 @@ from index.evaluation.metrics import RetrievalScores, score_retrieval
 from index.evaluation.reranked import Reranked, score_reranked
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
+from index.items import EmbeddedItem, Place
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
-from index.sources.items import EmbeddedItem, Place
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source
 from index.sources.table_rows import read_column, read_labels

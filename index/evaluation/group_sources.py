@@ -11,8 +11,8 @@ from index.duplicates.near_duplicates import ReadVectors
 from index.errors import InputError
 from index.evaluation.groups import COLUMN, GroupSources, name_group
 from index.gallery.gallery import Gallery
+from index.items import Place
 from index.network.remote_store import has_time
-from index.sources.items import Place
 from index.text import printable_path
 
 _NANOSECONDS = 1e-9

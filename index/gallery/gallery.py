@@ -25,13 +25,13 @@ from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.hits import Hit
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
+from index.items import Place
 from index.labels.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
 from index.labels.decisions import LabelKey
 from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.recent import RecentlyUsed
-from index.sources.items import Place
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
 from index.vectors.stores import Among, VectorStore, open_store

@@ -17,9 +17,9 @@ from index.filters.condition import Condition
 from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
+from index.items import EmbeddedItem, Place
 from index.sources.archive_scan import is_archive
 from index.sources.folder_walk import walk_folder
-from index.sources.items import EmbeddedItem, Place
 from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource

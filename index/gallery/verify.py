@@ -19,9 +19,9 @@ from index.errors import GalleryError, ImageError
 from index.gallery.computed_by import is_same_runtime
 from index.gallery.gallery import Gallery
 from index.images.image_files import take_any_content
+from index.items import EmbeddedItem, Place
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
-from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import read_place
 from index.text import valid_text
 from index.threads import map_ahead, usable_cores

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
@@ -51,94 +50,31 @@ _TURNED = (5, 6, 7, 8)  # that swap width and height
 # Errors of Pillow's parsers on damaged input. Anything else is a bug of ours and must surface.
 _DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
 _ORIGINAL = "original"  # key of `Image.info`
-# Sums of the brightness quantisation tables of libjpeg by quality, from 1 to 100.
-_TABLE = (
-    16,
-    11,
-    10,
-    16,
-    24,
-    40,
-    51,
-    61,
-    12,
-    12,
-    14,
-    19,
-    26,
-    58,
-    60,
-    55,
-    14,
-    13,
-    16,
-    24,
-    40,
-    57,
-    69,
-    56,
-    14,
-    17,
-    22,
-    29,
-    51,
-    87,
-    80,
-    62,
-    18,
-    22,
-    37,
-    56,
-    68,
-    109,
-    103,
-    77,
-    24,
-    35,
-    55,
-    64,
-    81,
-    104,
-    113,
-    92,
-    49,
-    64,
-    78,
-    87,
-    103,
-    121,
-    120,
-    101,
-    72,
-    92,
-    95,
-    98,
-    112,
-    100,
-    103,
-    99,
+# The brightness quantisation table of libjpeg, and the sums of its tables by quality, from 1 to 100.
+_TABLE_ROWS = (
+    "16 11 10 16 24 40 51 61 12 12 14 19 26 58 60 55",
+    "14 13 16 24 40 57 69 56 14 17 22 29 51 87 80 62",
+    "18 22 37 56 68 109 103 77 24 35 55 64 81 104 113 92",
+    "49 64 78 87 103 121 120 101 72 92 95 98 112 100 103 99",
 )
+_TABLE = [int(step) for row in _TABLE_ROWS for step in row.split()]
 _SCALES_BY_QUALITY = [5000 // quality if quality < 50 else 200 - 2 * quality for quality in range(1, 101)]
 _TABLE_SUMS = [sum(min(max((step * scale + 50) // 100, 1), 255) for step in _TABLE) for scale in _SCALES_BY_QUALITY]
 logger = logging.getLogger(__name__)
 
 
-class Original(NamedTuple):
-    """Width and height in pixels of the upright image in its file, and its JPEG quality, 1 to 100; 0 of other files."""
-
-    width: int
-    height: int
-    jpeg_quality: int
+Original = tuple[int, int, int]
+"""Width and height in pixels of the upright image in its file, and its JPEG quality, 1 to 100; 0 of other files."""
 
 
 def find_original(image: Image.Image) -> Original:
-    """What `decode_image` saw of the file of a decoded image, which is often smaller."""
+    """The `Original` of a decoded image, which is often smaller."""
     original: Original = image.info[_ORIGINAL]
     return original
 
 
 def keep_original(image: Image.Image, original: Original) -> Image.Image:
-    """The image, with its original to be found by `find_original`."""
+    """The image, whose `find_original` is `original`."""
     image.info = {_ORIGINAL: original}
     return image
 
@@ -300,8 +236,8 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo:
         orientation = _orientation(image)
         quality = _estimate_quality(image)
     del image  # before the turned copy is made
-    original = Original(*(size[::-1] if orientation in _TURNED else size), quality)
-    return keep_original(_turn_upright(rgb, orientation), original)
+    width, height = size[::-1] if orientation in _TURNED else size
+    return keep_original(_turn_upright(rgb, orientation), (width, height, quality))
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:

@@ -17,7 +17,7 @@ import PIL
 from PIL import Image
 
 from index.errors import ImageError, InputError
-from index.images.decode import Original, keep_original
+from index.images.decode import keep_original
 from index.images.decoding_worker import ANSWER, READY, REQUEST, TOO_COSTLY
 from index.limits import DECODED_BYTES_A_S, MAX_DECODE_CPU_S, MAX_DECODE_WALL_S
 from index.threads import raise_if_abandoned, usable_cores
@@ -150,14 +150,15 @@ class _Worker:
         try:
             self._send(REQUEST.pack(len(data), target_side, max_pixels, cpu_s), until=until)
             self._send(data, until=until)
-            is_image, width, height, *original = ANSWER.unpack(self._receive(ANSWER.size, until=until))
+            is_image, width, height, *seen = ANSWER.unpack(self._receive(ANSWER.size, until=until))
+            original = seen[0], seen[1], seen[2]
             if not is_image and width <= _MAX_TEXT_BYTES:
                 answer = json.loads(self._receive(width, until=until))
                 raise ImageError(path=name, reason=str(answer["reason"]), detail=str(answer["detail"]))
             if not is_image or not 0 < width * height <= max_pixels:  # defends against a compromised worker
                 raise _WorkerDiedError
             pixels = self._receive(3 * width * height, until=until)
-            return keep_original(Image.frombytes("RGB", (width, height), pixels), Original(*original))
+            return keep_original(Image.frombytes("RGB", (width, height), pixels), original)
         except (_WorkerDiedError, ValueError, KeyError, TypeError):  # or an invalid answer
             detail = _why_it_died(self._process, cpu_s=cpu_s)
         except TimeoutError:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from index.errors import InputError, MissingDependencyError
+from index.items import FoundItem
 from index.network.remote_store import (
     NO_RIGHTS,
     NOT_FOUND,
@@ -23,7 +24,6 @@ from index.network.remote_store import (
     UNREACHABLE,
     Content,
     FetchError,
-    RemoteFile,
     make_stamp,
 )
 from index.text import printable_path
@@ -49,9 +49,9 @@ class BucketStore:
         self._obstore, self._prefix = import_obstore(), f"{prefix}/" if prefix else ""
         self._store = self._connect(scheme, bucket, retries={"max_retries": 0} if is_hurried else _RETRIES)
 
-    def walk(self) -> Iterator[RemoteFile]:
+    def walk(self) -> Iterator[FoundItem]:
         """As the bucket lists it, without the empty objects that mark folders."""
-        last: RemoteFile | None = None
+        last: FoundItem | None = None
         for file in self._list():
             if last is not None and (last.size_bytes or not file.path.startswith(f"{last.path}/")):
                 yield last
@@ -59,14 +59,14 @@ class BucketStore:
         if last is not None:
             yield last
 
-    def _list(self) -> Iterator[RemoteFile]:
+    def _list(self) -> Iterator[FoundItem]:
         with self._naming_errors():
             for found in chain.from_iterable(self._obstore.list(self._store, prefix=self._prefix or None)):
                 path = found["path"].removeprefix(self._prefix)
                 if path != found["path"] or not self._prefix:
                     yield _as_file(path, found)
 
-    def look(self, path: str) -> RemoteFile:
+    def look(self, path: str) -> FoundItem:
         with self._naming_errors():
             return _as_file(path, self._obstore.head(self._store, self._prefix + path))
 
@@ -122,8 +122,8 @@ def import_obstore() -> Any:
     return obstore
 
 
-def _as_file(path: str, found: Any) -> RemoteFile:
-    return RemoteFile(path, int(found["size"]), make_stamp(found["e_tag"], found["last_modified"]))
+def _as_file(path: str, found: Any) -> FoundItem:
+    return FoundItem(path, int(found["size"]), make_stamp(found["e_tag"], found["last_modified"]))
 
 
 def _read_profile() -> dict[str, str]:

@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from index.errors import InputError
+from index.items import FoundItem
 from index.network.public_addresses import PORTS
 from index.text import printable_path
 from index.threads import raise_if_abandoned
@@ -46,28 +46,16 @@ class FetchError(Exception):
         self.reason, self.detail, self.is_transient, self.wait_s = reason, detail, is_transient, wait_s
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file of a store.
+class RemoteStore(Protocol):
+    """The files below one address; safe among threads. Failures are `FetchError`s.
 
-    Attributes:
-        path: below the store's address.
-        size_bytes: None where the store does not say.
-        stamp: of `make_stamp`, which changes with the file; 0 where the store gives neither ETag nor time.
+    A file has its path below the address, its size and as time the number of `make_stamp`; 0 where either is unknown.
     """
 
-    path: str
-    size_bytes: int | None
-    stamp: int
-
-
-class RemoteStore(Protocol):
-    """The files below one address; safe among threads. Failures are `FetchError`s."""
-
-    def walk(self) -> Iterator[RemoteFile]:
+    def walk(self) -> Iterator[FoundItem]:
         """All files, in the order of their paths."""
 
-    def look(self, path: str) -> RemoteFile:
+    def look(self, path: str) -> FoundItem:
         """Size and stamp of a file, without its content."""
 
     def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> "AbstractContextManager[Content]":
@@ -141,7 +129,7 @@ def pause(seconds: float) -> None:
         time.sleep(min(left, _LOOK_S))
 
 
-Content = tuple[RemoteFile, Iterator[bytes]]
+Content = tuple[FoundItem, Iterator[bytes]]
 """A file, with the size of the whole, and its bytes in parts."""
 
 

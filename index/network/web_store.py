@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from index.errors import InputError, MissingDependencyError
+from index.items import FoundItem
 from index.network.public_addresses import (
     REDIRECTS,
     Address,
@@ -31,16 +32,7 @@ from index.network.public_addresses import (
     is_public_web,
     lead_on,
 )
-from index.network.remote_store import (
-    NO_RIGHTS,
-    NOT_FOUND,
-    REFUSED,
-    UNREACHABLE,
-    Content,
-    FetchError,
-    RemoteFile,
-    make_stamp,
-)
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, UNREACHABLE, Content, FetchError, make_stamp
 
 if TYPE_CHECKING:
     import httpcore
@@ -96,14 +88,14 @@ class WebStore:
         self._root = root
         import_httpcore()
 
-    def walk(self) -> Iterator[RemoteFile]:
+    def walk(self) -> Iterator[FoundItem]:
         raise FetchError(REFUSED, "http and https have no folders; name a file, or a list of addresses")
 
-    def look(self, path: str) -> RemoteFile:
+    def look(self, path: str) -> FoundItem:
         """By a HEAD request; without size and stamp where the server does not support it."""
         with ask(self._address(path), method="HEAD") as (status, headers, _):
             if status in (405, 501):
-                return RemoteFile(path, None, 0)
+                return FoundItem(path, 0, 0)
             return _describe(path, status, headers)
 
     @contextmanager
@@ -300,16 +292,16 @@ def _find_addresses(host: str, port: int) -> list[str]:
     return [str(address[0]) for *_, address in found]
 
 
-def _describe(path: str, status: int, headers: Mapping[str, str]) -> RemoteFile:
+def _describe(path: str, status: int, headers: Mapping[str, str]) -> FoundItem:
     if status not in (200, 206):
         reason = {401: NO_RIGHTS, 403: NO_RIGHTS, 404: NOT_FOUND, 410: NOT_FOUND}.get(status, UNREACHABLE)
         wait_s = _read_wait(headers.get("retry-after", ""))
         seen = f"it answers with status {status}"
         raise FetchError(reason, seen, is_transient=status in _PASSING, wait_s=wait_s)
     whole = headers.get("content-range", "").rpartition("/")[2] if status == 206 else headers.get("content-length")
-    size = int(whole) if whole and whole.isdecimal() and len(whole) < _SIZE_DIGITS else None
+    size = int(whole) if whole and whole.isdecimal() and len(whole) < _SIZE_DIGITS else 0
     tag = headers.get("etag", "").removeprefix("W/") or None
-    return RemoteFile(path, size, make_stamp(tag, _read_time(headers.get("last-modified", ""))))
+    return FoundItem(path, size, make_stamp(tag, _read_time(headers.get("last-modified", ""))))
 
 
 def _read_time(text: str) -> datetime | None:

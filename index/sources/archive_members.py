@@ -6,78 +6,34 @@ import lzma
 import struct
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from index.errors import ImageError
 from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, take_any_content
+from index.items import FoundItem
 from index.sources.unpacking import MAX_LZMA_MEMORY
 from index.system import pread
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
 """Of a zip member: flags, method, CRC, length of the name, length of the extra field."""
 
-SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 _CHUNK_BYTES = 1 << 18
 _ENCRYPTED, _ENDS_WITH_MARK, _CRC_FOLLOWS = 1, 2, 8  # flags of a zip member
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of an archive, with a name that is safe as a relative path.
-
-    `offset` is that of the content in a tar, of the local header in a zip. `problem` is (reason, detail) of the member
-    or, without a name, of the archive.
-    """
-
-    name: str
-    offset: int = 0
-    size_bytes: int = 0
-    problem: tuple[str, str] | None = None
-
-    @property
-    def stem(self) -> str:
-        """The name up to the last dot."""
-        folder, separator, base = self.name.rpartition("/")
-        stem, dot, _ = base.rpartition(".")
-        return f"{folder}{separator}{stem}" if dot and stem else self.name
-
-    @property
-    def key(self) -> str:
-        """The key of a WebDataset sample: the name up to the first dot that does not begin it."""
-        folder, separator, base = self.name.rpartition("/")
-        first = base.partition(".")[0]
-        return f"{folder}{separator}{first}" if first else self.name
-
-    @property
-    def sidecar_kind(self) -> str | None:
-        """The extension of a sidecar; None of others."""
-        kind = self.name[len(self.stem) + 1 :].lower()
-        return kind if kind in SIDECAR_EXTENSIONS and self.problem is None else None
-
-    def describes(self, other: "Member") -> bool:
-        """Whether this sidecar belongs to the other member, as a.json to a.jpg and a.mask.png."""
-        return other.name == self.stem or other.name.startswith(self.stem + ".")
-
-
-class UniqueNames:
-    """Names of an archive's members, numbered where one comes again."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def unique(self, name: str) -> str:
-        count = self._counts.get(name, 0) + 1
-        while count > 1 and f"{name}#{count}" in self._counts:
-            count += 1
-        self._counts[name] = count
-        if count == 1:
-            return name
-        self._counts[f"{name}#{count}"] = 1
-        return f"{name}#{count}"
+def unique_name(name: str, counts: dict[str, int]) -> str:
+    """The name of an archive's member, numbered where it comes again; `counts` has the names so far."""
+    count = counts.get(name, 0) + 1
+    while count > 1 and f"{name}#{count}" in counts:
+        count += 1
+    counts[name] = count
+    if count == 1:
+        return name
+    counts[f"{name}#{count}"] = 1
+    return f"{name}#{count}"
 
 
 def safe_name(name: str) -> str:
@@ -99,27 +55,28 @@ def zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
     return None
 
 
-def read_member(file: int, member: Member, *, is_zip: bool, check: CheckContent = take_any_content) -> bytes:
+def read_member(file: int, member: FoundItem, *, is_zip: bool, check: CheckContent = take_any_content) -> bytes:
     """The bytes of a member of an open archive; `check` may refuse its first bytes."""
+    start = member.starts_at or 0
     if is_zip:
-        return _read_zip_member(file, member, check)
-    check(pread(file, min(FIRST_BYTES, member.size_bytes), member.offset), name=member.name)
-    data = pread(file, member.size_bytes, member.offset)
+        return _read_zip_member(file, member, start, check)
+    check(pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.path)
+    data = pread(file, member.size_bytes, start)
     if len(data) != member.size_bytes:
         raise _corrupt(member, f"the archive ends after {len(data)} of {member.size_bytes} bytes")
     return data
 
 
-def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
-    header = pread(file, LOCAL_HEADER.size, member.offset)
+def _read_zip_member(file: int, member: FoundItem, start: int, check: CheckContent) -> bytes:
+    header = pread(file, LOCAL_HEADER.size, start)
     if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
-        raise _corrupt(member, f"no member begins at byte {member.offset} of the archive")
+        raise _corrupt(member, f"no member begins at byte {start} of the archive")
     flags, method, crc, name_bytes, extra_bytes = LOCAL_HEADER.unpack(header)
     if (problem := zip_problem(flags=flags, method=method)) is not None:
-        raise ImageError(path=member.name, reason=problem[0], detail=problem[1])
-    start = member.offset + LOCAL_HEADER.size + name_bytes + extra_bytes
+        raise ImageError(path=member.path, reason=problem[0], detail=problem[1])
+    start += LOCAL_HEADER.size + name_bytes + extra_bytes
     if method == zipfile.ZIP_STORED:
-        check(pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.name)
+        check(pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.path)
         data = pread(file, member.size_bytes, start)
         end = start + len(data)
     else:
@@ -136,7 +93,7 @@ def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
 
 
 def _unpack(
-    file: int, member: Member, *, start: int, flags: int, method: int, check: CheckContent
+    file: int, member: FoundItem, *, start: int, flags: int, method: int, check: CheckContent
 ) -> tuple[bytes, int]:
     """At most one byte more than announced, and the end of the compressed bytes."""
     packed = b""
@@ -158,7 +115,7 @@ def _unpack(
         packed = getattr(unpacker, "unconsumed_tail", b"")  # of zlib; the others keep it themselves
         wants_more = getattr(unpacker, "needs_input", not packed)
         if not is_checked and (whole.tell() >= FIRST_BYTES or unpacker.eof):
-            check(whole.getvalue(), name=member.name)
+            check(whole.getvalue(), name=member.path)
             is_checked = True
         wanted = min(_CHUNK_BYTES, member.size_bytes + 1 - whole.tell())
     return whole.getvalue(), start - len(unpacker.unused_data)
@@ -173,5 +130,5 @@ def _open_unpacker(method: int) -> tuple[Any, tuple[type[Exception], ...]]:
     return zlib.decompressobj(-zlib.MAX_WBITS), (zlib.error,)
 
 
-def _corrupt(member: Member, detail: str) -> ImageError:
-    return ImageError(path=member.name, reason="corrupt", detail=detail)
+def _corrupt(member: FoundItem, detail: str) -> ImageError:
+    return ImageError(path=member.path, reason="corrupt", detail=detail)

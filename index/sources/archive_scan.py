@@ -12,25 +12,17 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from index.errors import ImageError
 from index.images.image_files import check_size, open_file
+from index.items import FoundItem
 from index.limits import MAX_FILE_BYTES
-from index.sources.archive_members import (
-    LOCAL_HEADER,
-    Member,
-    UniqueNames,
-    is_zip_name,
-    read_member,
-    safe_name,
-    zip_problem,
-)
+from index.sources.archive_members import LOCAL_HEADER, is_zip_name, read_member, safe_name, unique_name, zip_problem
 from index.sources.folder_walk import find_file
-from index.sources.items import FoundItem
 from index.sources.spool import Spooled, spool_local
 from index.sources.table_rows import as_json, as_text, folder_label, valid_unicode
 from index.sources.unpacking import COMPRESSED_STARTS
@@ -40,6 +32,7 @@ from index.text import printable_path
 ARCHIVE_SUFFIXES = (".tar", ".zip")
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst")
 
+_SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 _MAX_SIDECAR_BYTES = 1 << 20
 _MAX_UNPACKING = 1032  # times the compressed bytes: deflate's limit
 _MAX_SLOWLY_UNPACKED = 1 << 26  # bytes of bzip2 and LZMA: some seconds
@@ -68,87 +61,87 @@ def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
         archive: the file's path below the source's root, or its absolute path.
     """
     found = find_file(str(file), relative=archive)
-    return scan_shard(found, lambda: spool_local(file) if is_compressed(file.name) else Spooled(file))
+    return scan_shard(found, lambda: spool_local(file) if is_compressed(file.name) else (file, None))
 
 
 def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[FoundItem]:
     """As `scan_archive`, of an archive that `spool` makes readable."""
     archive = found.path
-    scan = _Scan(
-        found, folder="" if archive.startswith("/") else archive[: archive.rfind("/") + 1], names=UniqueNames()
-    )
+    folder = "" if archive.startswith("/") else archive[: archive.rfind("/") + 1]
+    whole = FoundItem(archive, found.size_bytes, found.mtime_ns, label=folder_label(folder))
+    counts: dict[str, int] = {}
     try:
         if found.problem is not None:
             raise found.problem
-        spooled = spool()
-        is_told = False
-        is_zip = is_zip_name(spooled.file)
+        file, damage = spool()
+        is_told, is_zip = False, is_zip_name(file)
         find_members = _zip_members if is_zip else _tar_members
-        with open_file(spooled.file) as raw, _HeaderReader(raw) as headers:
+        with open_file(file) as raw, _HeaderReader(raw) as headers:
             for group in _groups(find_members(headers)):
-                for item in scan.items(group, file=headers.fileno(), is_zip=is_zip):
-                    is_whole = item.path == archive
-                    is_told |= is_whole
-                    yield (scan.unusable("corrupt-archive", spooled.problem) if is_whole and spooled.problem else item)
-        if spooled.problem and not is_told:
-            yield scan.unusable("corrupt-archive", spooled.problem)
+                for member in _describe_group(group, file=headers.fileno(), is_zip=is_zip):
+                    if not member.path and member.problem is not None:  # of the archive, or the rest of it
+                        is_told, problem = True, member.problem
+                        reason = "corrupt-archive" if damage else problem.reason
+                        yield whole.with_problem(reason, damage or problem.detail)
+                        continue
+                    label = member.label or folder_label(folder + member.path)
+                    item = member.at(f"{archive}/{unique_name(member.path, counts)}")
+                    yield replace(item, mtime_ns=found.mtime_ns, archive=archive, label=label)
+        if damage and not is_told:
+            yield whole.with_problem("corrupt-archive", damage)
     except ImageError as error:
-        yield scan.unusable(error.reason, error.detail)
+        yield whole.with_problem(error.reason, error.detail)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """The scan of one archive, in a `folder` below the root (with a final '/')."""
-
-    archive: FoundItem
-    folder: str
-    names: UniqueNames
-
-    def items(self, group: list[Member], *, file: int, is_zip: bool) -> Iterator[FoundItem]:
-        """The images of a group, with label and metadata of their sidecars."""
-        images = [member for member in group if member.sidecar_kind is None]
-        sidecars: dict[int, tuple[str | None, dict[str, Any]]] = {}
-        numbers = [n for n, m in enumerate(group) if m.sidecar_kind is not None and any(map(m.describes, images))]
-        for number in sorted(numbers, key=lambda number: group[number].sidecar_kind != "json"):  # it goes first
-            sidecars[number] = _read_sidecar(file, group[number], is_zip=is_zip)
-        for number, member in enumerate(group):
-            if not member.name and member.problem is not None:
-                yield self.unusable(*member.problem)
-            elif number not in sidecars:
-                said = [said for beside, said in sidecars.items() if group[beside].describes(member)]
-                yield self.item(member, said)
-
-    def item(self, member: Member, said: list[tuple[str | None, dict[str, Any]]]) -> FoundItem:
-        archive = self.archive.path
-        path = f"{archive}/{self.names.unique(member.name)}"
-        label = next((label for label, _ in said if label), None)
-        metadata = {key: value for _, values in reversed(said) for key, value in values.items()}
-        found = FoundItem(
-            path,
-            member.size_bytes,
-            self.archive.mtime_ns,
-            archive=archive,
-            starts_at=member.offset,
-            label=label or folder_label(self.folder + member.name),
-            metadata=metadata or None,
-        )
-        return found if member.problem is None else found.with_problem(*member.problem)
-
-    def unusable(self, reason: str, detail: str) -> FoundItem:
-        """An item with a problem that stands for the archive, or the rest of it."""
-        found = self.archive
-        item = FoundItem(found.path, found.size_bytes, found.mtime_ns, label=folder_label(self.folder))
-        return item.with_problem(reason, detail)
+def _describe_group(group: list[FoundItem], *, file: int, is_zip: bool) -> Iterator[FoundItem]:
+    """The images of a group, with label and metadata of their sidecars."""
+    images = [member.path for member in group if _sidecar_kind(member) is None]
+    sidecars: dict[int, tuple[str | None, dict[str, Any]]] = {}
+    found = [n for n, m in enumerate(group) if _sidecar_kind(m) and any(_describes(m, image) for image in images)]
+    for number in sorted(found, key=lambda number: _sidecar_kind(group[number]) != "json"):  # it goes first
+        sidecars[number] = _read_sidecar(file, group[number], is_zip=is_zip)
+    for number, member in enumerate(group):
+        if number not in sidecars:
+            said = [said for beside, said in sidecars.items() if _describes(group[beside], member.path)]
+            label = next((label for label, _ in said if label), None)
+            metadata = {key: value for _, values in reversed(said) for key, value in values.items()}
+            yield replace(member, label=label, metadata=metadata or None)
 
 
-def _groups(members: Iterator[Member]) -> Iterator[list[Member]]:
+def _stem(name: str) -> str:
+    """A member's name up to the last dot."""
+    folder, separator, base = name.rpartition("/")
+    stem, dot, _ = base.rpartition(".")
+    return f"{folder}{separator}{stem}" if dot and stem else name
+
+
+def _sample_key(name: str) -> str:
+    """The key of a WebDataset sample: a member's name up to the first dot that does not begin it."""
+    folder, separator, base = name.rpartition("/")
+    first = base.partition(".")[0]
+    return f"{folder}{separator}{first}" if first else name
+
+
+def _sidecar_kind(member: FoundItem) -> str | None:
+    """The extension of a sidecar; None of others."""
+    kind = member.path[len(_stem(member.path)) + 1 :].lower()
+    return kind if kind in _SIDECAR_EXTENSIONS and member.problem is None else None
+
+
+def _describes(sidecar: FoundItem, name: str) -> bool:
+    """Whether a sidecar belongs to a member, as a.json to a.jpg and a.mask.png."""
+    stem = _stem(sidecar.path)
+    return name == stem or name.startswith(f"{stem}.")
+
+
+def _groups(members: Iterator[FoundItem]) -> Iterator[list[FoundItem]]:
     """Group consecutive members of one sample; a long series is cut between names."""
-    group: list[Member] = []
+    group: list[FoundItem] = []
     for member in members:
         if group:
-            new_stem = member.stem != group[-1].stem
+            new_stem = _stem(member.path) != _stem(group[-1].path)
             full = len(group) >= (_GROUP_MEMBERS if new_stem else 2 * _GROUP_MEMBERS)
-            if full or member.key != group[-1].key:
+            if full or _sample_key(member.path) != _sample_key(group[-1].path):
                 yield group
                 group = []
         group.append(member)
@@ -156,9 +149,9 @@ def _groups(members: Iterator[Member]) -> Iterator[list[Member]]:
         yield group
 
 
-def _read_sidecar(file: int, member: Member, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
+def _read_sidecar(file: int, member: FoundItem, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
     """The label and metadata of a sidecar; none of a broken one, because the image may be sound."""
-    kind = member.sidecar_kind
+    kind = _sidecar_kind(member)
     if kind not in ("json", "txt", "cls"):
         return None, {}
     try:
@@ -170,7 +163,7 @@ def _read_sidecar(file: int, member: Member, *, is_zip: bool) -> tuple[str | Non
         text = data.decode("utf-8-sig", "backslashreplace").strip()
         return (text or None, {}) if kind == "cls" else (None, {"caption": text} if text else {})
     except (ImageError, ValueError, RecursionError) as error:
-        logger.debug("sidecar %s is ignored: %s", printable_path(member.name), error)
+        logger.debug("sidecar %s is ignored: %s", printable_path(member.path), error)
         return None, {}
 
 
@@ -193,12 +186,13 @@ class _HeaderReader(io.BufferedReader):
         return super().read(size)
 
 
-def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
+def _tar_members(headers: _HeaderReader) -> Iterator[FoundItem]:
+    """The members of a tar by their names; a problem of the archive itself has no name."""
     start = pread(headers.fileno(), 8, 0)
     for magic, kind in COMPRESSED_STARTS.items():
         if start.startswith(magic):
-            problem = "compressed-archive", f"its name does not say that it is packed by {kind}"
-            yield Member("", problem=problem)
+            detail = f"its name does not say that it is packed by {kind}"
+            yield FoundItem("", 0, 0).with_problem("compressed-archive", detail)
             return
     size = os.fstat(headers.fileno()).st_size
     try:
@@ -214,14 +208,15 @@ def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
                 if not info.isdir():
                     odd = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
                     # Only the sizes of regular files were checked against the archive.
-                    yield Member(safe_name(info.name), info.offset_data, 0 if odd else info.size, odd)
+                    member = FoundItem(safe_name(info.name), 0 if odd else info.size, 0, starts_at=info.offset_data)
+                    yield member.with_problem(*odd) if odd else member
             if pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
     except _TAR_DAMAGE as error:
-        yield Member("", problem=("corrupt-archive", str(error) or type(error).__name__))
+        yield FoundItem("", 0, 0).with_problem("corrupt-archive", str(error) or type(error).__name__)
 
 
-def _zip_members(headers: _HeaderReader) -> Iterator[Member]:
+def _zip_members(headers: _HeaderReader) -> Iterator[FoundItem]:
     size = os.fstat(headers.fileno()).st_size
     try:
         with zipfile.ZipFile(headers) as archive:
@@ -231,7 +226,7 @@ def _zip_members(headers: _HeaderReader) -> Iterator[Member]:
                 if not info.filename.endswith("/"):
                     yield _zip_member(info, archive_bytes=size, overlaps=number in crowded)
     except _ZIP_DAMAGE as error:
-        yield Member("", problem=("corrupt-archive", str(error) or type(error).__name__))
+        yield FoundItem("", 0, 0).with_problem("corrupt-archive", str(error) or type(error).__name__)
 
 
 def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
@@ -244,29 +239,29 @@ def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
     }
 
 
-def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> Member:
+def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> FoundItem:
     """A member by the archive's directory, whose offset and size are checked."""
-    name, offset, size = safe_name(_zip_name(info)), info.header_offset, info.file_size
+    member, offset, size = FoundItem(safe_name(_zip_name(info)), 0, 0, starts_at=0), info.header_offset, info.file_size
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
     if kind not in (0, stat.S_IFREG):
-        return Member(name, problem=_SPECIAL)
+        return member.with_problem(*_SPECIAL)
     if not 0 <= offset <= archive_bytes - LOCAL_HEADER.size:
-        return Member(name, problem=("corrupt", "it lies outside the archive"))
+        return member.with_problem("corrupt", "it lies outside the archive")
     if (problem := zip_problem(flags=info.flag_bits, method=info.compress_type)) is not None:
-        return Member(name, problem=problem)
+        return member.with_problem(*problem)
     if overlaps:
-        return Member(name, problem=("corrupt", "it overlaps another member of the archive"))
+        return member.with_problem("corrupt", "it overlaps another member of the archive")
     try:
-        check_size(size, name=name)
+        check_size(size, name=member.path)
     except ImageError as error:
-        return Member(name, problem=(error.reason, error.detail))
+        return member.with_problem(error.reason, error.detail)
     most = info.compress_size * _MAX_UNPACKING  # bounds all members together by the archive's size
     if info.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         most = min(most, _MAX_SLOWLY_UNPACKED)
     if size > most:
         detail = f"{size} bytes are announced, of {info.compress_size} in the archive at most {most} are unpacked"
-        return Member(name, problem=("too-costly", detail))
-    return Member(name, offset, size)
+        return member.with_problem("too-costly", detail)
+    return replace(member, size_bytes=size, starts_at=offset)
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:

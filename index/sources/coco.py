@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 from urllib.parse import quote, unquote
 
 from index.errors import InputError
+from index.items import FoundItem
 from index.paths import below, path_from
 from index.sources.folder_metadata import describe_item
 from index.sources.folder_walk import find_file
-from index.sources.items import FoundItem
 from index.sources.local_source import LocalSource, absolute_below
 from index.sources.source import Reach
 from index.sources.table_rows import TableRow, as_json, as_text, first_rows, valid_unicode

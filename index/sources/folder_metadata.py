@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from index.errors import InputError
+from index.items import FoundItem
 from index.sources.folder_walk import find_file
-from index.sources.items import FoundItem
 from index.sources.table_rows import TableColumns, TableRow, first_rows, read_column_names, read_table_rows
 from index.text import printable_path
 

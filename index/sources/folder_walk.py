@@ -9,8 +9,8 @@ from pathlib import Path
 
 from index.errors import InputError
 from index.images.image_files import modified_ns, reason_of
+from index.items import FoundItem
 from index.markers import leave_out_own
-from index.sources.items import FoundItem
 from index.text import printable_path
 
 

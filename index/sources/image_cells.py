@@ -19,8 +19,8 @@ import numpy as np
 from index.arrays import Ids
 from index.errors import InputError, MissingDependencyError
 from index.images.decode import FIRST_BYTES, find_format
-from index.sources.archive_members import UniqueNames, safe_name
-from index.sources.items import FoundItem
+from index.items import FoundItem
+from index.sources.archive_members import safe_name, unique_name
 from index.sources.table_rows import TableColumns, batch_rows, import_pyarrow, make_row, read_batches, valid_unicode
 from index.sources.unpacking import DamagedError
 from index.text import printable_path
@@ -113,7 +113,8 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
     Raises:
         InputError: there is no such column, or it has other values than texts and numbers.
     """
-    pyarrow, names, number, split = import_pyarrow(_PURPOSE), UniqueNames(), 0, _find_split(file)
+    pyarrow, number, split = import_pyarrow(_PURPOSE), 0, _find_split(file)
+    names: dict[str, int] = {}
     try:
         with _open(file) as (schema, batches):
             columns = find_columns(schema)
@@ -133,7 +134,7 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
                     name = safe_name(row.path) if row.path else f"{number:07}.{_find_suffix(cells[at])}"
                     metadata = {**split, **row.metadata}
                     item = FoundItem(
-                        f"{found.path}/{names.unique(name)}",
+                        f"{found.path}/{unique_name(name, names)}",
                         int(lengths[at]),
                         found.mtime_ns,
                         archive=found.path,

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from index.errors import InputError, reading
+from index.items import FoundItem, ItemFields, Place
 from index.paths import below, folders_above, names_no_root
 from index.sources.archive_scan import is_archive, scan_archive
 from index.sources.folder_metadata import FolderMetadata, describe_item
 from index.sources.folder_walk import check_folder, find_file, walk_folder
 from index.sources.image_cells import has_image_cells, scan_cells
-from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import (
     USUAL,
@@ -56,14 +56,7 @@ def find_below(path: str, *, root: str, wanted: Callable[[str], bool] | None = N
         for found in walk_folder(Path(path)):
             if wanted is None or wanted(found.path):
                 full = os.path.join(path, found.path)
-                yield _as_item(_renamed(found, below(root, full)), full)
-
-
-def _renamed(found: FoundItem, path: str) -> FoundItem:
-    if path == found.path:
-        return found
-    problem, renamed = found.problem, replace(found, path=path)
-    return renamed if problem is None else renamed.with_problem(problem.reason, problem.detail)
+                yield _as_item(found.at(below(root, full)), full)
 
 
 def _as_item(found: FoundItem, path: str) -> FoundItem:

@@ -8,16 +8,17 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 from index.errors import ImageError
 from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, check_content, check_size, modified_ns, open_file, read_bytes
+from index.items import FoundItem, Place
 from index.limits import MAX_FETCHED_BYTES, MAX_FILE_BYTES
 from index.network.remote_store import (
     TRIES,
     UNREACHABLE,
     FetchError,
-    RemoteFile,
     choose_wait,
     in_a_hurry,
     is_hurried,
@@ -25,9 +26,8 @@ from index.network.remote_store import (
     pause,
     retry,
 )
-from index.sources.archive_members import Member, is_zip_name, read_member
+from index.sources.archive_members import is_zip_name, read_member
 from index.sources.archive_scan import is_compressed
-from index.sources.items import Fetched, Place
 from index.sources.spool import Spooled, find_spooled, spool, spool_local
 from index.threads import heed_abandonment
 
@@ -44,13 +44,13 @@ def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
     Raises:
         ImageError: they cannot be read, the check refuses the first ones, or the archive changed since the scan.
     """
-    if place.fetched is not None:
-        if place.fetched.problem is not None:
-            raise place.fetched.problem.apart()
-        check(place.fetched.data[:FIRST_BYTES], name=place.name)
-        return place.fetched.data
+    if place.problem is not None:
+        raise place.problem.apart()
+    if place.data is not None:
+        check(place.data[:FIRST_BYTES], name=place.name)
+        return place.data
     if place.store is not None:
-        return fetch_place(place, check=check).data
+        return fetch_place(place, check=check).data or b""
     if place.offset is None or place.size_bytes is None:
         return read_bytes(place.file, check=check)
     check_size(place.size_bytes, name=place.name)
@@ -58,8 +58,8 @@ def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
         if place.mtime_ns not in (None, modified_ns(os.fstat(file.fileno()))):
             raise _changed_archive(place)
         if not is_compressed(place.file.name):
-            return _read_spooled(Spooled(place.file), place, check=check)
-    return _read_spooled(spool_local(place.file), place, check=check)
+            return _read_member(place.file, place, check=check)
+    return _read_member(spool_local(place.file)[0], place, check=check)
 
 
 def read_indexed(place: Place) -> bytes:
@@ -72,56 +72,55 @@ def read_indexed(place: Place) -> bytes:
     return data
 
 
-def _read_spooled(spooled: Spooled, place: Place, *, check: CheckContent) -> bytes:
-    assert place.offset is not None
-    assert place.size_bytes is not None
-    with open_file(spooled.file) as file:
-        member = Member(place.name, place.offset, place.size_bytes)
-        return read_member(file.fileno(), member, is_zip=is_zip_name(spooled.file), check=check)
+def _read_member(archive: Path, place: Place, *, check: CheckContent) -> bytes:
+    member = FoundItem(place.name, place.size_bytes or 0, 0, starts_at=place.offset)
+    with open_file(archive) as file:
+        return read_member(file.fileno(), member, is_zip=is_zip_name(archive), check=check)
 
 
 def _changed_archive(place: Place) -> ImageError:
     return ImageError(path=place.name, reason="unreadable", detail="the archive changed since it was scanned")
 
 
-def fetch_place(place: Place, *, check: CheckContent = check_content) -> Fetched:
-    """The bytes of a remote file or of a member of a remote archive.
+def fetch_place(place: Place, *, check: CheckContent = check_content) -> Place:
+    """The place with the bytes of a remote file or of a member of a remote archive.
 
     A member is read from the spooled archive; of a plain tar that is not spooled only this range is fetched.
     """
     if place.offset is None:
-        return _fetch(place, check, max_bytes=MAX_FILE_BYTES if place.size_bytes else MAX_FETCHED_BYTES)
+        found, data = _fetch(place, check, max_bytes=MAX_FILE_BYTES if place.size_bytes else MAX_FETCHED_BYTES)
+        return replace(place, data=data, size_bytes=len(data), fetched=(len(data), found.mtime_ns))
     assert place.store is not None
     assert place.size_bytes is not None
     assert place.mtime_ns is not None
     check_size(place.size_bytes, name=place.name)
-    shard, name = RemoteFile(place.key, None, place.mtime_ns), plain_name(place.key)
+    shard, name = FoundItem(place.key, 0, place.mtime_ns), plain_name(place.key)
     spooled = find_spooled(_spool_key(place.store, shard), name=name)
     if spooled is None and name.lower().endswith(".tar"):
-        got = _fetch(place, check, max_bytes=MAX_FILE_BYTES, offset=place.offset, size_bytes=place.size_bytes)
-        if got.file is not None and got.file.stamp not in (0, place.mtime_ns):
+        found, data = _fetch(place, check, max_bytes=MAX_FILE_BYTES, offset=place.offset, size_bytes=place.size_bytes)
+        if found.mtime_ns not in (0, place.mtime_ns):
             raise _changed_archive(place)
-        return Fetched(got.data)
+        return replace(place, data=data)
     if spooled is None and is_hurried():
         detail = "its compressed archive is not in the cache, and would have to be fetched whole"
         raise ImageError(path=place.name, reason="unreadable", detail=detail)
-    spooled = spooled or spool_shard(place.store, shard, name=place.name)
-    return Fetched(_read_spooled(spooled, place, check=check))
+    archive, _ = spooled or spool_shard(place.store, shard, name=place.name)
+    return replace(place, data=_read_member(archive, place, check=check))
 
 
 def _fetch(
     place: Place, check: CheckContent, *, max_bytes: int, offset: int = 0, size_bytes: int | None = None
-) -> Fetched:
-    """The bytes of a remote file, or a range of them, with retries."""
+) -> tuple[FoundItem, bytes]:
+    """A remote file and its bytes, or a range of them, with retries."""
     store = open_store(place.store or "")
 
-    def attempt() -> Fetched:
+    def attempt() -> tuple[FoundItem, bytes]:
         most_s = _HURRIED_S if is_hurried() else _MOST_S
         until = time.monotonic() + most_s
         with store.open(place.key, offset=offset, size_bytes=size_bytes) as (found, parts):
             wanted = found.size_bytes if size_bytes is None else size_bytes
             data, is_checked = bytearray(), False
-            _check_fetched(wanted or 0, max_bytes)
+            _check_fetched(wanted, max_bytes)
             for part in parts:
                 data += part
                 if not is_checked and len(data) >= FIRST_BYTES:
@@ -130,12 +129,12 @@ def _fetch(
                 _check_fetched(len(data), max_bytes)
                 if time.monotonic() > until:
                     raise FetchError(UNREACHABLE, f"it did not come within {most_s:g} s")
-        if wanted is not None and len(data) != wanted:
+        if wanted and len(data) != wanted:
             seen = f"it broke off after {len(data)} of {wanted} bytes"
             raise FetchError(UNREACHABLE, seen, is_transient=True)
         if not is_checked:
             check(bytes(data), name=place.name)
-        return Fetched(bytes(data), found if size_bytes is not None else replace(found, size_bytes=len(data)))
+        return found, bytes(data)
 
     try:
         return retry(attempt)
@@ -148,26 +147,26 @@ def _check_fetched(size_bytes: int, max_bytes: int) -> None:
         raise FetchError("file-too-large", f"{size_bytes} bytes, at most {max_bytes} are fetched")
 
 
-def spool_shard(root: str, shard: RemoteFile, *, name: str) -> Spooled:
+def spool_shard(root: str, shard: FoundItem, *, name: str) -> Spooled:
     """Download a remote archive to the spool."""
 
     def fetch_parts() -> Iterator[bytes]:
         """The whole archive in parts; after an interruption, continued from the same offset."""
         store, found = open_store(root), shard
-        if shard.size_bytes is None:  # it was not listed just now
+        if not shard.size_bytes:  # it was not listed just now
             found = retry(lambda: store.look(shard.path))
-            if found.stamp not in (0, shard.stamp):
+            if found.mtime_ns not in (0, shard.mtime_ns):
                 raise FetchError("unreadable", "the archive changed since it was scanned")
         at = failed = 0
         while True:
             try:
                 with store.open(shard.path, offset=at) as (now, parts):
-                    if now.stamp not in (0, found.stamp):
+                    if now.mtime_ns not in (0, found.mtime_ns):
                         raise FetchError(UNREACHABLE, "it was changed while it was fetched")
                     for part in parts:
                         at, failed = at + len(part), 0
                         yield part
-                if found.size_bytes is None or at == found.size_bytes:
+                if at == found.size_bytes or not found.size_bytes:
                     return
                 seen = f"it broke off after {at} of {found.size_bytes} bytes"
                 raise FetchError(UNREACHABLE, seen, is_transient=at < found.size_bytes)
@@ -192,8 +191,8 @@ def _as_image_error(error: FetchError, *, name: str) -> ImageError:
     return ImageError(path=name, reason=error.reason, detail=error.detail)
 
 
-def _spool_key(root: str, shard: RemoteFile) -> str:
-    return f"{root}/{shard.path}\n{shard.stamp}"
+def _spool_key(root: str, shard: FoundItem) -> str:
+    return f"{root}/{shard.path}\n{shard.mtime_ns}"
 
 
 _Item = tuple[int, Place]
@@ -209,7 +208,7 @@ def fetch_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
     try:
         for item in items:
             place = item[1]
-            if place.store is not None and place.fetched is None and (place.size_bytes or 0) <= _LARGE_BYTES:
+            if place.store is not None and place.data is None and (place.size_bytes or 0) <= _LARGE_BYTES:
                 pool = pool or ThreadPoolExecutor(FETCHED_AT_ONCE, "fetch", heed_abandonment, (abandoned,))
                 waiting.append(pool.submit(_fetch_item, item))
             else:
@@ -231,7 +230,6 @@ def _result(entry: _Item | Future[_Item]) -> _Item:
 def _fetch_item(item: _Item) -> _Item:
     key, place = item
     try:
-        fetched = fetch_place(place)
+        return key, fetch_place(place)
     except ImageError as error:
-        return key, replace(place, fetched=Fetched(problem=error.apart()))
-    return key, replace(place, size_bytes=len(fetched.data), fetched=fetched)
+        return key, replace(place, data=b"", problem=error.apart())

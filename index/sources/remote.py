@@ -9,19 +9,9 @@ from typing import ClassVar, Self
 
 from index.errors import ImageError, InputError
 from index.images.image_files import IMAGE_SUFFIXES
-from index.network.remote_store import (
-    NO_RIGHTS,
-    NOT_FOUND,
-    REFUSED,
-    FetchError,
-    RemoteFile,
-    is_address,
-    is_web,
-    open_store,
-    retry,
-)
+from index.items import FoundItem, ItemFields, Place
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, is_address, is_web, open_store, retry
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
-from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import has_wildcard, matches_pattern
 from index.sources.reading import plain_name, spool_shard
 from index.sources.source import ImageSource, Reach
@@ -77,8 +67,7 @@ class RemoteSource(ImageSource):
 
     def members(self, archive: FoundItem) -> Iterator[FoundItem]:
         shown = printable_path(f"{self.root}/{archive.path}")
-        file = RemoteFile(archive.path, archive.size_bytes or None, archive.mtime_ns)
-        return scan_shard(archive, lambda: spool_shard(self.root, file, name=shown))
+        return scan_shard(archive, lambda: spool_shard(self.root, archive, name=shown))
 
     def _split(self) -> tuple[str, list[str]]:
         """The address without the parts of a pattern, and these."""
@@ -139,18 +128,17 @@ class RemoteFileSource(RemoteSource):
             file = self._look()
         except FetchError as error:
             raise ImageError(path=shown, reason=error.reason, detail=_explain(error)) from error
-        return spool_shard(self.root, file, name=shown).file
+        return spool_shard(self.root, file, name=shown)[0]
 
-    def _look(self) -> RemoteFile:
+    def _look(self) -> FoundItem:
         store, name = open_store(self.root), self.location[len(self.root) + 1 :]
         file = retry(lambda: store.look(name))
         # Without an ETag or time a change cannot be detected, so the file counts as new every time.
-        return file if file.stamp else replace(file, stamp=time.time_ns())
+        return file if file.mtime_ns else replace(file, mtime_ns=time.time_ns())
 
 
-def _as_item(file: RemoteFile) -> FoundItem:
-    is_shard = is_archive(plain_name(file.path))
-    return FoundItem(file.path, file.size_bytes or 0, file.stamp, label=folder_label(file.path), is_archive=is_shard)
+def _as_item(file: FoundItem) -> FoundItem:
+    return replace(file, label=folder_label(file.path), is_archive=is_archive(plain_name(file.path)))
 
 
 def _explain(error: FetchError) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, Self
 
+from index.items import FoundItem, ItemFields, Place
 from index.network.remote_store import is_address
 from index.paths import names_no_parent, names_no_root
-from index.sources.items import FoundItem, ItemFields, Place
 
 
 class Reach(Enum):

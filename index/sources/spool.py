@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from index.durable import is_temporary, replacing
@@ -30,12 +29,8 @@ _LISTS = (".csv", ".parquet", ".tsv", ".jsonl", ".txt", ".lst")  # remote lists 
 _one_at_a_time = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Spooled:
-    """A plain archive; of a damaged one the sound beginning, and the `problem`."""
-
-    file: Path
-    problem: str | None = None
+Spooled = tuple[Path, str | None]
+"""A plain archive; of a damaged one the sound beginning, and the problem."""
 
 
 def spool_local(file: Path) -> Spooled:
@@ -62,7 +57,7 @@ def find_spooled(key: str, *, name: str) -> Spooled | None:
     with suppress(OSError):
         os.utime(file)
         problem = file.with_suffix(_PROBLEM)
-        return Spooled(file, problem.read_text(encoding="utf-8") if problem.exists() else None)
+        return file, problem.read_text(encoding="utf-8") if problem.exists() else None
     return None
 
 
@@ -98,7 +93,7 @@ def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spool
                 f"{error.strerror}; make room, or set XDG_CACHE_HOME to a folder with more"
             ) from error
         _prune(file)
-        return Spooled(file, damage)
+        return file, damage
 
 
 def _write(file: Path, parts: Iterator[bytes], *, name: str) -> str | None:

@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 from urllib.parse import urljoin, urlsplit
 
 from index.errors import ImageError, InputError
+from index.items import FoundItem, ItemFields, Place
 from index.network.public_addresses import as_written, check_web_address
 from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, is_address, is_web, open_store
-from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import read_lines
 from index.sources.remote import RemoteFileSource
 from index.sources.source import ImageSource, Reach
@@ -117,10 +117,10 @@ def _look_again(asked: tuple[FoundItem, bool]) -> tuple[FoundItem, bool]:
         if error.reason in (NOT_FOUND, NO_RIGHTS, REFUSED):
             return replace(item, size_bytes=0, mtime_ns=0).with_problem(error.reason, error.detail), True
         return item, False
-    if now.stamp == item.mtime_ns != 0:
+    if now.mtime_ns == item.mtime_ns != 0:
         return item, True
     # Changed, or its server gives neither ETag nor time: another time than before, so that it is read.
-    return replace(item, size_bytes=now.size_bytes or 0, mtime_ns=now.stamp or item.mtime_ns + 1), True
+    return replace(item, size_bytes=now.size_bytes, mtime_ns=now.mtime_ns or item.mtime_ns + 1), True
 
 
 def _has_addresses(file: str) -> bool:

@@ -12,12 +12,12 @@ from pathlib import Path
 from index.catalog.reader import Catalog
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
+from index.items import FoundItem
 from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
 from index.network.remote_store import is_address
 from index.paths import below, folders_above
 from index.progress import Progress, no_progress
 from index.sources.archive_scan import is_compressed
-from index.sources.items import FoundItem
 from index.sources.local_source import FolderSource
 from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import find_table, read_column, read_column_names, read_labels

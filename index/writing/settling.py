@@ -21,9 +21,9 @@ from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
 from index.embedding.engine import in_checkpoints
 from index.errors import ImageError
+from index.items import Place
 from index.outputs import COPY, SEMANTIC
 from index.progress import Progress, no_progress
-from index.sources.items import Place
 from index.sources.reading import fetch_ahead, read_place
 from index.sources.source import ImageSource
 from index.threads import map_ahead, usable_cores

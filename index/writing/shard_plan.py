@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,15 @@ from index.arrays import Ids
 from index.catalog.reader import Catalog
 from index.durable import create_durably, hash_file, replacing
 from index.errors import GalleryError, ImageError, InputError
+from index.items import EmbeddedItem, ItemFields
 from index.markers import is_part, is_vacant, read_object
 from index.measures import MEASURES, Measures
 from index.model.embedder import Embedder
-from index.network.remote_store import RemoteFile
-from index.sources.items import EmbeddedItem, ItemFields
 from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 from index.versions.manifest import MODEL_NAME
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ENDING = ".npz"
 _KEY_BYTES, _KEY, _SHA256 = 16, "S32", "S64"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, IndexError, EOFError)
@@ -71,7 +70,7 @@ def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedIt
         for row, item in enumerate(items)
         if item.problem is not None
     }
-    fetched = {row: astuple(item.fetched) for row, item in enumerate(items) if item.fetched is not None}
+    fetched = {row: item.fetched for row, item in enumerate(items) if item.fetched is not None}
     told = {"format_version": FORMAT_VERSION, "made_by": made_by, "problems": problems, "fetched": fetched}
     head = json.dumps(told).encode("ascii")
     usable = [item for item in items if item.vector is not None]
@@ -137,7 +136,7 @@ def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[E
             raise ValueError(f"{measures.shape} measures of {usable} images")
         items, made = [], iter(zip(vectors, phash, map(Measures.from_numbers, measures), strict=True))
         for number, sha256 in enumerate(hash_.decode("ascii") or None for hash_ in hashes):
-            fetched = RemoteFile(*remote[str(number)]) if str(number) in remote else None
+            fetched = tuple(remote[str(number)]) if str(number) in remote else None
             if str(number) in problems:
                 name, reason, detail = problems[str(number)]
                 error = ImageError(path=name, reason=reason, detail=detail)

@@ -19,10 +19,10 @@ from index.embedding.cached import describe_vectors
 from index.embedding.engine import ThreadedEngine, in_checkpoints
 from index.errors import InputError
 from index.gallery.computed_by import usual_runtime_in
+from index.items import Place
 from index.markers import is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.items import Place
 from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource

@@ -18,11 +18,11 @@ from index.catalog.writer import CatalogWriter, write_catalog
 from index.durable import hash_file, link_file, remove_durably, write_durably
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
+from index.items import EmbeddedItem
 from index.markers import PART_MARK, is_part
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.progress import no_progress, no_steps
-from index.sources.items import EmbeddedItem
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors, VectorRows, find_checkpoint, write_checkpoint

@@ -19,10 +19,10 @@ from index.errors import ImageError, InputError
 from index.evaluation.group_sources import gather_group_sources
 from index.evaluation.groups import GroupSources, name_group, number_equal
 from index.gallery.gallery import Gallery
+from index.items import FoundItem, Place
 from index.model.embedder import Embedder
 from index.outputs import SEMANTIC
 from index.progress import Progress, StepProgress, no_progress
-from index.sources.items import FoundItem, Place
 from index.sources.reading import read_place
 from index.sources.registry import find_source
 from index.text import printable_path

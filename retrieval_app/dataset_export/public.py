@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from index.catalog.rows import CatalogRow
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
-    from index.sources.items import Place
+    from index.items import Place
 
 KINDS = ("imagefolder", "parquet", "coco", "webdataset")
 GROUP, IMAGE = "group", "image"

@@ -10,9 +10,9 @@ import numpy as np
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
+from index.items import Place
 from index.outputs import SEMANTIC
 from index.progress import no_progress
-from index.sources.items import Place
 from retrieval_app.reports.standalone import draw_thumbnails, write_document
 
 _SIDE = 160  # pixels

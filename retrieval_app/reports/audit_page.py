@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from index.items import Place
 from index.labels.decisions import DECISIONS, KEEP, LabelDecision
 from index.progress import Progress, no_progress
-from index.sources.items import Place
 from index.text import printable_path, valid_text
 from retrieval_app.reports.standalone import draw_thumbnails, write_document
 from training.audit.report import AuditReport, Neighbour, issue_order

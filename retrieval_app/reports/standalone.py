@@ -21,8 +21,8 @@ from markupsafe import Markup
 from index.durable import replacing
 from index.errors import ImageError, InputError
 from index.images.image_files import REASONS, decode_image
+from index.items import Place
 from index.progress import Progress
-from index.sources.items import Place
 from index.sources.reading import CHANGED, read_indexed
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from index.errors import ImageError
 from index.images.image_files import REASONS, decode_image, read_bytes
+from index.items import Place
 from index.limits import MAX_PIXELS
 from index.sources.archive_scan import scan_archive
-from index.sources.items import Place
 from index.sources.reading import read_place
 
 _TARGET_SIDE = 256

@@ -15,7 +15,7 @@ from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import GalleryError, ImageError, InputError
 from index.filters.parser import find_words, parse_filter
 from index.gallery.gallery import Gallery
-from index.sources.items import EmbeddedItem, FoundItem, Place
+from index.items import EmbeddedItem, FoundItem, Place
 from index.sources.local_source import FolderSource
 from index.sources.reading import read_indexed
 from index.sources.table_rows import folder_label

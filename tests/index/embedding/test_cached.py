@@ -14,8 +14,8 @@ import pytest
 from index.embedding.cached import open_cached_engine
 from index.errors import ModelFileError
 from index.images.preprocess import Pixels
+from index.items import EmbeddedItem, Place
 from index.model.embedder import Embedder
-from index.sources.items import EmbeddedItem, Place
 from tests.conftest import draw_image
 from tests.index.galleries import count_cached, count_seen
 from tests.waiting import wait_for
@@ -111,7 +111,7 @@ from pathlib import Path
 import index.embedding.cached as cached
 from index.embedding.cached import open_cached_engine
 from index.model.embedder import Embedder
-from index.sources.items import Place
+from index.items import Place
 cached._KEPT_EVERY_S = 0.0
 def items():
     for n in range(100000):

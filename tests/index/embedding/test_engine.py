@@ -12,8 +12,8 @@ import pytest
 
 from index.embedding.engine import BATCHES_AHEAD, ByteBudget, ThreadedEngine, in_order
 from index.errors import ModelFileError
+from index.items import EmbeddedItem, Place
 from index.model.embedder import Embedder
-from index.sources.items import EmbeddedItem, Place
 from tests.conftest import draw_image
 from tests.models import write_tiny_model
 

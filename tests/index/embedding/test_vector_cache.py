@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.embedding.cached import VectorCache, describe_vectors
+from index.items import EmbeddedItem
 from index.measures import Measures
 from index.model.embedder import Embedder
-from index.sources.items import EmbeddedItem
 from tests.models import write_tiny_model
 
 WIDTH = 6

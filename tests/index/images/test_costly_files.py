@@ -18,8 +18,8 @@ from index.errors import ImageError
 from index.images import decoding_pool
 from index.images.decoding_pool import DecodingPool
 from index.images.image_files import MAX_PIXELS, REASONS, decode_image
+from index.items import Place
 from index.model.embedder import Embedder
-from index.sources.items import Place
 from tests.conftest import mostly_slow
 from tests.index.costly import COSTLY, jpeg_of_scans
 from tests.index.decoding_workers import wait_for_busy_workers, wait_for_the_end_of

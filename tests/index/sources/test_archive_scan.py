@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from index.errors import ImageError, InputError
 from index.images.image_files import REASONS, decode_image, take_any_content
+from index.items import FoundItem, Place
 from index.limits import MAX_FILE_BYTES
 from index.sources.archive_scan import scan_archive
-from index.sources.items import FoundItem, Place
 from index.sources.reading import read_place
 from tests.index.hostile import PHOTO, encode, zip_of_a_huge_member
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from index.errors import InputError
-from index.sources.items import FoundItem
+from index.items import FoundItem
 from index.sources.registry import find_source
 
 CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]

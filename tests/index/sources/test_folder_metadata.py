@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from index.sources.items import FoundItem
+from index.items import FoundItem
 from index.sources.local_source import FolderSource
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from index.errors import ImageError, InputError
-from index.sources.items import FoundItem
+from index.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import find_source
 from tests.conftest import draw_image

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from index.errors import InputError
 from index.images.image_files import decode_image
-from index.sources.items import FoundItem
+from index.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import SOURCES, find_source, make_source
 from index.versions.gallery_parts import make_mark

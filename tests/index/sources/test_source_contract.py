@@ -16,8 +16,8 @@ import pytest
 
 from index.errors import ImageError
 from index.images.image_files import decode_image
+from index.items import FoundItem
 from index.network.remote_store import is_address
-from index.sources.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import SOURCES, find_source, make_source
 from index.sources.source import ImageSource, Reach, stays_inside

@@ -9,10 +9,10 @@ import pytest
 from pyarrow import parquet
 
 from index.errors import ImageError, InputError
+from index.items import FoundItem
 from index.network import remote_store, web_store
 from index.network.web_store import VARIABLE
 from index.sources import reading
-from index.sources.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import find_source
 from tests.index.sources.test_shards import PICTURES
@@ -250,8 +250,9 @@ def test_known_items_are_asked_whether_they_changed_and_not_fetched(
 ) -> None:
     source = find_source(str(write_list(tmp_path, web, "csv")))
     [first, *others] = source.scan()
-    fetched = reading.fetch_place(source.locate(first)).file
-    size_bytes, mtime_ns = fetched.size_bytes, fetched.stamp
+    fetched = reading.fetch_place(source.locate(first)).fetched
+    assert fetched is not None
+    size_bytes, mtime_ns = fetched
     if case == "changed":
         web.files["/0.png"] = PICTURES[5]
     elif case == "gone":

@@ -15,9 +15,9 @@ from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.verify import verify_gallery
+from index.items import Place
 from index.sources import local_source
 from index.sources.folder_walk import walk_folder
-from index.sources.items import Place
 from index.sources.reading import read_place
 from index.versions.versions import find_version
 from index.writing import settling

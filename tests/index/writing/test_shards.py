@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from index.commands.index_group import index_group
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
 from index.gallery.verify import verify_gallery
+from index.items import EmbeddedItem
 from index.measures import Measures
-from index.sources.items import EmbeddedItem
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig

@@ -10,7 +10,7 @@ import pytest
 from index.arrays import Floats, Labels, normalise_rows
 from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.metrics import score_retrieval
-from index.sources.items import FoundItem, Place
+from index.items import FoundItem, Place
 from retrieval_app.comparing.embedding import Images
 from retrieval_app.comparing.public import Candidate
 from retrieval_app.comparing.scoring import evaluate_candidates

@@ -8,17 +8,7 @@ from typing import Any, Protocol
 from index.arrays import Vectors
 from index.errors import ImageError
 from index.measures import Measures
-from index.network.remote_store import RemoteFile
 from index.text import printable_path
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The fetched bytes of a remote item, or the problem, and what the store says of the whole file."""
-
-    data: bytes = b""
-    file: RemoteFile | None = None
-    problem: Any = None  # an ImageError; pydantic, which sees places in kept duplicates, has no schema for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +24,9 @@ class Place:
         sha256: of the expected bytes; None for any.
         store: address of the remote store, "" where `key` is a whole address; None for local files.
         key: the item's name in the store.
-        fetched: bytes that were fetched already.
+        data: bytes that were fetched already.
+        problem: the ImageError of a remote item that could not be fetched.
+        fetched: size and time of a remote file, as its store said with the bytes.
     """
 
     file: Path
@@ -45,7 +37,9 @@ class Place:
     sha256: str | None = None
     store: str | None = None
     key: str = ""
-    fetched: Fetched | None = None
+    data: bytes | None = None
+    problem: Any = None  # of an `ImageError` pydantic, which sees places in kept duplicates, has no schema
+    fetched: tuple[int, int] | None = None
 
     def is_there(self) -> bool:
         """Whether the file exists; a remote item counts as there until it is read."""
@@ -69,11 +63,12 @@ class ItemFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundItem:
-    """One item of a scanned source.
+    """One item of a scanned source, one member of an archive, or one file of a remote store.
 
     Attributes:
         path: '/'-separated, below the source's root, undecodable bytes as surrogates; absolute where a list or table
             names a file outside the root. A member's path is the archive's path, '/', and the member's name.
+        size_bytes: 0 where a store does not say it.
         mtime_ns: of the file or archive; for a remote one see `index.network.remote_store.make_stamp`.
         archive: path of the archive below the root; None for a file.
         starts_at: offset in the archive: of the content in a tar, of the local header in a zip.
@@ -97,12 +92,17 @@ class FoundItem:
         """The item, which cannot be used for a reason."""
         return replace(self, problem=ImageError(path=printable_path(self.path), reason=reason, detail=detail))
 
+    def at(self, path: str) -> "FoundItem":
+        """The item under another path."""
+        found = replace(self, path=path)
+        return found if self.problem is None else found.with_problem(self.problem.reason, self.problem.detail)
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedItem:
     """One item's outcome: a (D,) float32 unit `vector` or its `problem`; hashes and measures as far as it was read.
 
-    `fetched` is what the store of a remote file said of it when it was fetched.
+    `fetched` is `Place.fetched` of a remote item.
     """
 
     id: int
@@ -111,4 +111,4 @@ class EmbeddedItem:
     phash: int | None = None
     measures: Measures | None = None
     problem: ImageError | None = None
-    fetched: RemoteFile | None = None
+    fetched: tuple[int, int] | None = None
