@@ -20,7 +20,7 @@ from retrieval_app.review.places import describe_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import QueryPart, SearchQuery
+from retrieval_app.serving.searching import MemberQuery, SearchQuery
 
 Value = TypeVar("Value")
 Tell = Callable[[int, int], None]
@@ -94,9 +94,10 @@ class GalleryAnswers:
             raise InputError("a search needs either a photo or the id of an image of the gallery")
         snapshot = await self._follow()
         kept = read_condition(where or None, None, folders=False)
-        query = SearchQuery((QueryPart(image_id=image_id),), k=k, where=kept, by=by, describe=True)
+        parts = () if image_id is None else (MemberQuery(image_id=image_id),)
         upload = None if photo is None else Upload(photo, _PHOTO)
-        found = await describe_search(self.engine, snapshot, query, include=_INCLUDE, folders=False, upload=upload)
+        query = SearchQuery(parts, upload, k=k, where=kept, by=by)
+        found = await describe_search(self.engine, snapshot, query, include=_INCLUDE, folders=False)
         for hit in found["hits"]:
             if (precision := hit["precision_at_score"]) is not None:
                 hit["precision_at_score"] = precision.to_json()

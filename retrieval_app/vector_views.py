@@ -136,7 +136,9 @@ def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[
     k = min(_NEIGHBOURS, gallery.count - 1)
     if k < 1:
         return [{"ids": [], "distances": []} for _ in ids]
-    return [
-        {"ids": np.searchsorted(gallery.ids, found).tolist(), "distances": (1 - scores).clip(min=0).tolist()}
-        for scores, found in gallery.rank_many(vectors, k=k, exclude_ids=ids)
-    ]
+    neighbours = []
+    for own, (scores, found) in zip(ids, gallery.rank_many(vectors, k=k + 1), strict=True):
+        others = found != own
+        rows, distances = np.searchsorted(gallery.ids, found[others][:k]), (1 - scores[others][:k]).clip(min=0)
+        neighbours.append({"ids": rows.tolist(), "distances": distances.tolist()})
+    return neighbours

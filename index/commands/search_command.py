@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -33,62 +33,89 @@ from index.public import open_gallery
 from index.text import align
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
     from index.gallery.hits import Hit
     from index.gallery.queries import Query
+    from index.gallery.ranking import SearchOptions
     from index.progress import Progress
 
     Answer: TypeAlias = tuple[Query, list[Hit]]
 
 
 _LOOKED_FOR = 100  # results of one query whose files are looked for
-
 _DEFAULT_K = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _HitLines:
-    """Format of a result.
+class _Search:
+    """The queries and options of the command, and the format of its results.
 
     Attributes:
-        several: whether the gallery has several sources, so that paths are absolute.
-        copy_from: the score from which on a result is a copy of the query; None for semantic similarity.
+        by: the output that is searched; the results of a search by `copy` say which of them are copies.
     """
 
-    several: bool
-    copy_from: float | None
+    gallery: Gallery
+    queries: tuple[str, ...]
+    ids: tuple[int, ...]
+    options: SearchOptions
+    where: Condition | None
+    by: str
+
+    def answer(self, progress: Progress = no_progress) -> Iterator[Answer]:
+        """Every query with its results."""
+        from index.gallery.queries import answer_queries, count_queries, read_queries
+
+        is_drawn = progress is not no_progress and sys.stderr.isatty()
+        total = count_queries(self.queries, ids=self.ids) if is_drawn else 0
+
+        def read() -> Iterator[Query]:
+            queries = read_queries(self.queries, ids=self.ids, gallery=self.gallery)
+            for done, query in enumerate(queries, start=1):
+                yield query
+                progress(done, total)
+
+        answers = answer_queries(read(), self.gallery, options=self.options, where=self.where)
+        return chain.from_iterable(answers)
 
     def tabulate(self, hits: Sequence[Hit]) -> list[str]:
-        """A heading, and a line for each: rank, score, whether it is a copy, label, and path."""
-        mark = () if self.copy_from is None else ("",)
-        return align([("rank", "score", *mark, "label", "path"), *map(self._row, hits)], right={0, 1})
-
-    def _row(self, hit: Hit) -> tuple[str, ...]:
+        """A heading, and a line for each result: rank, score, whether it is a copy, label, and path."""
         from index.text import printable_path
 
-        label = "-" if hit.label is None else printable_path(hit.label)
-        if hit.given_label != hit.label:
-            label += " (was: " + ("none" if hit.given_label is None else printable_path(hit.given_label)) + ")"
-        path = printable_path(hit.location if self.several else hit.path)
-        mark = () if self.copy_from is None else ("copy" if hit.score >= self.copy_from else "",)
-        return (str(hit.rank), f"{hit.score:.4f}", *mark, label, path)
+        several, rows = len(self.gallery.sources) > 1, []
+        for hit in hits:
+            label = "-" if hit.label is None else printable_path(hit.label)
+            if hit.given_label != hit.label:
+                label += " (was: " + ("none" if hit.given_label is None else printable_path(hit.given_label)) + ")"
+            mark = ("copy" if is_copy else "" for is_copy in self._mark(hit).values())
+            path = printable_path(hit.location if several else hit.path)
+            rows.append((str(hit.rank), f"{hit.score:.4f}", *mark, label, path))
+        return align([("rank", "score", *([""] if self.by == COPY else []), "label", "path"), *rows], right={0, 1})
 
     def to_json(self, hit: Hit) -> dict[str, Any]:
         """The result as `--json` prints it."""
-        mark = {} if self.copy_from is None else {"is_copy": hit.score >= self.copy_from}
-        return {**hit.to_json(), **mark}
+        return {**hit.to_json(), **self._mark(hit)}
+
+    def _mark(self, hit: Hit) -> dict[str, bool]:
+        copies = self.gallery.manifest.copy if self.by == COPY else None
+        return {} if copies is None else {"is_copy": hit.score >= copies["threshold"]}
+
+    def explain_none(self) -> None:
+        """Explain on stderr why there is no result."""
+        min_score = self.options.min_score
+        if self.where is not None and not len(self.gallery.matching_ids(self.where)):
+            click.echo("no result: no image of the gallery matches --where", err=True)
+        elif min_score is not None:
+            click.echo(f"no result: no image is as similar as --min-score {min_score:g}", err=True)
 
 
-def _print_json(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines) -> None:
+def _print_json(answers: Iterable[Answer], stream: TextIO, *, search: _Search) -> None:
     """Write the results of every query as they come, as one JSON document."""
     from index.text import valid_text
 
     separator = '{"queries": [\n'
     for query, hits in answers:
-        entry: dict[str, Any] = {"query": valid_text(query.name), "results": list(map(lines.to_json, hits))}
+        entry: dict[str, Any] = {"query": valid_text(query.name), "results": list(map(search.to_json, hits))}
         if query.problem is not None:
             entry["problem"] = str(query.problem)
         click.echo(separator + json.dumps(entry), nl=False, file=stream)
@@ -96,14 +123,14 @@ def _print_json(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines) 
     click.echo("\n]}" if separator.startswith(",") else separator + "]}", file=stream)
 
 
-def _print_groups(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines) -> None:
+def _print_groups(answers: Iterable[Answer], stream: TextIO, *, search: _Search) -> None:
     """Write the results of every query that could be used, under its name."""
     from index.text import printable_path
 
     gap = ""
     for query, hits in answers:
         if query.problem is None:
-            table = lines.tabulate(hits) if hits else ["no result"]
+            table = search.tabulate(hits) if hits else ["no result"]
             click.echo("\n  ".join([gap + printable_path(query.name), *table]), file=stream)
             gap = "\n"
 
@@ -165,22 +192,6 @@ class _Tally:
             raise InputError("no query: the QUERY arguments hold no image")
         if self.skipped == self.queries:
             raise InputError("no query could be used")
-
-
-def _answer(
-    gallery: Gallery, queries: tuple[str, ...], ids: tuple[int, ...], wanted: Mapping[str, Any], progress: Progress
-) -> Iterator[Answer]:
-    """Every query with its results."""
-    from index.gallery.queries import answer_queries, count_queries, read_queries
-
-    total = count_queries(queries, ids=ids) if progress is not no_progress and sys.stderr.isatty() else 0
-
-    def read() -> Iterator[Query]:
-        for done, query in enumerate(read_queries(queries, ids=ids, gallery=gallery), start=1):
-            yield query
-            progress(done, total)
-
-    return chain.from_iterable(answer_queries(read(), gallery, **wanted))
 
 
 @click.command(
@@ -265,8 +276,8 @@ def search(
     if not queries and not ids:
         raise click.UsageError("give a QUERY or --id")
     from index.gallery.queries import is_single
+    from index.gallery.ranking import SearchOptions
     from index.gallery.result_files import check_results_path
-    from index.text import printable_path
 
     if out is not None:
         check_results_path(out)
@@ -274,51 +285,52 @@ def search(
     settled = settle_gallery(gallery, check=lambda: _check_queries(queries))
     opened, numbers = open_gallery(settled).by(by), tuple(chain(*ids))
     k = _DEFAULT_K if k is None and min_score is None else k
-    wanted = {"k": k, "min_score": min_score, "where": where, "rerank": rerank}
-    copies = opened.manifest.copy if by == COPY else None
-    lines = _HitLines(len(opened.sources) > 1, None if copies is None else copies["threshold"])
+    options = SearchOptions(k=k, min_score=min_score, rerank=rerank)
+    asked = _Search(opened, queries, numbers, options, where, by)
     if out is None and is_single(queries, ids=numbers):
-        hits: list[Hit] = []
-        for query, hits in _answer(opened, queries, numbers, wanted, no_progress):
-            if query.problem is not None:
-                raise query.problem
-            document = {"results": [lines.to_json(hit) for hit in hits]}
-            emit(document, as_json=as_json, text="\n".join(lines.tabulate(hits)))
-        _explain_none(opened, wanted, found=len(hits))
-        _warn_of_gone(opened, hits, folder=settled)
-        return
+        _show_one(asked, as_json=as_json, folder=settled)
+    elif _show_all(asked, out=out, as_json=as_json) and strict:
+        context.exit(1)
+
+
+def _show_one(search: _Search, *, as_json: bool, folder: Path) -> None:
+    """Print the results of a single query."""
+    hits: list[Hit] = []
+    for query, hits in search.answer():
+        if query.problem is not None:
+            raise query.problem
+        document = {"results": [search.to_json(hit) for hit in hits]}
+        emit(document, as_json=as_json, text="\n".join(search.tabulate(hits)))
+    if not hits:
+        search.explain_none()
+    _warn_of_gone(search.gallery, hits, folder=folder)
+
+
+def _show_all(search: _Search, *, out: Path | None, as_json: bool) -> int:
+    """Print or write the results of all queries; the number of skipped queries."""
+    from index.text import printable_path
+
     stream, tally = sys.stdout, _Tally()  # a bar takes the name `sys.stdout` while it is drawn
     shows_bar = out is not None or not stream.isatty()  # on a terminal the results themselves show the progress
     with progress_bars() if shows_bar else nullcontext() as begin:
         progress = no_progress if begin is None else begin("Searching", unit="queries")
-        answers = tally.count(_answer(opened, queries, numbers, wanted, progress))
+        answers = tally.count(search.answer(progress))
         if out is not None:
             _write_file(answers, out, tally=tally)
         elif as_json:
-            _print_json(answers, stream, lines=lines)
+            _print_json(answers, stream, search=search)
         else:
-            _print_groups(answers, stream, lines=lines)
+            _print_groups(answers, stream, search=search)
     tally.check()
-    _explain_none(opened, wanted, found=tally.results)
+    if not tally.results:
+        search.explain_none()
     if tally.skipped:
         click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
     if out is not None:
         shown, answered = printable_path(str(out)), tally.queries - tally.skipped
         text = f"{shown}: {tally.results:,} results of {answered:,} queries"
         emit({"out": shown, **asdict(tally)}, as_json=as_json, text=text)
-    if strict and tally.skipped:
-        context.exit(1)
-
-
-def _explain_none(gallery: Gallery, wanted: Mapping[str, Any], *, found: int) -> None:
-    """Explain on stderr why there is no result."""
-    where, min_score = wanted["where"], wanted["min_score"]
-    if found:
-        return
-    if where is not None and not len(gallery.matching_ids(where)):
-        click.echo("no result: no image of the gallery matches --where", err=True)
-    elif min_score is not None:
-        click.echo(f"no result: no image is as similar as --min-score {min_score:g}", err=True)
+    return tally.skipped
 
 
 def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:

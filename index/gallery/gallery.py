@@ -4,27 +4,27 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
-from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
-from index.catalog.reader import Catalog, read_catalog
-from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
-from index.errors import GalleryDamagedError, GalleryError, InputError, ModelFileError, UnknownImageError
+from index.catalog.decided_rows import DecidedRows
+from index.catalog.reader import Catalog
+from index.catalog.rows import CatalogRow
+from index.errors import GalleryDamagedError, InputError, ModelFileError, UnknownImageError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.hits import Hit
-from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
+from index.gallery.opened_catalog import OpenedCatalog
+from index.gallery.ranking import SearchOptions, answer
 from index.items import Place
 from index.labels.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
 from index.labels.decisions import LabelKey
@@ -36,11 +36,9 @@ from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
 from index.vectors.stores import Among, VectorStore, open_store
 from index.versions.manifest import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
-from index.versions.versions import find_version, hold_current
+from index.versions.versions import hold_current
 
 logger = logging.getLogger(__name__)
-_REMEMBERED_BYTES = 8 << 20  # of rows, about
-_BYTES_OF_A_ROW = 1000  # beside its path and metadata
 _REMEMBERED_FILTERS = 8
 
 
@@ -48,6 +46,7 @@ class Gallery:
     """The current version of a gallery; get one from `Gallery.open`.
 
     Attributes:
+        threads: of one search.
         sources: the image sources, by number.
         roots: the sources' roots as text, by the same numbers.
         ids: (N,) int64 of the members that are not dropped, in rising order.
@@ -64,11 +63,11 @@ class Gallery:
     ) -> None:
         self.path, self.version, self.manifest, self.digest = path, version.name, manifest, version.manifest_sha256
         self.name = path.name
-        self._threads, self._root = threads, version.folder
+        self.threads, self._root = threads, version.folder
         self._given: Gallery | None = None
         self._decisions = DecidedLabels()
         self._ask_by(SEMANTIC)
-        self._catalog = _OpenedCatalog(path, version, filter_s=filter_s)
+        self._catalog = OpenedCatalog(path, version, filter_s=filter_s)
         with self.catalog() as catalog:
             self.sources: dict[int, ImageSource] = catalog.sources()
             for move in catalog.moved_sources():
@@ -265,76 +264,38 @@ class Gallery:
             raise InputError(f"where: expected a filter as text, got {where!r}")
         if exclude_id is not None and not (isinstance(exclude_id, int | np.integer) and abs(exclude_id) < 1 << 63):
             raise InputError(f"exclude_id must be the id of a member, got {exclude_id!r}")
-        excluded = None if exclude_id is None else np.array([exclude_id], dtype=np.int64)
-        return self.search_many(
-            vector[None], k=k, min_score=min_score, exclude_ids=excluded, where=where, rerank=rerank
-        )[0]
+        excluded = frozenset(() if exclude_id is None else (int(exclude_id),))
+        options = SearchOptions(k=k, min_score=min_score, exclude_ids=excluded, rerank=rerank)
+        return answer(self, vector[None], [options], where=where)[0]
 
     def search_many(
-        self,
-        vectors: Vectors,
-        *,
-        k: int | None = 10,
-        min_score: float | None = None,
-        exclude_ids: Ids | None = None,
-        where: Condition | None = None,
-        rerank: bool = False,
+        self, vectors: Vectors, *, exclude_ids: Ids | None = None, where: Condition | None = None, **options: Any
     ) -> list[list[Hit]]:
         """`search` for each row of (Q, D) float32 unit vectors, faster than one by one.
 
-        `exclude_ids` are (Q,) int64, `NO_ID` for none.
+        Args:
+            exclude_ids: (Q,) int64, `NO_ID` for none.
+            **options: `k`, `min_score`, `rerank` and `offset`, as `SearchOptions` has them.
         """
-        depth = max(k, POOL) if rerank and k is not None else k
-        ranked = self.rank_many(vectors, k=depth, min_score=min_score, exclude_ids=exclude_ids, where=where)
-        if rerank:
-            ranked = [self.rerank(scores, ids, where=where) for scores, ids in ranked]
-        return self._describe_hits([(scores[:k], ids[:k]) for scores, ids in ranked])
+        every = SearchOptions(**options)
+        searches = [every] * len(vectors)
+        if exclude_ids is not None:
+            searches = [replace(every, exclude_ids=frozenset((own,))) for own in exclude_ids.tolist()]
+        return answer(self, vectors, searches, where=where)
 
     def rank_many(
-        self,
-        vectors: Vectors,
-        *,
-        k: int | None = 10,
-        min_score: float | None = None,
-        exclude_ids: Ids | None = None,
-        where: Condition | None = None,
+        self, vectors: Vectors, *, k: int | None, min_score: float | None = None, where: Condition | None = None
     ) -> list[tuple[Floats, Ids]]:
-        """(scores, ids) of `search_many`, without the catalogue's rows."""
-        dim = self.width
-        if not isinstance(k, int | np.integer | None):
-            raise InputError(f"k must be a whole number, got {k!r}")
-        if (k is None and min_score is None) or (k is not None and k < 1):
-            raise InputError(f"k must be at least 1, got {k}")
-        if min_score is not None and (isinstance(min_score, str) or not np.isfinite(min_score)):
-            raise InputError(f"min_score must be a finite number, got {min_score!r}")
-        if vectors.shape[1:] != (dim,) or not np.isfinite(vectors).all():
-            raise InputError(f"a query must be {dim} finite numbers, got shape {vectors.shape[1:]}")
+        """(scores, ids) of the k members nearest to each of (Q, D) vectors, or of all from `min_score` on."""
+        if vectors.shape[1:] != (self.width,) or not np.isfinite(vectors).all():
+            raise InputError(f"a query must be {self.width} finite numbers, got shape {vectors.shape[1:]}")
         if not len(vectors):
             return []
-        among = self._choose_among(where)
-        ranked: list[tuple[Floats, Ids]] = []
+        among = self.choose_among(where)
         if k is None:
-            ranked = self.store.search_above(
-                vectors, min_score=float(min_score or 0), among=among, exclude_ids=exclude_ids
-            )
-        else:
-            block_scores, block_ids = self.store.search(
-                vectors, k=min(k, self.count), among=among, exclude_ids=exclude_ids, threads=self._threads
-            )
-            for scores, ids in zip(block_scores, block_ids, strict=True):
-                wanted = (ids != NO_ID) & (min_score is None or scores >= min_score)
-                ranked.append((scores[wanted], ids[wanted]))
-        return ranked
-
-    def rerank(self, scores: Floats, ids: Ids, *, where: Condition | None = None) -> tuple[Floats, Ids]:
-        """Rank a result of `rank_many` with this filter again; see `index.gallery.reranking`."""
-        among = self._choose_among(where)
-
-        def search_near(asked: Ids) -> tuple[Floats, Ids]:
-            return self.store.search(self.vectors(asked), k=NEIGHBOURS, among=among, threads=self._threads)
-
-        order = rank_by_neighbours(scores, ids, search_near=search_near)
-        return scores[order], ids[order]
+            return self.store.search_above(vectors, min_score=float(min_score or 0), among=among)
+        found = self.store.search(vectors, k=min(k, self.count), among=among, threads=self.threads)
+        return [(scores[ids != NO_ID], ids[ids != NO_ID]) for scores, ids in zip(*found, strict=True)]
 
     def image(self, image_id: int) -> CatalogRow:
         """The row of one member."""
@@ -413,15 +374,15 @@ class Gallery:
             labels, names = number_labels(catalog.labels(status="indexed"))
         return self.vectors(self.ids), labels, self.ids, names
 
-    def _choose_among(self, where: Condition | None) -> Among | None:
+    def choose_among(self, where: Condition | None) -> Among | None:
         """The members that a search may find; None: all."""
         if where is not None:
-            return self.keep(where)
+            return self.select(where)
         if self._shown is None and len(self.decided.left_out):
             self._shown = self.store.choose(self.ids)
         return self._shown
 
-    def keep(self, where: Condition) -> Among:
+    def select(self, where: Condition) -> Among:
         """The members that a filter keeps; the last filters are cached."""
         kept = self._kept.get(where)
         if kept is None:
@@ -432,98 +393,11 @@ class Gallery:
 
     def matching_ids(self, where: Condition) -> Ids:
         """(n,) int64 rising ids of the members that a filter keeps."""
-        return self.keep(where).ids
-
-    def fulfil(self, image_ids: Ids, where: Condition) -> npt.NDArray[np.bool_]:
-        """(n,) bool: which of (n,) int64 ids of members a filter keeps."""
-        return self.keep(where).has(image_ids)
+        return self.select(where).ids
 
     def remembers(self, where: Condition) -> bool:
-        """Whether `keep` has the filter in its cache."""
+        """Whether `select` has the filter in its cache."""
         return where in self._kept
-
-    def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
-        """The hits of each query's (scores, ids), with one query of the catalogue."""
-        ids = sorted({image_id for _, row in ranked for image_id in row.tolist()})
-        rows = dict(zip(ids, self.rows(ids), strict=True))
-        described: list[list[Hit]] = []
-        for scores, keys in ranked:
-            hits = []
-            for rank, (score, row) in enumerate(zip(scores.tolist(), map(rows.get, keys.tolist()), strict=True), 1):
-                assert row is not None
-                root = self.roots[row.source]
-                hits.append(Hit(rank, row.id, score, row.path, row.label, root, row.metadata_json, row.given_label))
-            described.append(hits)
-        return described
-
-
-class _OpenedCatalog:
-    """The catalogue of a version, with a cache of rows."""
-
-    def __init__(self, gallery: Path, version: Version, *, filter_s: float | None) -> None:
-        self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
-        self._path = version.folder / CATALOG_NAME
-        self._file = _identify(self._path)
-        self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(_REMEMBERED_BYTES, size=_measure)
-        with read_catalog(self._path) as catalog:
-            self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
-        if self._has_spoiled_labels:
-            logger.warning("%s: some images have labels that are none; they are left out", gallery.name)
-
-    @contextmanager
-    def read(self, *, limited: bool, asks_metadata: bool, decided: DecidedRows = NOTHING_DECIDED) -> Iterator[Catalog]:
-        self._require_same_file()
-        limit_s = self._filter_s if limited else None
-        spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
-        with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled, decided=decided) as catalog:
-            yield catalog
-
-    def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
-        """As `Catalog.find`, without decisions; cached, because reading the file takes as long as a search."""
-        wanted = list(ids)
-        rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
-        if missing := [image_id for image_id in wanted if image_id not in rows]:
-            with self.read(limited=False, asks_metadata=False) as catalog:
-                rows |= (found := catalog.find(missing))
-            for image_id, row in found.items():
-                self._rows.put(image_id, row)
-        else:
-            self._require_same_file()  # as every reading does
-        return rows
-
-    @cached_property
-    def _has_spoiled_metadata(self) -> bool:
-        """Computed when SQL reads metadata: a million rows take half a second."""
-        with read_catalog(self._path) as catalog:
-            spoiled = has_spoiled_metadata(catalog.connection)
-        if spoiled:
-            logger.warning("%s: some images have metadata that is none; it is left out", self._gallery.name)
-        return spoiled
-
-    def _require_same_file(self) -> None:
-        if _identify(self._path) != self._file:  # the open vectors are of the old one
-            raise self._explain_other_file(printable_path(str(self._path)))
-
-    def _explain_other_file(self, shown: str) -> GalleryError:
-        """The error of a replaced or changed file."""
-        with suppress(GalleryError):
-            if find_version(self._gallery).manifest_sha256 == self._digest:  # no writer of galleries does that
-                sound = "open it again where `retrieval index verify` finds it sound"
-                return GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
-        return GalleryError(shown, "it was replaced while it was open; open it again")
-
-
-def _identify(path: Path) -> tuple[int, int, int] | None:
-    """Device, inode and time of a file, to notice a replaced one; None without a file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns
-
-
-def _measure(row: CatalogRow) -> int:
-    return _BYTES_OF_A_ROW + len(row.path) + len(row.metadata_json or "")
 
 
 def number_labels(names_by_row: Sequence[str | None]) -> tuple[Labels, list[str]]:

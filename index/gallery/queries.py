@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
@@ -17,6 +17,7 @@ from index.filters.condition import Condition
 from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
+from index.gallery.ranking import SearchOptions, answer
 from index.items import EmbeddedItem, Place
 from index.sources.archive_scan import is_archive
 from index.sources.folder_walk import walk_folder
@@ -38,13 +39,13 @@ class Query:
     """One query: its (D,) float32 unit `vector`, or the `problem`.
 
     `name` is the argument's file (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`. The member
-    `exclude_id` is not returned. `place` is that of an image still to be embedded.
+    `exclude_id` is no hit. `place` is that of an image still to be embedded.
     """
 
     name: str
     vector: Vectors | None = None
     problem: RetrievalError | None = None
-    exclude_id: int | None = None
+    exclude_id: int = NO_ID
     place: Place | None = None
 
 
@@ -68,30 +69,19 @@ def read_queries(arguments: Sequence[str], *, ids: Sequence[int] = (), gallery: 
 
 
 def answer_queries(
-    queries: Iterable[Query],
-    gallery: Gallery,
-    *,
-    k: int | None,
-    min_score: float | None = None,
-    where: Condition | None = None,
-    rerank: bool = False,
+    queries: Iterable[Query], gallery: Gallery, *, options: SearchOptions, where: Condition | None = None
 ) -> Iterator[list[tuple[Query, list[Hit]]]]:
     """Search the queries in blocks; a query with a problem has no results."""
-    left, most, bound = iter(queries), 0, gallery.count if k is None else k
+    left, most, bound = iter(queries), 0, options.k or gallery.count
     while block := list(islice(left, max(1, min(_BLOCK_QUERIES, _BLOCK_HITS // bound)))):
-        asking = [(query, query.vector) for query in block if query.vector is not None]
+        sound = [(query, query.vector) for query in block if query.vector is not None]
         found: Iterator[list[Hit]] = iter(())
-        if asking:
-            excluded = [NO_ID if query.exclude_id is None else query.exclude_id for query, _ in asking]
-            vectors, exclude_ids = np.stack([vector for _, vector in asking]), np.array(excluded, dtype=np.int64)
-            found = iter(
-                gallery.search_many(
-                    vectors, k=k, min_score=min_score, exclude_ids=exclude_ids, where=where, rerank=rerank
-                )
-            )
+        if sound:
+            searches = [replace(options, exclude_ids=frozenset((query.exclude_id,))) for query, _ in sound]
+            found = iter(answer(gallery, np.stack([vector for _, vector in sound]), searches, where=where))
         answers = [(query, [] if query.vector is None else next(found)) for query in block]
         most = max(most, *(len(hits) for _, hits in answers))
-        if k is None and asking:  # an estimate for the next blocks
+        if options.k is None and sound:  # an estimate for the next blocks
             bound = max(1, most)
         yield answers
 

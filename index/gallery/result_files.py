@@ -26,16 +26,18 @@ Write = Callable[[Sequence[Result]], None]
 def _values(result: Result) -> tuple[Any, ...]:
     """In the order of `COLUMNS`: metadata as JSON text, undecodable bytes of paths as escapes."""
     query, hit = result
+    row = hit.row
+    assert row is not None
     return (
         valid_text(query),
         hit.rank,
         hit.id,
         hit.score,
         hit.label,
-        hit.former_label,
+        row.former_label,
         valid_text(hit.path),
         hit.source,
-        hit.metadata_json,
+        row.metadata_json,
     )
 
 

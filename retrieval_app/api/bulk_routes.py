@@ -87,7 +87,7 @@ async def _change(
     where = read_condition(body.where, body.text, folders=context.folders)
     gallery = context.snapshot.gallery
     if where is not None and not gallery.remembers(where):
-        await context.engine.look_up(gallery.keep, where)
+        await context.engine.look_up(gallery.select, where)
 
     def run() -> dict[str, Any]:
         sample = None

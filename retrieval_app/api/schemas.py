@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, model_validator
 from typing_extensions import TypedDict
 
 from index.gallery.reranking import POOL
@@ -24,13 +15,12 @@ from index.gallery.sampling import How
 from index.labels.kinds import Kind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from index.text import printable_path
-from retrieval_app.insights.answer import Answer
+from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.review.places import ROW_FIELDS, RowField
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS
-from retrieval_app.serving.searching import MAX_K, MAX_OFFSET
+from retrieval_app.serving.searching import MAX_ID, MAX_K, MAX_OFFSET, ImageId, Query
 
-MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
 MAX_QUERIES = 16
 MAX_PAGE_IMAGES = 500
 MAX_DECISIONS = 1000
@@ -38,8 +28,6 @@ MAX_CLASS_IMAGES = 1000
 _NO_NUL = r"^[^\x00]*$"
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
-ImageId = Annotated[int, Field(ge=0, le=MAX_ID, description="the id of a gallery image")]
-PhotoToken = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_-]{8,64}$")]
 FilterText = Annotated[str, StringConstraints(max_length=10_000, pattern=_NO_NUL)]
 SearchText = Annotated[str, StringConstraints(max_length=500, pattern=_NO_NUL)]
 LabelText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_CONTROLS)]
@@ -112,12 +100,6 @@ class MeasureValues(TypedDict):
     jpeg_quality: Annotated[int | None, Field(description="1 to 100")]
 
 
-class Body(BaseModel):
-    """A JSON body, or a part of one."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
-
-
 class Parameters(BaseModel):
     """The parameters of an address."""
 
@@ -141,15 +123,6 @@ class Ready(Answer):
     version: str
 
 
-class Crop(Body):
-    """A region of an image, in shares of its width and height, from its upper left corner."""
-
-    x: float = Field(ge=0, lt=1)
-    y: float = Field(ge=0, lt=1)
-    width: float = Field(gt=0, le=1)
-    height: float = Field(gt=0, le=1)
-
-
 class _Condition(BaseModel):
     where: FilterText | None = Field(default=None, description=_WHERE)
     text: SearchText | None = Field(default=None, description=_TEXT)
@@ -166,50 +139,6 @@ class _SearchOptions(_Condition):
 
 class Selection(_Condition, Parameters):
     """Images by a condition and words, both to be fulfilled; all images without."""
-
-
-Weight = Annotated[float, Field(ge=-10.0, le=10.0, description="below 0: less like this")]
-
-
-class MemberQuery(Body):
-    """An image of the gallery, or a region of one; it is not among its own results."""
-
-    image_id: ImageId
-    weight: Weight = 1.0
-    crop: Crop | None = None
-
-
-class PhotoQuery(Body):
-    """A photo that was sent to /v1/photos, or a region of one."""
-
-    photo: PhotoToken
-    weight: Weight = 1.0
-    crop: Crop | None = None
-
-
-class VectorQuery(Body):
-    """A vector of the gallery's width; its length does not matter."""
-
-    vector: list[Annotated[float, Field(ge=-1e9, le=1e9)]] = Field(min_length=1, max_length=8192)
-    weight: Weight = 1.0
-
-
-def _find_kind(query: Any) -> str | None:
-    kinds = ("image_id", "photo", "vector")
-    found = [kind for kind in kinds if (kind in query if isinstance(query, dict) else hasattr(query, kind))]
-    return found[0] if len(found) == 1 else None
-
-
-Query = Annotated[
-    Annotated[MemberQuery, Tag("image_id")]
-    | Annotated[PhotoQuery, Tag("photo")]
-    | Annotated[VectorQuery, Tag("vector")],
-    Discriminator(
-        _find_kind,
-        custom_error_type="query_kind",
-        custom_error_message="a query is an object with exactly one of image_id, photo and vector",
-    ),
-]
 
 
 class SearchRequest(_SearchOptions, Body):

@@ -32,13 +32,10 @@ from retrieval_app.api.schemas import (
     BatchRequest,
     EmbedPhoto,
     ImageSearch,
-    MemberQuery,
+    Include,
     PhotoAddress,
     PhotoName,
-    PhotoQuery,
-    PhotoToken,
     SearchRequest,
-    VectorQuery,
     Versioned,
     read_includes,
 )
@@ -46,9 +43,9 @@ from retrieval_app.api.security.access import require_fetching
 from retrieval_app.insights.calibration import PrecisionAtScore
 from retrieval_app.review.places import describe_row, needs_row
 from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.photos import Crop, Photo, Upload
+from retrieval_app.serving.photos import Photo, Upload
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
+from retrieval_app.serving.searching import PhotoToken, Search, SearchQuery
 
 router = make_router("search")
 MAX_CROPS = 64
@@ -114,52 +111,45 @@ class EmbedAnswer(Answer):
 
 
 async def describe_search(
-    engine: Engine,
-    snapshot: Snapshot,
-    query: SearchQuery,
-    *,
-    include: list[Any],
-    folders: bool,
-    upload: Upload | None = None,
+    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: list[Any], folders: bool
 ) -> dict[str, Any]:
     """The response to a query; a thread makes a long one, so that others do not wait."""
     started = time.perf_counter()
-    ranking = await engine.search(snapshot, query, upload=upload)
-    describe = partial(_describe_ranking, snapshot, query, ranking, include=include, folders=folders)
-    answer = await engine.run(describe) if len(ranking.hits) > DESCRIBED_AT_ONCE else describe()
-    return {**answer, "took_ms": round((time.perf_counter() - started) * 1000, 3)}
+    search = await engine.search(snapshot, replace(query, with_rows=needs_row(include)))
+    describe = partial(_describe_hits, snapshot, search, include=include, folders=folders)
+    hits = await engine.run(describe) if len(search.hits) > DESCRIBED_AT_ONCE else describe()
+    return {
+        "version": snapshot.version,
+        "hits": hits,
+        "next_offset": search.next_offset,
+        "collapsed": search.groups is not None if query.collapse_duplicates else None,
+        "took_ms": round((time.perf_counter() - started) * 1000, 3),
+    }
 
 
-def _describe_ranking(
-    snapshot: Snapshot, query: SearchQuery, ranking: Ranking, *, include: list[Any], folders: bool
-) -> dict[str, Any]:
+def _describe_hits(snapshot: Snapshot, search: Search, *, include: list[Any], folders: bool) -> list[dict[str, Any]]:
+    query, copies = search.query, snapshot.gallery.manifest.copy
     hits: list[dict[str, Any]] = []
-    for found in ranking.hits:
-        hits.append({"rank": found.rank, "id": found.id, "score": round(found.score, 6)})
+    for found in search.hits:
+        hit: dict[str, Any] = {"rank": found.rank, "id": found.id, "score": round(found.score, 6)}
         if found.duplicates:
-            hits[-1]["duplicates"] = [{"id": number, "score": round(score, 6)} for number, score in found.duplicates]
-            hits[-1]["duplicates_count"] = found.duplicates_count
-    copies = snapshot.gallery.manifest.copy
-    if query.by == COPY and copies is not None:
-        for hit in hits:
+            hit["duplicates"] = [{"id": number, "score": round(score, 6)} for number, score in found.duplicates]
+            hit["duplicates_count"] = found.duplicates_count
+        if query.by == COPY and copies is not None:
             hit["is_copy"] = hit["score"] >= copies["threshold"]
-    if needs_row(include):
-        for hit in hits:
-            hit.update(describe_row(snapshot.gallery, ranking.rows[hit["id"]], include=include, folders=folders))
+        if query.with_rows and found.row is not None:
+            hit.update(describe_row(snapshot.gallery, found.row, include=include, folders=folders))
+        hits.append(hit)
     if "precision_at_score" in include:
         # Calibrated on single images as queries: a sum or difference of several has other scores.
         is_told = query.is_single and query.by == SEMANTIC
         calibration = snapshot.insights.calibration.value if is_told else None
-        scores = np.array([hit.score for hit in ranking.hits])
-        precisions = [] if calibration is None else calibration.precision_at(scores)
+        precisions = (
+            [] if calibration is None else calibration.precision_at(np.array([hit.score for hit in search.hits]))
+        )
         for hit, precision in zip_longest(hits, precisions):
             hit["precision_at_score"] = precision
-    return {
-        "version": snapshot.version,
-        "hits": hits,
-        "next_offset": ranking.next_offset,
-        "collapsed": ranking.collapsed,
-    }
+    return hits
 
 
 @router.post("/search", **responses(SearchResponse, 404, *BODY_ERRORS))
@@ -168,7 +158,7 @@ async def search(context: BareContext, body: SearchRequest) -> Response | dict[s
 
     The members most similar to the queries; ids and scores, and what `include` names.
     """
-    return await _send(context, await _search(context, body))
+    return await _send(context, await _search_by_parts(context, body))
 
 
 @router.post("/search/batch", **responses(BatchResponse, 404, *BODY_ERRORS))
@@ -181,7 +171,7 @@ async def search_batch(context: BareContext, body: BatchRequest) -> Response | d
     if crops > MAX_CROPS:
         message = f"{crops} crops in one batch; at most {MAX_CROPS} are embedded for one request"
         raise ApiError(message, status=422, code="invalid", field="searches")
-    results = await asyncio.gather(*(_search(context, one) for one in body.searches))
+    results = await asyncio.gather(*(_search_by_parts(context, one) for one in body.searches))
     if sum(len(found["hits"]) for found in results) > DESCRIBED_AT_ONCE:
         return await context.engine.run(write, BatchResponse, {"results": results})
     return {"results": results}
@@ -193,13 +183,8 @@ async def search_by_image(context: Context, parameters: Annotated[ImageSearch, Q
 
     The members most similar to the photo, which is not kept.
     """
-    query = _read_query(parameters, folders=context.folders)  # before the photo is read
-    include = read_includes(parameters.include)
-    query = replace(query, describe=needs_row(include))
     upload = Upload(await read_image(context), printable_path(parameters.name))
-    found = await describe_search(
-        context.engine, context.snapshot, query, include=include, folders=context.folders, upload=upload
-    )
+    found = await _search(context, parameters, include=read_includes(parameters.include), upload=upload)
     return await _send(context, found)
 
 
@@ -256,27 +241,15 @@ async def _send(context: RequestContext, found: dict[str, Any]) -> Response | di
     return await context.engine.run(write, SearchResponse, found) if is_long else found
 
 
-async def _search(context: RequestContext, body: SearchRequest) -> dict[str, Any]:
-    query = replace(
-        _read_query(body, folders=context.folders),
-        parts=tuple(map(_read_part, body.queries)),
-        exclude_ids=frozenset(body.exclude_ids),
-        describe=needs_row(body.include),
-    )
-    return await describe_search(context.engine, context.snapshot, query, include=body.include, folders=context.folders)
+async def _search_by_parts(context: RequestContext, body: SearchRequest) -> dict[str, Any]:
+    excluded = frozenset(body.exclude_ids)
+    return await _search(context, body, include=body.include, parts=body.queries, exclude_ids=excluded)
 
 
-def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQuery:
-    """The options of a search; its one part is the photo of the body, until others are given."""
+async def _search(
+    context: RequestContext, given: SearchRequest | ImageSearch, *, include: list[Include], **query: Any
+) -> dict[str, Any]:
     options = {name: getattr(given, name) for name in _SAME_OPTIONS}
-    where = read_condition(given.where, given.text, folders=folders)
-    return SearchQuery(parts=(QueryPart(),), where=where, **options)
-
-
-def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:
-    values = dict(part)
-    if isinstance(part, VectorQuery):
-        values["vector"] = np.array(part.vector, dtype=np.float32)
-    elif part.crop is not None:
-        values["crop"] = Crop(**dict(part.crop))
-    return QueryPart(**values)
+    where = read_condition(given.where, given.text, folders=context.folders)
+    asked = SearchQuery(where=where, **options, **query)
+    return await describe_search(context.engine, context.snapshot, asked, include=include, folders=context.folders)

@@ -1,8 +1,14 @@
-"""Base class of the API's answers, computed results among them."""
+"""Base classes of the API's bodies and answers, computed results among them."""
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+
+
+class Body(BaseModel):
+    """A JSON body, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 class Answer(BaseModel):

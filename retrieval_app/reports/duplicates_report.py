@@ -96,7 +96,8 @@ class DuplicateReport:
     """Near-duplicate groups of a gallery of `images` images; without `config` groups of equal files.
 
     Groups with different labels come first, then larger ones. No image is in two groups. `kept_for` maps the id of
-    every near-duplicate to that of its kept image.
+    every near-duplicate to that of its kept image. `members` maps the id of every indexed image of a group to the (n,)
+    int64 rising ids of all of them.
     """
 
     gallery: str
@@ -104,11 +105,17 @@ class DuplicateReport:
     config: DuplicateConfig | None
     groups: tuple[DuplicateGroup, ...]
     kept_for: dict[int, int] = field(init=False, repr=False, compare=False)
+    members: dict[int, Ids] = field(init=False, repr=False, compare=False)
     _found: dict[int, DuplicateGroup] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         kept_images = {image.id: group.kept.id for group in self.groups for image in group.duplicates}
         object.__setattr__(self, "kept_for", kept_images)
+        members: dict[int, Ids] = {}
+        for group in self.groups:
+            indexed = np.array(sorted(image.id for image in group.images if image.indexed), dtype=np.int64)
+            members |= dict.fromkeys(indexed.tolist(), indexed)
+        object.__setattr__(self, "members", members)
         found = {image.id: group for group in self.groups for image in group.images}
         object.__setattr__(self, "_found", found)
 

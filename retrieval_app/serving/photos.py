@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from PIL import Image
+from pydantic import Field, model_validator
 
 from index.arrays import Vectors
 from index.errors import InputError
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
+from retrieval_app.insights.answer import Body
 from retrieval_app.serving.serving_config import ServingConfig
 from retrieval_app.serving.thumbnails import decode_in_turn, encode_small
 
@@ -15,22 +17,19 @@ _JPEG_QUALITY = 92
 _LEAST_CROP_PIXELS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Crop:
-    """Crop of an upright image: left, top, width and height as shares in 0..1 of its sides."""
+class Crop(Body):
+    """A region of an image, in shares of its width and height, from its upper left corner."""
 
-    x: float
-    y: float
-    width: float
-    height: float
+    x: float = Field(ge=0, lt=1)
+    y: float = Field(ge=0, lt=1)
+    width: float = Field(gt=0, le=1)
+    height: float = Field(gt=0, le=1)
 
-    def __post_init__(self) -> None:
-        inside = min(self.x, self.y) >= 0 and self.x + self.width <= 1.0001 and self.y + self.height <= 1.0001
-        if not (inside and self.width > 0 and self.height > 0):
-            raise InputError(
-                f"a crop is x, y, width and height in 0..1 within the image, got {self.x:g}, {self.y:g}, "
-                f"{self.width:g}, {self.height:g}"
-            )
+    @model_validator(mode="after")
+    def _lies_inside(self) -> "Crop":
+        if max(self.x + self.width, self.y + self.height) > 1.0001:
+            raise ValueError("a crop is x, y, width and height in 0..1 within the image")
+        return self
 
     def apply(self, image: Image.Image, *, name: str) -> Image.Image:
         """The crop of an image."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -25,25 +25,27 @@ import numpy as np
 from index.arrays import Vectors
 from index.errors import ImageError, RetrievalError
 from index.gallery.gallery import Gallery
+from index.gallery.hits import Hit
+from index.gallery.ranking import Groups
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
 from index.outputs import SEMANTIC
 from index.recent import RecentlyUsed
 from index.text import printable_path
-from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, NotReadyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.photos import Crop, Photo, Upload, check_upload, encode_kept, read_pixels
+from retrieval_app.serving.photos import Crop, Photo, check_upload, encode_kept, read_pixels
 from retrieval_app.serving.searching import (
-    QueryPart,
-    Ranking,
+    MemberQuery,
+    PhotoQuery,
+    Search,
     SearchQuery,
-    SearchTask,
-    SearchTimes,
+    SearchWatch,
+    VectorQuery,
     answer_searches,
-    normalise,
+    read_vector,
     watching,
 )
 from retrieval_app.serving.serving_config import ServingConfig
@@ -94,9 +96,9 @@ class SearchProbe:
         began, error = time.monotonic(), None
         try:
             first = int(snapshot.gallery.store.ids[0])
-            vector = snapshot.gallery.vector(first)
-            query = SearchQuery((QueryPart(vector=vector),), k=1)
-            (answer,) = answer_searches([SearchTask(snapshot, query, (vector,))])
+            search = Search(snapshot.gallery, SearchQuery((VectorQuery(vector=[0.0]),), k=1))
+            search.vectors = [snapshot.gallery.vector(first)]
+            (answer,) = answer_searches([search])
             error = answer if isinstance(answer, Exception) else None
             with snapshot.gallery.without_decisions.catalog() as catalog:  # the file itself, since rows are remembered
                 if not catalog.find([first]):
@@ -139,7 +141,7 @@ class Engine:
         self.config = config = config or ServingConfig()
         self.name = name or gallery_path.name
         self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
-        self.searches_lane: Lane[SearchTask, Ranking] = Lane(
+        self.searches_lane: Lane[Search, list[Hit]] = Lane(
             "searches",
             answer_searches,
             lambda task: task.key,
@@ -266,45 +268,42 @@ class Engine:
             raise UnknownPhotoError
         return photo
 
-    async def search(self, snapshot: Snapshot, query: SearchQuery, *, upload: Upload | None = None) -> Ranking:
-        """The members most similar to a query; with an `upload` the query has one empty `QueryPart()` for it."""
+    async def search(self, snapshot: Snapshot, query: SearchQuery) -> Search:
+        """Search for the members most similar to a query; the search with its hits."""
         snapshot = snapshot.by(query.by)
-        gallery, watch = snapshot.gallery, watching.get()
-        times = SearchTimes(query, gallery)
-        if watch is not None:
-            watch.searches.append(times)
+        search, watch = Search(snapshot.gallery, query), watching.get() or SearchWatch()
+        watch.searches.append(search)
         outer = _end.set(time.monotonic() + self.config.request_s)
         try:
             if query.where is not None:
-                if not gallery.remembers(query.where):
-                    await self.look_up(gallery.keep, query.where)  # holds up no other search
-                times.mark("condition")
-            if upload is None:
-                vectors = tuple([await self._find_vector(snapshot, part) for part in query.parts])
-                times.mark("vectors")
+                if not snapshot.gallery.remembers(query.where):
+                    await self.look_up(snapshot.gallery.select, query.where)  # holds up no other search
+                search.mark("condition")
+            if query.upload is not None:
+                search.vectors = [await self.embed(snapshot, query.upload.data, name=query.upload.name)]
+                watch.embed_s += search.mark("vectors")
             else:
-                vectors = (await self.embed(snapshot, upload.data, name=upload.name),)
-                embed_s = times.mark("vectors")
-                if watch is not None:
-                    watch.embed_s += embed_s
-            duplicates = await self._find_duplicates(snapshot) if query.collapse_duplicates else None
-            times.mark("duplicates")
-            task = SearchTask(snapshot, query, vectors, duplicates, times)
-            is_begun = upload is not None or any(part.crop is not None for part in query.parts)  # the model has run
-            submitted = self._workers.submit(self.searches_lane, task, timeout_s=self._left_s(), is_begun=is_begun)
-            ranking = await self._wait(submitted)
+                search.vectors = [await self._find_vector(snapshot, part) for part in query.parts]
+                search.mark("vectors")
+            if query.collapse_duplicates:
+                search.groups = await self._find_groups(snapshot)
+            search.mark("duplicates")
+            begun, left_s = query.has_run_model, self._left_s()
+            hits = self._workers.submit(self.searches_lane, search, timeout_s=left_s, is_begun=begun)
+            found = await self._wait(hits)
+            search.hits, search.has_more = found[: query.k], len(found) > (query.k or 0)
         finally:
             _end.reset(outer)
-            times.end()
-        return replace(ranking, collapsed=duplicates is not None) if query.collapse_duplicates else ranking
+            search.end()
+        return search
 
-    async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateReport | None:
+    async def _find_groups(self, snapshot: Snapshot) -> Groups | None:
         """The groups of near-duplicates; None where finding them takes longer than a moment."""
         duplicates = snapshot.insights.duplicates
         if duplicates.state == "computing":
             wait_s = self.config.duplicates_wait_s
             duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
-        return duplicates.value
+        return None if duplicates.value is None else duplicates.value.members
 
     async def thumbnail(self, snapshot: Snapshot, image_id: int, *, side: int = PREVIEW_SIDE) -> bytes:
         """A WebP of one member, at most `side` pixels long, from re-encoded pixels."""
@@ -318,18 +317,18 @@ class Engine:
             self._thumbnails.put(key, data)
         return data
 
-    async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
+    async def _find_vector(self, snapshot: Snapshot, part: MemberQuery | PhotoQuery | VectorQuery) -> Vectors | None:
         """The unit vector of a query part; None where the search reads it."""
         gallery = snapshot.gallery
-        if part.vector is not None:
-            return normalise(part.vector, width=gallery.width)
-        if part.photo is not None:
-            photo = await self.photo(part.photo)
-            is_known = gallery.output == SEMANTIC and photo.model_sha256 == gallery.embedder.sha256
-            if part.crop is None and is_known:
-                return photo.vector
-            return await self._embed_part(snapshot, part.crop or Crop(0, 0, 1, 1), of=photo)
-        return None if part.crop is None else await self._embed_part(snapshot, part.crop, of=part.image_id or 0)
+        if isinstance(part, VectorQuery):
+            return read_vector(part.vector, width=gallery.width)
+        if isinstance(part, MemberQuery):
+            return None if part.crop is None else await self._embed_part(snapshot, part.crop, of=part.image_id)
+        photo = await self.photo(part.photo)
+        is_known = gallery.output == SEMANTIC and photo.model_sha256 == gallery.embedder.sha256
+        if part.crop is None and is_known:
+            return photo.vector
+        return await self._embed_part(snapshot, part.crop or Crop(x=0, y=0, width=1, height=1), of=photo)
 
     async def _embed_part(self, snapshot: Snapshot, crop: Crop, *, of: Photo | int) -> Vectors:
         """The unit vector of a crop; the last ones are cached, for the next pages of results."""

@@ -1,133 +1,126 @@
-"""Searches of one gallery version, answered many at a time, and their timings for the log of slow requests."""
+"""Searches of a served gallery: queries, and answers to many at a time, with timings for the log of slow requests."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Discriminator, Field, StringConstraints, Tag
 
-from index.arrays import Floats, Ids, Vectors
-from index.catalog.rows import CatalogRow
+from index.arrays import NO_ID, Ids, Vectors
 from index.errors import InputError, RetrievalError
 from index.filters.condition import Among, And, Compare, Condition, HasWord, IsNull, Like, Not, Or
+from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
-from index.gallery.reranking import POOL
+from index.gallery.hits import Hit
+from index.gallery.ranking import SearchOptions, answer
 from index.outputs import SEMANTIC
-from index.vectors.exact import measure_cosines
-from retrieval_app.reports.duplicates_report import DuplicateReport
-from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.photos import Crop
+from retrieval_app.insights.answer import Body
+from retrieval_app.serving.photos import Crop, Upload
 
+MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
 MAX_K = 1000
 MAX_OFFSET = 9000
-MAX_DUPLICATES = 100  # named under one result
 _LEAST_NORM = 1e-6
 _MOST_FILTER_CHARACTERS = 300  # in the log
 
+ImageId = Annotated[int, Field(ge=0, le=MAX_ID, description="the id of a gallery image")]
+PhotoToken = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_-]{8,64}$")]
+Weight = Annotated[float, Field(ge=-10.0, le=10.0, description="below 0: less like this")]
 
-@dataclass(frozen=True, slots=True)
-class QueryPart:
-    """An image, photo or vector to search with: exactly one of `image_id`, `photo` and `vector`, or none for an upload.
 
-    Attributes:
-        photo: the token of a kept photo.
-        vector: (D,) float32 of any length but 0.
-        weight: of its unit vector in the query's sum; negative for dissimilar images.
-    """
+class MemberQuery(Body):
+    """An image of the gallery, or a region of one; it is not among its own results."""
 
-    image_id: int | None = None
-    photo: str | None = None
-    vector: Vectors | None = None
-    weight: float = 1.0
+    image_id: ImageId
+    weight: Weight = 1.0
     crop: Crop | None = None
 
 
+class PhotoQuery(Body):
+    """A photo that was sent to /v1/photos, or a region of one."""
+
+    photo: PhotoToken
+    weight: Weight = 1.0
+    crop: Crop | None = None
+
+
+class VectorQuery(Body):
+    """A vector of the gallery's width; its length does not matter."""
+
+    vector: list[Annotated[float, Field(ge=-1e9, le=1e9)]] = Field(min_length=1, max_length=8192)
+    weight: Weight = 1.0
+
+
+def _find_kind(query: Any) -> str | None:
+    kinds = ("image_id", "photo", "vector")
+    found = [kind for kind in kinds if (kind in query if isinstance(query, dict) else hasattr(query, kind))]
+    return found[0] if len(found) == 1 else None
+
+
+Query = Annotated[
+    Annotated[MemberQuery, Tag("image_id")]
+    | Annotated[PhotoQuery, Tag("photo")]
+    | Annotated[VectorQuery, Tag("vector")],
+    Discriminator(
+        _find_kind,
+        custom_error_type="query_kind",
+        custom_error_message="a query is an object with exactly one of image_id, photo and vector",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
-class SearchQuery:
-    """A search.
+class SearchQuery(SearchOptions):
+    """A search of the server by an upload, or by the weighted sum of several parts.
 
     Attributes:
-        parts: at least one.
-        exclude_ids: members that are no results; those of the query never are.
+        parts: empty with an `upload`; the members among them are no hits.
+        where: a filter.
         collapse_duplicates: put near-duplicates under the best of them.
-        rerank: rank the first ones again by the neighbours that they share with the query.
-        describe: add rows of the catalogue to the results.
+        with_rows: add rows of the catalogue to the hits.
         by: the output whose vectors are compared, `semantic` or `copy`.
     """
 
-    parts: tuple[QueryPart, ...]
-    k: int = 24
-    offset: int = 0
-    min_score: float | None = None
+    parts: Sequence[MemberQuery | PhotoQuery | VectorQuery] = ()
+    upload: Upload | None = None
     where: Condition | None = None
-    exclude_ids: frozenset[int] = frozenset()
     collapse_duplicates: bool = False
-    rerank: bool = False
-    describe: bool = False
+    with_rows: bool = False
     by: str = SEMANTIC
+    ahead: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.parts and self.upload is None:
+            raise InputError("a search needs at least one image, photo or vector")
+        if not (self.k and 1 <= self.k <= MAX_K and 0 <= self.offset <= MAX_OFFSET):
+            raise InputError(
+                f"k must be in 1..{MAX_K:,} and offset in 0..{MAX_OFFSET:,}, got {self.k} and {self.offset}"
+            )
+        members = {getattr(part, "image_id", NO_ID) for part in self.parts or (self.upload,)}
+        object.__setattr__(self, "exclude_ids", self.exclude_ids | members)
 
     @property
     def is_single(self) -> bool:
         """Whether it has one image, photo or vector, with a positive weight."""
-        return len(self.parts) == 1 and self.parts[0].weight > 0
-
-    def __post_init__(self) -> None:
-        if not self.parts:
-            raise InputError("a search needs at least one image, photo or vector")
-        if not (1 <= self.k <= MAX_K and 0 <= self.offset <= MAX_OFFSET):
-            raise InputError(
-                f"k must be in 1..{MAX_K:,} and offset in 0..{MAX_OFFSET:,}, got {self.k} and {self.offset}"
-            )
+        return self.upload is not None or (len(self.parts) == 1 and self.parts[0].weight > 0)
 
     @property
-    def candidates(self) -> int:
-        """The number of results to ask the index for, one more than are shown."""
-        shown = self.offset + self.k + 1
-        ranked = max(shown, POOL) if self.rerank else shown
-        return ranked + len(self.exclude_ids) + len(self.parts)
+    def has_run_model(self) -> bool:
+        """Whether the model runs before the search."""
+        return self.upload is not None or any(getattr(part, "crop", None) is not None for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class RankedHit:
-    """One result, with (id, score) of at most `MAX_DUPLICATES` of its `duplicates_count` near-duplicates."""
-
-    rank: int
-    id: int
-    score: float
-    duplicates: tuple[tuple[int, float], ...] = ()
-    duplicates_count: int = 0
+def read_vector(vector: Sequence[float], *, width: int) -> Vectors:
+    """The (D,) float32 unit vector of the numbers of a query."""
+    if len(vector) != width:
+        raise InputError(f"a query vector must be {width} numbers, got {len(vector)}")
+    return normalise(np.array(vector, dtype=np.float32), name="query vector")
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Results, best first.
-
-    Attributes:
-        next_offset: of the next page; None at the end, and beyond `MAX_OFFSET`.
-        collapsed: whether near-duplicates were collapsed; None where the query does not collapse.
-        rows: of the catalogue by id, where the query has `describe`.
-    """
-
-    hits: tuple[RankedHit, ...]
-    next_offset: int | None
-    collapsed: bool | None = None
-    rows: dict[int, CatalogRow] = field(default_factory=dict)
-
-
-def normalise(vector: Vectors, *, width: int) -> Vectors:
-    """The (D,) float32 unit vector of a direction."""
-    if vector.shape != (width,):
-        raise InputError(f"a query vector must be {width} numbers, got {vector.size}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = float(np.linalg.norm(vector.astype(np.float64)))
-    if not np.isfinite(norm) or norm < _LEAST_NORM:
-        raise InputError("a query vector must be finite numbers that are not all zero")
-    return (vector.astype(np.float64) / norm).astype(np.float32)
-
-
-def combine_parts(vectors: list[Vectors], weights: list[float]) -> Vectors:
+def combine_parts(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
     """The (D,) float32 unit vector of the weighted sum of unit vectors."""
     if len(vectors) == 1 and weights[0] > 0:
         return vectors[0]
@@ -138,130 +131,118 @@ def combine_parts(vectors: list[Vectors], weights: list[float]) -> Vectors:
     return (total / norm).astype(np.float32)
 
 
-Ranked: TypeAlias = tuple[Floats, Ids]
+class Search:
+    """One search: its query, the seconds of its steps, and its hits.
 
-
-@dataclass(frozen=True, slots=True)
-class SearchTask:
-    """A query with the vectors of its parts; None for the gallery's images, whose vectors the search reads.
-
-    Near-duplicates are collapsed by `duplicates`; None leaves every image by itself.
+    Attributes:
+        vectors: (D,) float32 unit vectors of the query's parts; None for members, whose vectors a worker reads.
+        groups: groups of near-duplicates to collapse, as of `index.gallery.ranking.answer`.
+        has_more: whether there are hits beyond those of the query's `k`.
+        began: when a worker took it, by `time.perf_counter`; 0.0 until then.
+        batch_size: searches that the worker answered together.
     """
 
-    snapshot: Snapshot
-    query: SearchQuery
-    vectors: tuple[Vectors | None, ...]
-    duplicates: DuplicateReport | None = None
-    times: "SearchTimes | None" = field(default=None, compare=False)
+    def __init__(self, gallery: Gallery, query: SearchQuery) -> None:
+        self.gallery, self.query = gallery, query
+        self.vectors: Sequence[Vectors | None] = ()
+        self.groups: Mapping[int, Ids] | None = None
+        self.hits: list[Hit] = []
+        self.has_more = False
+        self.began, self.batch_size = 0.0, 0
+        self._steps: dict[str, float] = {}
+        self._last = time.perf_counter()
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for queries that one search can answer: the same members, about as many results."""
-        return id(self.snapshot.gallery), self.query.where, self.query.candidates.bit_length()
+        return id(self.gallery), self.query.where, (self.query.candidates or 0).bit_length()
 
     @property
-    def excluded(self) -> frozenset[int]:
-        """Members that are no results."""
-        return self.query.exclude_ids | {part.image_id for part in self.query.parts if part.image_id is not None}
+    def next_offset(self) -> int | None:
+        """The offset of the next page; None at the end, and beyond `MAX_OFFSET`."""
+        end = self.query.offset + (self.query.k or 0)
+        return end if end <= MAX_OFFSET and self.has_more else None
+
+    def find_vector(self) -> Vectors:
+        """The (D,) float32 unit vector of the query."""
+        if self.query.upload is not None:
+            return combine_parts([vector for vector in self.vectors if vector is not None], [1.0])
+        pairs = zip(self.query.parts, self.vectors, strict=True)
+        known = [self.gallery.vector(getattr(part, "image_id", NO_ID)) if one is None else one for part, one in pairs]
+        return combine_parts(known, [part.weight for part in self.query.parts])
+
+    def mark(self, step: str) -> float:
+        """End a step; its seconds."""
+        now = time.perf_counter()
+        seconds = self._steps[step] = now - self._last
+        self._last = now
+        return seconds
+
+    def end(self) -> None:
+        """End the search, answered or not."""
+        now = time.perf_counter()
+        if self.began:
+            self._steps["waiting"], self._steps["search"] = self.began - self._last, now - self.began
+        else:
+            self._steps["unfinished"] = now - self._last
+
+    def to_json(self) -> dict[str, Any]:
+        """The search without the values that its client typed, and the milliseconds of its steps."""
+        query, where = self.query, self.query.where
+        told: dict[str, Any] = {
+            "k": query.k,
+            "offset": query.offset,
+            "by": query.by,
+            "queries": ["vector"] if query.upload is not None else list(map(_name_part, query.parts)),
+            "candidates": query.candidates,
+            "rerank": query.rerank,
+            "collapse_duplicates": query.collapse_duplicates,
+        }
+        if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
+            shape = describe_shape(where) if "condition" in self._steps else "unknown"
+            told["filter"] = shape if len(shape) <= _MOST_FILTER_CHARACTERS else f"{shape[:_MOST_FILTER_CHARACTERS]}…"
+            if self.gallery.remembers(where):
+                told["filter_keeps"] = len(self.gallery.matching_ids(where))
+        told["batch_size"] = self.batch_size
+        told["ms"] = {name: round(seconds * 1000, 3) for name, seconds in list(self._steps.items())}
+        return told
 
 
-def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
-    """A ranking or an error for each of some tasks with equal keys."""
-    began = time.perf_counter()
-    for task in tasks:
-        if task.times is not None:
-            task.times.began, task.times.company = began, len(tasks)
-    answers: list[Ranking | Exception | None] = [None] * len(tasks)
+@dataclass(slots=True)
+class SearchWatch:
+    """Timings of one request: its searches, the embedding of the photo in its body, the arrival of the body."""
+
+    searches: list[Search] = field(default_factory=list)
+    embed_s: float = 0.0
+    body_s: float = 0.0
+
+
+watching: ContextVar[SearchWatch | None] = ContextVar("watching", default=None)
+"""The timings of the current request."""
+
+
+def answer_searches(searches: Sequence[Search]) -> list[list[Hit] | Exception]:
+    """The hits, or an error, of each of some searches with equal keys."""
+    began, answers = time.perf_counter(), dict[int, list[Hit] | Exception]()
     vectors: dict[int, Vectors] = {}
-    for number, task in enumerate(tasks):
+    for number, search in enumerate(searches):
+        search.began, search.batch_size = began, len(searches)
         try:
-            vectors[number] = _find_vector(task)
+            vectors[number] = search.find_vector()
         except RetrievalError as error:
             answers[number] = error
-    most = max((task.query.candidates for task in tasks), default=1)
     if vectors:
-        gallery, where = tasks[0].snapshot.gallery, tasks[0].query.where
-        ranked = gallery.rank_many(np.stack(list(vectors.values())), k=most, where=where)
-        for (number, vector), (scores, ids) in zip(vectors.items(), ranked, strict=True):
-            own = tasks[number].query.candidates  # a batch does not lengthen its list
-            answers[number] = _make_ranking(tasks[number], vector, (scores[:own], ids[:own]))
-    _add_rows(tasks, answers)
-    return [answer for answer in answers if answer is not None]
-
-
-def _find_vector(task: SearchTask) -> Vectors:
-    """The (D,) float32 unit vector of a query."""
-    gallery = task.snapshot.gallery
-    vectors = [
-        gallery.vector(part.image_id or 0) if vector is None else vector
-        for part, vector in zip(task.query.parts, task.vectors, strict=True)
-    ]
-    return combine_parts(vectors, [part.weight for part in task.query.parts])
-
-
-def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
-    """The results of a query, from more candidates where near-duplicates used them up."""
-    query, wanted = task.query, task.query.candidates
-    end = query.offset + query.k
-    while True:
-        hits = _choose(task, found)
-        below = query.min_score is not None and len(found[1]) and found[0][-1] < query.min_score
-        if len(hits) > end or len(found[1]) < wanted or below:
-            break
-        wanted *= 2
-        found = task.snapshot.gallery.rank_many(vector[None], k=wanted, where=query.where)[0]
-    shown = tuple(
-        _make_hit(task, vector, rank=rank, image_id=image_id, score=score)
-        for rank, (image_id, score) in enumerate(hits[query.offset : end], start=query.offset + 1)
-    )
-    return Ranking(shown, end if end <= MAX_OFFSET and len(hits) > end else None)
-
-
-def _choose(task: SearchTask, found: Ranked) -> list[tuple[int, float]]:
-    """(id, score) of the candidates that count, in order, of near-duplicates only the best."""
-    least, excluded = task.query.min_score, task.excluded
-    kept_for = {} if task.duplicates is None else task.duplicates.kept_for
-    chosen: dict[int, tuple[int, float]] = {}
-    scores, ids = found
-    counts = ~np.isin(ids, list(excluded)) & (least is None or scores >= least)
-    scores, ids = scores[counts], ids[counts]
-    if task.query.rerank:
-        scores, ids = task.snapshot.gallery.rerank(scores, ids, where=task.query.where)
-    for image_id, score in zip(ids.tolist(), scores.tolist(), strict=True):
-        chosen.setdefault(kept_for.get(image_id, image_id), (image_id, score))
-    return list(chosen.values())
-
-
-def _make_hit(task: SearchTask, vector: Vectors, *, rank: int, image_id: int, score: float) -> RankedHit:
-    """A result with the near-duplicates that the query would find too."""
-    group = None if task.duplicates is None else task.duplicates.find(image_id)
-    if group is None:
-        return RankedHit(rank, image_id, score)
-    gallery, query = task.snapshot.gallery, task.query
-    out = {image_id, *task.excluded}
-    ids = np.array(sorted(one.id for one in group.images if one.indexed and one.id not in out), dtype=np.int64)
-    if query.where is not None:
-        ids = ids[gallery.fulfil(ids, query.where)]
-    ids = np.setdiff1d(ids, gallery.decided.left_out)
-    scores = measure_cosines(gallery.vectors(ids), vector)
-    order = np.argsort(-scores, kind="stable")
-    if query.min_score is not None:
-        order = order[scores[order] >= query.min_score]
-    named = order[:MAX_DUPLICATES]
-    duplicates = tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True))
-    return RankedHit(rank, image_id, score, duplicates, len(order))
-
-
-def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception | None]) -> None:
-    """Add rows of the catalogue, read at once, to the rankings whose queries want them."""
-    pairs = zip(tasks, answers, strict=True)
-    wanting = [found for task, found in pairs if task.query.describe and isinstance(found, Ranking)]
-    ids = sorted({hit.id for ranking in wanting for hit in ranking.hits})
-    if not ids:
-        return
-    rows = dict(zip(ids, tasks[0].snapshot.gallery.rows(ids), strict=True))
-    for ranking in wanting:
-        ranking.rows.update((hit.id, rows[hit.id]) for hit in ranking.hits)
+        sound = [searches[number] for number in vectors]
+        found = answer(
+            sound[0].gallery,
+            np.stack(list(vectors.values())),
+            [search.query for search in sound],
+            where=sound[0].query.where,
+            groups=[search.groups for search in sound],
+            with_rows=any(search.query.with_rows for search in sound),
+        )
+        answers |= dict(zip(vectors, found, strict=True))
+    return [answers[number] for number in range(len(searches))]
 
 
 def describe_shape(condition: Condition) -> str:
@@ -285,72 +266,8 @@ def describe_shape(condition: Condition) -> str:
     return f"{'.'.join(column.names)} {rest}"
 
 
-class SearchTimes:
-    """Seconds of the steps of one search.
-
-    Attributes:
-        began: when a worker took it, by `time.perf_counter`; 0.0 until then.
-        company: the number of searches in its batch.
-    """
-
-    def __init__(self, query: SearchQuery, gallery: Gallery) -> None:
-        self.query, self._gallery = query, gallery
-        self.began, self.company = 0.0, 0
-        self._steps: dict[str, float] = {}
-        self._last = time.perf_counter()
-        self._is_filter_known = False
-
-    def mark(self, step: str) -> float:
-        """End a step; its seconds."""
-        now = time.perf_counter()
-        seconds = self._steps[step] = now - self._last
-        self._last = now
-        self._is_filter_known |= step == "condition"
-        return seconds
-
-    def end(self) -> None:
-        """End the search, answered or not."""
-        now = time.perf_counter()
-        if self.began:
-            self._steps["waiting"], self._steps["search"] = self.began - self._last, now - self.began
-        else:
-            self._steps["unfinished"] = now - self._last
-
-    def to_json(self) -> dict[str, Any]:
-        """The search without the values that its client typed, and the milliseconds of its steps."""
-        query, where = self.query, self.query.where
-        told: dict[str, Any] = {
-            "k": query.k,
-            "offset": query.offset,
-            "by": query.by,
-            "queries": list(map(_name_part, query.parts)),
-            "candidates": query.candidates,
-            "rerank": query.rerank,
-            "collapse_duplicates": query.collapse_duplicates,
-        }
-        if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
-            shape = describe_shape(where) if self._is_filter_known else "unknown"
-            told["filter"] = shape if len(shape) <= _MOST_FILTER_CHARACTERS else f"{shape[:_MOST_FILTER_CHARACTERS]}…"
-            if self._gallery.remembers(where):
-                told["filter_keeps"] = len(self._gallery.keep(where).ids)
-        told["answered_with"] = self.company
-        told["ms"] = {name: round(seconds * 1000, 3) for name, seconds in list(self._steps.items())}
-        return told
-
-
-@dataclass(slots=True)
-class SearchWatch:
-    """Timings of one request: its searches, the embedding of the photo in its body, the arrival of the body."""
-
-    searches: list[SearchTimes] = field(default_factory=list)
-    embed_s: float = 0.0
-    body_s: float = 0.0
-
-
-watching: ContextVar[SearchWatch | None] = ContextVar("watching", default=None)
-"""The timings of the current request."""
-
-
-def _name_part(part: QueryPart) -> str:
-    kind = "image" if part.image_id is not None else "photo" if part.photo is not None else "vector"
-    return f"{kind} part" if part.crop is not None else kind
+def _name_part(part: MemberQuery | PhotoQuery | VectorQuery) -> str:
+    if isinstance(part, VectorQuery):
+        return "vector"
+    kind = "image" if isinstance(part, MemberQuery) else "photo"
+    return kind if part.crop is None else f"{kind} part"

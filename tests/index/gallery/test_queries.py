@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from index.arrays import NO_ID
 from index.errors import ImageError, InputError
 from index.filters.parser import parse_filter
 from index.gallery import queries
 from index.gallery.gallery import Gallery
 from index.gallery.queries import Query, answer_queries, count_queries, is_single, read_queries
+from index.gallery.ranking import SearchOptions
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
 from tests.models import EMBEDDING_DIM
@@ -91,7 +93,7 @@ def test_order_is_that_of_the_arguments_with_ids_at_the_end(gallery: Gallery) ->
         "id:999",
         f"id:{member}",
     ]
-    assert [query.exclude_id for query in found] == [None] * 10 + [member, None, member]
+    assert [query.exclude_id for query in found] == [NO_ID] * 10 + [member, NO_ID, member]
     assert count_queries(["v.npy", "photos", "none.jpg", "v.npy"], ids=(member, 999, member)) == len(found)
     assert found[-1].vector is not None
     assert np.array_equal(found[-1].vector, gallery.vector(member))
@@ -189,13 +191,17 @@ def test_answers_are_those_of_search_in_order(gallery: Gallery, monkeypatch: pyt
     ]
     asked[5] = Query("broken", problem=InputError("broken"))
     for k, min_score in ((3, None), (None, 0.99), (2, 0.99)):
-        answers = [answer for block in answer_queries(asked, gallery, k=k, min_score=min_score) for answer in block]
+        answers = [
+            answer
+            for block in answer_queries(asked, gallery, options=SearchOptions(k=k, min_score=min_score))
+            for answer in block
+        ]
         assert [query for query, _ in answers] == asked
         for query, hits in answers:
             asked_alone = {"k": k, "min_score": min_score, "exclude_id": query.exclude_id}
             assert hits == ([] if query.vector is None else gallery.search(query.vector, **asked_alone))
     where = parse_filter("label = 'blue'")
-    blocks = list(answer_queries(asked, gallery, k=9, where=where))
+    blocks = list(answer_queries(asked, gallery, options=SearchOptions(k=9), where=where))
     assert {hit.label for block in blocks for _, hits in block for hit in hits} == {"blue"}
 
 
@@ -205,7 +211,8 @@ def test_blocks_are_small_where_queries_find_much(gallery: Gallery, monkeypatch:
     asked[10:] = [Query("far", np.roll(gallery.vector(int(gallery.ids[0])), 1))] * 30
 
     def sizes(**options: float | None) -> list[int]:
-        return [len(block) for block in answer_queries(asked, gallery, **options)]  # type: ignore[arg-type]
+        searching = SearchOptions(**options)  # type: ignore[arg-type]
+        return [len(block) for block in answer_queries(asked, gallery, options=searching)]
 
     assert sizes(k=10) == [3] * 13 + [1]
     assert sizes(k=100) == [1] * 40

@@ -7,15 +7,22 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from index.catalog.rows import CatalogRow
 from index.errors import InputError, MissingDependencyError
 from index.gallery.hits import Hit
 from index.gallery.result_files import COLUMNS, check_results_path, open_results
 
+
+def make_row(number: int, path: str, label: str | None, metadata: str | None = None, given: str = "") -> CatalogRow:
+    own = (None, None, 1, 1, None, None, "indexed", None, None, None)
+    return CatalogRow(number, 1, path, *own, label, metadata, (), given or label)
+
+
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 ROWS = [
-    ("a,b.jpg", Hit(1, 7, 0.5, 'red/say "no"\r.png', "red", "/a", '{"price": 3, "name": "Zoë"}', "blue")),
-    ("a,b.jpg", Hit(2, 2**40, 0.25, "line\nbreak.png", None, "/b, c")),
-    (os.fsdecode(b"caf\xe9.jpg"), Hit(1, 9, -1.0, os.fsdecode(b"\xff/1.png"), "=1+1", "/a")),
+    ("a,b.jpg", Hit(1, 7, 0.5, make_row(7, 'red/say "no"\r.png', "red", '{"price": 3, "name": "Zoë"}', "blue"), "/a")),
+    ("a,b.jpg", Hit(2, 2**40, 0.25, make_row(2**40, "line\nbreak.png", None), "/b, c")),
+    (os.fsdecode(b"caf\xe9.jpg"), Hit(1, 9, -1.0, make_row(9, os.fsdecode(b"\xff/1.png"), "=1+1"), "/a")),
 ]
 
 

@@ -79,7 +79,7 @@ def answers(gallery: Path) -> list[object]:
     opened = Gallery.open(gallery)
     everyone = opened.vectors(opened.ids)
     conditions = [parse_filter(text) for text in FILTERS]
-    ranked = [opened.rank_many(everyone, k=4, exclude_ids=opened.ids)]
+    ranked = [opened.rank_many(everyone, k=4)]
     ranked += [opened.rank_many(everyone[:3], k=4, where=where) for where in conditions]
     ranked += [opened.rank_many(everyone[:3], k=None, min_score=0.5, where=where) for where in (None, conditions[0])]
     return [
@@ -121,7 +121,7 @@ def test_it_answers_as_its_twin(made: tuple[Path, Path, Path]) -> None:
 def test_long_lists_of_ids_keep_the_same(made: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     _, files, milvus = made
     monkeypatch.setattr("index.vectors.milvus.store.MOST_LISTED", 3)
-    chosen = Gallery.open(milvus).keep(parse_filter(FILTERS[1]))
+    chosen = Gallery.open(milvus).select(parse_filter(FILTERS[1]))
     assert isinstance(chosen, ChosenIds)
     assert len(chosen.expressions) == 4
     assert answers(milvus) == answers(files)

@@ -11,7 +11,7 @@ import pytest
 from index.filters.parser import parse_filter
 from index.writing.build import build_gallery
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
+from retrieval_app.serving.searching import MemberQuery, Search, SearchQuery
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder
 
@@ -38,10 +38,9 @@ def ids(engine: Engine) -> dict[str, int]:
     return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}
 
 
-def _search(engine: Engine, image_id: int, *, collapse_duplicates: bool = True, **options: Any) -> Ranking:
-    query = SearchQuery((QueryPart(image_id=image_id),), collapse_duplicates=collapse_duplicates, **options)
-    ranking: Ranking = asyncio.run(engine.search(engine.snapshot(), query))
-    return ranking
+def _search(engine: Engine, image_id: int, *, collapse_duplicates: bool = True, **options: Any) -> Search:
+    query = SearchQuery((MemberQuery(image_id=image_id),), collapse_duplicates=collapse_duplicates, **options)
+    return asyncio.run(engine.search(engine.snapshot(), query))
 
 
 def _paths(ids: dict[str, int], found: Any) -> set[str]:
@@ -50,13 +49,12 @@ def _paths(ids: dict[str, int], found: Any) -> set[str]:
 
 
 def test_copies_stand_under_one_of_them_and_all_are_named(engine: Engine, ids: dict[str, int]) -> None:
-    ranking = _search(engine, ids["red/1.png"], k=50)
-    assert ranking.collapsed is True
-    collapsed = [hit for hit in ranking.hits if hit.duplicates]
+    search = _search(engine, ids["red/1.png"], k=50)
+    collapsed = [hit for hit in search.hits if hit.duplicates]
     assert len(collapsed) == 1
     same = {"red/0.jpg", "red/copy0.jpg", "red/copy2.jpg", "copies/copy1.jpg", "copies/copy3.jpg"}
     assert _paths(ids, [*collapsed[0].duplicates, (collapsed[0].id, 1)]) == same
-    assert len(ranking.hits) == len(ids) - 1 - COPIES
+    assert len(search.hits) == len(ids) - 1 - COPIES
 
 
 def test_pages_hold_every_image_once_and_the_first_names_all_copies(engine: Engine, ids: dict[str, int]) -> None:
@@ -73,8 +71,8 @@ def test_pages_hold_every_image_once_and_the_first_names_all_copies(engine: Engi
 
 def test_copies_keep_to_the_filter_the_threshold_and_what_is_left_out(engine: Engine, ids: dict[str, int]) -> None:
     left_out = frozenset([ids["red/copy2.jpg"]])
-    ranking = _search(engine, ids["red/1.png"], k=50, where=parse_filter("label = 'red'"), exclude_ids=left_out)
-    collapsed = next(hit for hit in ranking.hits if hit.duplicates)
+    search = _search(engine, ids["red/1.png"], k=50, where=parse_filter("label = 'red'"), exclude_ids=left_out)
+    collapsed = next(hit for hit in search.hits if hit.duplicates)
     assert _paths(ids, [*collapsed.duplicates, (collapsed.id, 1)]) == {"red/0.jpg", "red/copy0.jpg"}
     above = _search(engine, ids["red/1.png"], k=50, min_score=collapsed.score + 1e-4)
     assert not {ids["red/0.jpg"], ids["red/copy0.jpg"]} & {hit.id for hit in above.hits}

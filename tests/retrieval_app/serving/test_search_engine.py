@@ -10,21 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import And, HasWord, join
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
+from index.gallery.hits import Hit
 from retrieval_app.serving.batching import Lane
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop, Upload
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.searching import (
-    QueryPart,
-    Ranking,
+    MemberQuery,
+    PhotoQuery,
+    Search,
     SearchQuery,
-    SearchTimes,
     SearchWatch,
+    VectorQuery,
     describe_shape,
     watching,
 )
@@ -51,9 +54,9 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-def _search(engine: Engine, *parts: QueryPart, **options: Any) -> Ranking:
-    ranking: Ranking = _run(engine.search(engine.snapshot(), SearchQuery(parts, **options)))
-    return ranking
+def _search(engine: Engine, *parts: Any, **options: Any) -> list[Hit]:
+    hits: list[Hit] = _run(engine.search(engine.snapshot(), SearchQuery(parts, **options))).hits
+    return hits
 
 
 def _encode(image: Image.Image, kind: str = "PNG") -> bytes:
@@ -62,17 +65,17 @@ def _encode(image: Image.Image, kind: str = "PNG") -> bytes:
     return file.getvalue()
 
 
-def _ids(ranking: Ranking) -> list[int]:
-    return [hit.id for hit in ranking.hits]
+def _ids(hits: list[Hit]) -> list[int]:
+    return [hit.id for hit in hits]
 
 
 def test_an_image_finds_what_the_gallery_finds_and_not_itself(engine: Engine, gallery: Gallery, ids: Any) -> None:
     image_id = ids["red/0.jpg"]
-    ranking = _search(engine, QueryPart(image_id=image_id), k=5, describe=True)
+    hits = _search(engine, MemberQuery(image_id=image_id), k=5, with_rows=True)
     expected = gallery.search(gallery.vector(image_id), k=5, exclude_id=image_id)
-    assert _ids(ranking) == [hit.id for hit in expected]
-    assert [hit.rank for hit in ranking.hits] == [1, 2, 3, 4, 5]
-    assert [ranking.rows[hit.id].label for hit in ranking.hits] == [hit.label for hit in expected]
+    assert _ids(hits) == [hit.id for hit in expected]
+    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
+    assert [hit.label for hit in hits] == [hit.label for hit in expected]
 
 
 def test_a_part_of_a_photo_is_searched_as_a_picture_of_its_own(engine: Engine, ids: Any) -> None:
@@ -80,10 +83,12 @@ def test_a_part_of_a_photo_is_searched_as_a_picture_of_its_own(engine: Engine, i
     two.paste(draw_image((220, 40, 40), seed=1, size=(200, 200)), (0, 0))
     two.paste(draw_image((40, 60, 220), seed=2, size=(200, 200)), (200, 0))
     photo = _run(engine.keep_photo(_encode(two), name="two.png"))
-    left = _search(engine, QueryPart(photo=photo.token, crop=Crop(0, 0, 0.5, 1)), k=4, describe=True)
-    right = _search(engine, QueryPart(photo=photo.token, crop=Crop(0.5, 0, 0.5, 1)), k=4, describe=True)
-    assert {left.rows[hit.id].label for hit in left.hits} == {"red"}
-    assert {right.rows[hit.id].label for hit in right.hits} == {"blue"}
+    left = _search(engine, PhotoQuery(photo=photo.token, crop=Crop(x=0, y=0, width=0.5, height=1)), k=4, with_rows=True)
+    right = _search(
+        engine, PhotoQuery(photo=photo.token, crop=Crop(x=0.5, y=0, width=0.5, height=1)), k=4, with_rows=True
+    )
+    assert {hit.label for hit in left} == {"red"}
+    assert {hit.label for hit in right} == {"blue"}
 
 
 def test_two_images_are_searched_with_their_weighted_sum(engine: Engine, gallery: Gallery, ids: Any) -> None:
@@ -91,48 +96,48 @@ def test_two_images_are_searched_with_their_weighted_sum(engine: Engine, gallery
     mixed = gallery.vector(first).astype(np.float64) * 2 - 0.5 * gallery.vector(second)
     vector = (mixed / np.linalg.norm(mixed)).astype(np.float32)
     expected = [hit.id for hit in gallery.search(vector, k=20) if hit.id not in (first, second)]
-    ranking = _search(engine, QueryPart(image_id=first, weight=2.0), QueryPart(image_id=second, weight=-0.5), k=20)
-    assert _ids(ranking) == expected[:20]
+    hits = _search(engine, MemberQuery(image_id=first, weight=2.0), MemberQuery(image_id=second, weight=-0.5), k=20)
+    assert _ids(hits) == expected[:20]
 
 
 def test_filters_thresholds_and_exclusions_hold(engine: Engine, ids: Any) -> None:
-    part = QueryPart(image_id=ids["red/0.jpg"])
-    blue = _search(engine, part, k=50, where=parse_filter("label = 'blue'"), describe=True)
-    assert {row.label for row in blue.rows.values()} == {"blue"}
-    scores = [hit.score for hit in _search(engine, part, k=50).hits]
+    part = MemberQuery(image_id=ids["red/0.jpg"])
+    blue = _search(engine, part, k=50, where=parse_filter("label = 'blue'"), with_rows=True)
+    assert {hit.label for hit in blue} == {"blue"}
+    scores = [hit.score for hit in _search(engine, part, k=50)]
     above = _search(engine, part, k=50, min_score=scores[3])
-    assert [hit.score for hit in above.hits] == [score for score in scores if score >= scores[3]]
+    assert [hit.score for hit in above] == [score for score in scores if score >= scores[3]]
     left_out = frozenset(_ids(above)[:2])
     assert not left_out & set(_ids(_search(engine, part, k=50, exclude_ids=left_out)))
 
 
 def test_a_vector_of_any_length_is_a_direction_or_refused(engine: Engine, gallery: Gallery, ids: Any) -> None:
     vector = gallery.vector(ids["red/0.jpg"])
-    ranking = _search(engine, QueryPart(vector=vector * 7), k=1)
-    assert ranking.hits[0].id == ids["red/0.jpg"]
-    assert ranking.hits[0].score == pytest.approx(1, abs=1e-5)
+    hits = _search(engine, VectorQuery(vector=(vector * 7).tolist()), k=1)
+    assert hits[0].id == ids["red/0.jpg"]
+    assert hits[0].score == pytest.approx(1, abs=1e-5)
 
-    for wrong in (np.zeros(16), np.full(16, np.nan), np.full(16, np.inf), np.ones(15), np.empty(0)):
+    for wrong in ([0.0] * 16, [1.0] * 15):
         with pytest.raises(InputError, match="query vector"):
-            _search(engine, QueryPart(vector=wrong.astype(np.float32)))
+            _search(engine, VectorQuery(vector=wrong))
     red = ids["red/0.jpg"]
     with pytest.raises(InputError, match="cancel"):
-        _search(engine, QueryPart(image_id=red), QueryPart(image_id=red, weight=-1.0))
+        _search(engine, MemberQuery(image_id=red), MemberQuery(image_id=red, weight=-1.0))
 
 
 def test_what_is_unknown_outside_the_picture_or_no_sensible_list_is_said_to_be(engine: Engine, ids: Any) -> None:
     with pytest.raises(UnknownImageError, match="no image 99999"):
-        _search(engine, QueryPart(image_id=99_999))
+        _search(engine, MemberQuery(image_id=99_999))
     with pytest.raises(UnknownPhotoError, match="no longer kept"):
-        _search(engine, QueryPart(photo="ab" * 16))
+        _search(engine, PhotoQuery(photo="ab" * 16))
     for crop in ((-0.1, 0, 0.5, 0.5), (0.6, 0, 0.5, 1), (0, 0, 0, 1), (float("nan"), 0, 1, 1)):
-        with pytest.raises(InputError, match="crop"):
-            Crop(*crop)
+        with pytest.raises(ValidationError, match="Crop"):
+            Crop(**dict(zip(("x", "y", "width", "height"), crop, strict=True)))
     with pytest.raises(InputError, match="choose a larger part"):
-        _search(engine, QueryPart(image_id=ids["red/0.jpg"], crop=Crop(0.1, 0.1, 0.01, 0.01)))
+        _search(engine, MemberQuery(image_id=ids["red/0.jpg"], crop=Crop(x=0.1, y=0.1, width=0.01, height=0.01)))
     for options in ({"k": 0}, {"offset": -1}, {"k": 1001}, {"offset": 9001}):
         with pytest.raises(InputError, match="k must"):
-            _search(engine, QueryPart(image_id=ids["red/0.jpg"]), **options)
+            _search(engine, MemberQuery(image_id=ids["red/0.jpg"]), **options)
     with pytest.raises(InputError, match="no longer in the gallery's source"):
         _run(engine.thumbnail(engine.snapshot(), ids["red/vanished.jpg"]))
 
@@ -212,14 +217,14 @@ def test_a_search_with_a_photo_waits_once_and_is_not_refused_when_the_model_has_
         answer = lane.answer
         lane.answer = lambda tasks: (time.sleep(0.7), answer(tasks))[1]  # type: ignore[func-returns-value]
 
-    def search(engine: Engine) -> Ranking:
-        return _run(engine.search(engine.snapshot(), SearchQuery((QueryPart(),)), upload=upload))
+    def search(engine: Engine) -> Search:
+        return _run(engine.search(engine.snapshot(), SearchQuery(upload=upload)))
 
     with _open(small_gallery, request_s=60) as engine:
         engine.searches_lane.capacity = 0
         assert search(engine).hits
         with pytest.raises(BusyError):
-            _search(engine, QueryPart(image_id=int(engine.snapshot().gallery.ids[0])))
+            _search(engine, MemberQuery(image_id=int(engine.snapshot().gallery.ids[0])))
     with _open(small_gallery, request_s=1) as engine:
         slow_down(engine.photos_lane)
         slow_down(engine.searches_lane)
@@ -230,15 +235,15 @@ def test_a_search_with_a_photo_waits_once_and_is_not_refused_when_the_model_has_
 def test_many_searches_at_once_answer_as_one_by_one(engine: Engine, gallery: Gallery) -> None:
     wanted = gallery.ids.tolist() * 4
 
-    async def ask() -> list[Ranking]:
+    async def ask() -> list[Search]:
         snapshot = engine.snapshot()
-        queries = [SearchQuery((QueryPart(image_id=image_id),), k=1 + n % 7) for n, image_id in enumerate(wanted)]
+        queries = [SearchQuery((MemberQuery(image_id=image_id),), k=1 + n % 7) for n, image_id in enumerate(wanted)]
         return await asyncio.gather(*(engine.search(snapshot, query) for query in queries))
 
     answers = _run(ask())
-    for number, (image_id, ranking) in enumerate(zip(wanted, answers, strict=True)):
+    for number, (image_id, search) in enumerate(zip(wanted, answers, strict=True)):
         expected = gallery.search(gallery.vector(image_id), k=1 + number % 7, exclude_id=image_id)
-        assert _ids(ranking) == [hit.id for hit in expected]
+        assert _ids(search.hits) == [hit.id for hit in expected]
     assert engine.searches_lane.batches < engine.searches_lane.answered == len(wanted)
 
 
@@ -262,7 +267,7 @@ def test_the_filter_of_a_slow_search_is_logged_by_its_shape_without_values(engin
     watch = SearchWatch()
     watching.set(watch)
     where = parse_filter("(path = 'secret' OR path LIKE 'secret%') AND NOT label IS NULL")
-    _search(engine, QueryPart(image_id=ids["red/0.jpg"]), where=where)
+    _search(engine, MemberQuery(image_id=ids["red/0.jpg"]), where=where)
     [times] = watch.searches
     assert (times.to_json()["filter"], times.to_json()["filter_keeps"]) == (
         "(path = ? OR path LIKE ?) AND NOT (label IS NULL)",
@@ -277,7 +282,8 @@ def test_the_shape_of_a_filter_has_words_and_operators_and_is_cut(engine: Engine
     assert describe_shape(And((words, parse_filter("label IN ('a', 'secret')")))) == (
         "(WORD ? AND WORD ?) AND label IN (2)"
     )
-    times = SearchTimes(SearchQuery((QueryPart(1),), where=And((words,) * 50)), engine.snapshot().gallery)
+    query = SearchQuery((MemberQuery(image_id=1),), where=And((words,) * 50))
+    times = Search(engine.snapshot().gallery, query)
     times.mark("condition")
     cut = times.to_json()["filter"]
     assert (len(cut), cut[-1]) == (301, "…")

@@ -1,0 +1,168 @@
+"""Ranking of the members nearest to query vectors: lowest score, re-ranking, near-duplicates, offset.
+
+The library, the command line and the server search by `answer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from index.arrays import Floats, Ids, Vectors
+from index.errors import InputError
+from index.filters.condition import Condition
+from index.gallery.hits import Hit
+from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
+from index.vectors.exact import measure_cosines
+
+if TYPE_CHECKING:
+    from index.gallery.gallery import Gallery
+
+MAX_DUPLICATES = 100  # named under one hit
+Groups = Mapping[int, Ids]
+"""Groups of near-duplicates: by an image's id the (n,) int64 ids of its group, itself among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What a search returns for one vector.
+
+    Attributes:
+        k: hits at most; None, with `min_score`: all that are similar enough, found exactly.
+        offset: hits to leave out before the first.
+        min_score: the least cosine similarity.
+        exclude_ids: members that are no hits.
+        rerank: rank the first hundred again by shared neighbours (`index.gallery.reranking`).
+        ahead: hits beyond `k`, which tell whether there is another page.
+    """
+
+    k: int | None = 10
+    offset: int = 0
+    min_score: float | None = None
+    exclude_ids: frozenset[int] = frozenset()
+    rerank: bool = False
+    ahead: int = 0
+
+    def __post_init__(self) -> None:
+        k, min_score = self.k, self.min_score
+        if not isinstance(k, int | np.integer | None):
+            raise InputError(f"k must be a whole number, got {k!r}")
+        if (k is None and min_score is None) or (k is not None and k < 1):
+            raise InputError(f"k must be at least 1, got {k}")
+        if min_score is not None and (isinstance(min_score, str) or not np.isfinite(min_score)):
+            raise InputError(f"min_score must be a finite number, got {min_score!r}")
+
+    @property
+    def end(self) -> int | None:
+        """The rank of the last hit; None: of all that are similar enough."""
+        return None if self.k is None else self.offset + self.k + self.ahead
+
+    @property
+    def candidates(self) -> int | None:
+        """The number of nearest members that are enough unless near-duplicates are collapsed; None: all."""
+        if self.end is None:
+            return None
+        return (max(self.end, POOL) if self.rerank else self.end) + len(self.exclude_ids)
+
+
+def answer(
+    gallery: Gallery,
+    vectors: Vectors,
+    searches: Sequence[SearchOptions],
+    *,
+    where: Condition | None = None,
+    groups: Sequence[Groups | None] | None = None,
+    with_rows: bool = True,
+) -> list[list[Hit]]:
+    """The hits of one search for each row of (Q, D) float32 unit vectors, best first; ties go to the smaller id.
+
+    Args:
+        searches: Q of them; either all or none have a `k`.
+        groups: for each search, the groups of near-duplicates of which only the best is a hit; None collapses none.
+        with_rows: read the rows of all hits, in one query of the catalogue.
+    """
+    depths = [search.candidates for search in searches]
+    most = max((depth for depth in depths if depth is not None), default=None)
+    least = min((search.min_score for search in searches if search.min_score is not None), default=None)
+    nearest = gallery.rank_many(vectors, k=most, min_score=least, where=where)
+    groups = [None] * len(searches) if groups is None else groups
+    ranked = [
+        # A batch does not lengthen the list of one of its searches.
+        _choose(gallery, vector, (scores[:depth], ids[:depth]), search, where=where, groups=one)
+        for vector, search, depth, one, (scores, ids) in zip(vectors, searches, depths, groups, nearest, strict=True)
+    ]
+    wanted = sorted({image_id for chosen in ranked for image_id, _ in chosen}) if with_rows else []
+    rows = dict(zip(wanted, gallery.rows(wanted), strict=True))
+    answers: list[list[Hit]] = []
+    for vector, search, one, chosen in zip(vectors, searches, groups, ranked, strict=True):
+        hits = []
+        for rank, (image_id, score) in enumerate(chosen, search.offset + 1):
+            row = rows.get(image_id)
+            source = "" if row is None else gallery.roots[row.source]
+            same = None if one is None else one.get(image_id)
+            duplicates = ((), 0) if same is None else _find_duplicates(gallery, vector, image_id, same, search, where)
+            hits.append(Hit(rank, image_id, score, row, source, *duplicates))
+        answers.append(hits)
+    return answers
+
+
+def _choose(
+    gallery: Gallery,
+    vector: Vectors,
+    nearest: tuple[Floats, Ids],
+    search: SearchOptions,
+    *,
+    where: Condition | None,
+    groups: Groups | None,
+) -> list[tuple[int, float]]:
+    """(id, score) of the hits of a search, from more candidates where near-duplicates used them up."""
+    wanted, least = search.candidates, search.min_score
+    shown = slice(search.offset, search.end)
+    while True:
+        scores, ids = nearest
+        is_all = wanted is None or len(ids) < wanted or (least is not None and len(ids) > 0 and scores[-1] < least)
+        counts = np.ones(len(ids), dtype=bool) if least is None else scores >= least
+        if search.exclude_ids:
+            counts &= ~np.isin(ids, list(search.exclude_ids))
+        scores, ids = scores[counts], ids[counts]
+        if search.rerank:
+            scores, ids = _rerank(gallery, scores, ids, where=where)
+        pairs = zip(ids.tolist(), scores.tolist(), strict=True)
+        if groups is None:
+            return list(pairs)[shown]
+        best: dict[int, tuple[int, float]] = {}
+        for image_id, score in pairs:
+            best.setdefault(int(groups.get(image_id, (image_id,))[0]), (image_id, score))
+        if wanted is None or search.end is None or is_all or len(best) >= search.end:
+            return list(best.values())[shown]
+        wanted *= 2
+        nearest = gallery.rank_many(vector[None], k=wanted, where=where)[0]
+
+
+def _rerank(gallery: Gallery, scores: Floats, ids: Ids, *, where: Condition | None) -> tuple[Floats, Ids]:
+    among = gallery.choose_among(where)
+
+    def search_near(asked: Ids) -> tuple[Floats, Ids]:
+        return gallery.store.search(gallery.vectors(asked), k=NEIGHBOURS, among=among, threads=gallery.threads)
+
+    order = rank_by_neighbours(scores, ids, search_near=search_near)
+    return scores[order], ids[order]
+
+
+def _find_duplicates(
+    gallery: Gallery, vector: Vectors, image_id: int, same: Ids, search: SearchOptions, where: Condition | None
+) -> tuple[tuple[tuple[int, float], ...], int]:
+    """(id, score) of at most `MAX_DUPLICATES` near-duplicates that the search would find too, and the number of all."""
+    left_out = [image_id, *search.exclude_ids]
+    ids = np.setdiff1d(np.setdiff1d(same, left_out), gallery.decided.left_out)
+    if where is not None:
+        ids = ids[gallery.select(where).has(ids)]
+    scores = measure_cosines(gallery.vectors(ids), vector)
+    order = np.argsort(-scores, kind="stable")
+    if search.min_score is not None:
+        order = order[scores[order] >= search.min_score]
+    named = order[:MAX_DUPLICATES]
+    return tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True)), len(order)
