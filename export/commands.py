@@ -19,6 +19,7 @@ from index.commands.console import (
     output_options,
     progress_bars,
 )
+from training.options.backbone_libraries import OnnxSettings
 
 if TYPE_CHECKING:
     from export.to_onnx import ExportReport
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.argument("run", required=False, type=PATH)
 @click.option("--out", required=True, type=PATH, metavar="MODEL.onnx", help="File to write.")
-@config_options(ExportConfig)
+@config_options(ExportConfig, OnnxSettings)
 @output_options
 @help_all_option
 def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:

@@ -1,6 +1,5 @@
 """Exports to ONNX: a training run, an untrained backbone, or a model file in another precision."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,7 +9,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, lower_precision
 from export.public import FULL, PRECISIONS, ExportConfig
@@ -28,10 +26,10 @@ from index.text import printable_path
 from index.threads import usable_cores
 from index.user_cache import user_cache
 from training.backbone import onnx_models
-from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
+from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
-from training.backbone.onnx_models import OnnxSettings, draw_check_images
+from training.backbone.onnx_form import draw_check_images
 from training.data.datasets import list_dataset
 from training.head.embedding_heads import Head, RawHead
 from training.head.untrained import count_directions, fit_untrained
@@ -118,21 +116,6 @@ def _choose(images: LabelledPaths) -> LabelledPaths:
     return [chosen[row] for row in generator.permutation(len(chosen))[:wanted].tolist()]
 
 
-class EmbeddingModel(PixelModel):
-    """A backbone with its heads: (N, H, W, 3) uint8 images to float32 unit rows of each, (N, D) of a single one."""
-
-    def __init__(
-        self, backbone: Backbone, head: nn.Module, preprocess: PreprocessConfig, *, others: Sequence[nn.Module] = ()
-    ) -> None:
-        last = _Heads([head, *others]) if others else head
-        super().__init__(nn.Sequential(OrderedDict(backbone=backbone.module, head=last)), preprocess)
-
-
-class _Heads(nn.ModuleList):
-    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
-        return tuple(head(features) for head in self)
-
-
 USUAL = ExportConfig()
 
 
@@ -160,9 +143,8 @@ def export_run(
         untrained_dim=0 if untrained is None else untrained.embedding_dim,
     )
     images = read_check_images(run.parity_paths(), preprocess)
-    model = EmbeddingModel(
-        backbone, head, preprocess, others=[one for one in (copy_head, untrained) if one is not None]
-    )
+    heads = [one for one in (head, copy_head, untrained) if one is not None]
+    model = PixelModel(backbone.module, *heads, preprocess=preprocess)
     own = None
     if config.precision != "fp32":
         own = run.path, [(image.path, image.used) for image in run.read_labels() or []]
@@ -175,13 +157,10 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
     backbone, view, pooling, whiten = config.backbone, config.view, config.pooling, config.whiten
     given = (("resize", config.resize), ("crop", config.crop))
     sizes = {name: size for name, size in given if size is not None}
-    settings = OnnxSettings(
-        config.preprocessor, config.three("mean"), config.three("std"), config.output, config.tokens
-    )
-    own = onnx_models.describe_input(backbone, settings) if is_onnx_file(backbone) else None
+    own = onnx_models.describe_input(backbone, config) if is_onnx_file(backbone) else None
     images = resolve_input(backbone, own, view=view, pooling=pooling, **sizes)
     preprocess = preprocess_for(backbone, resize=images.resize, crop=images.crop, view=view, own=own)
-    network = load_backbone(backbone, config.weights or "pretrained", side=images.crop, onnx=settings)
+    network = load_backbone(backbone, config.weights or "pretrained", side=images.crop, onnx=config)
     require_input_size(network, images.crop)
     loaded = with_features(network, view=view, pooling=pooling, side=images.crop)
     head: Head = RawHead(loaded.feature_dim)
@@ -202,7 +181,7 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
     own_images = None
     if whiten is not None and config.precision != "fp32" and config.images in (None, whiten):
         own_images = whiten, _list_labelled(whiten)
-    model = EmbeddingModel(loaded, head, preprocess)
+    model = PixelModel(loaded.module, head, preprocess=preprocess)
     return _write(model, out, config, contract=contract, images=checked, own=own_images, progress=progress)
 
 

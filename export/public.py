@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_config, as_path, check_fields, option, refuse_given
 from index.errors import InputError, naming_extras
 from index.progress import Progress, no_progress
-from training.options.backbone_libraries import BUILTIN, is_onnx_file
+from training.options.backbone_libraries import BUILTIN, OnnxSettings, is_onnx_file
 from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MAX_RECALL_DROP = 0.003  # of Recall@1, 0..1: what a lower precision may cost
 
 
 @dataclass(frozen=True, slots=True)
-class ExportConfig:
+class ExportConfig(OnnxSettings):
     """Backbone to export without a run, and the precision"""
 
     backbone: str | None = option(
@@ -51,33 +51,6 @@ class ExportConfig:
         "own", "Without RUN: the backbone's own pooling, generalised mean, or several layers.", choices=POOLINGS
     )
     cache: Path | None = option(None, "With --whiten: folder of backbone features.", usual="your cache folder")
-    preprocessor: Path | None = option(
-        None,
-        "Of an ONNX --backbone: its preprocessor_config.json (transformers) or config.json (timm).",
-        usual="the one beside it",
-        metavar="FILE",
-    )
-    mean: str | None = option(
-        None,
-        "Of an ONNX --backbone: mean of the normalisation, for values in 0..1.",
-        metavar="R,G,B",
-        usual="the preprocessor file's",
-    )
-    std: str | None = option(
-        None,
-        "Of an ONNX --backbone: standard deviation of the normalisation.",
-        metavar="R,G,B",
-        usual="the preprocessor file's",
-    )
-    output: str | None = option(
-        None, "Of an ONNX --backbone: the output that has the features.", metavar="NAME", usual="the pooled one"
-    )
-    tokens: str | None = option(
-        None,
-        "Of an ONNX --backbone that gives tokens: take the class token, or the mean of all.",
-        choices=("class", "mean"),
-        usual="class, where there is one",
-    )
     precision: str = option(
         "fp32", "Of the weights, and with int8 of the layers; what it costs is measured.", choices=tuple(PRECISIONS)
     )
@@ -109,17 +82,6 @@ class ExportConfig:
             refuse_given(self, "embedding_dim", "cache", needs="--whiten")
         if self.precision == "fp32":
             refuse_given(self, "images", "max_recall_drop", needs="--precision fp16, bf16 or int8")
-
-    def three(self, name: str) -> tuple[float, float, float] | None:
-        """`mean` or `std` as numbers; None where it is not given."""
-        text: str | None = getattr(self, name)
-        if text is None:
-            return None
-        try:
-            red, green, blue = (float(value) for value in text.split(","))
-        except ValueError as error:
-            raise InputError(f"--{name} must be three numbers such as 0.5,0.5,0.5, got {text!r}") from error
-        return red, green, blue
 
 
 def export(

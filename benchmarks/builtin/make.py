@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.common.record import ending_in_words, find_photos, find_weights, print_machine, write_record
 from benchmarks.noise.splits import list_split
-from export.exports import EmbeddingModel, export_again, read_check_images
+from export.exports import export_again, read_check_images
 from export.public import ExportConfig
 from export.to_onnx import export_model
 from index.arrays import Floats
@@ -30,7 +30,7 @@ from index.threads import usable_cores
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.builtin_models import FEATURES, EfficientNetLite2
 from training.backbone.extract import Extractor, extract_features, open_store
-from training.backbone.graphs import compute_by_graph, keep_graph
+from training.backbone.graphs import PixelModel, compute_by_graph, keep_graph
 from training.data.datasets import Record
 from training.head.copy_head import STEPS, CopyHead, fit_copy_head
 from training.head.untrained import fit_untrained
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         copy_dim=options.copy_dim,
         copy_threshold=threshold,
     )
-    model = EmbeddingModel(extractor.backbone, semantic, extractor.preprocess, others=[copy])
+    model = PixelModel(extractor.backbone.module, semantic, copy, preprocess=extractor.preprocess)
     export_model(
         model,
         contract=contract,

@@ -51,7 +51,7 @@ def check_features(
 
 @pytest.mark.slow
 def test_a_view_and_a_pooling_give_the_features_that_training_sees(pictures: Path, tmp_path: Path) -> None:
-    config = ExportConfig(BACKBONE, "none", view="whole", pooling="gem", resize=CROP, crop=CROP)
+    config = ExportConfig(backbone=BACKBONE, weights="none", view="whole", pooling="gem", resize=CROP, crop=CROP)
     report = export_untrained(tmp_path / "m.onnx", config)
     assert report.embedding_dim == 512
     assert report.min_cosine >= MIN_COSINE
@@ -78,7 +78,7 @@ def test_every_family_gives_the_features_that_training_sees(
             MobileNetV3, "__init__", lambda net, blocks, *rest, **more: make(net, blocks[:1], *rest, **more)
         )
     side = 56 if "patch14" in name else CROP
-    report = export_untrained(tmp_path / "m.onnx", ExportConfig(name, "none", crop=side))
+    report = export_untrained(tmp_path / "m.onnx", ExportConfig(backbone=name, weights="none", crop=side))
     contract = Embedder(tmp_path / "m.onnx", threads=1).contract
     assert (contract.backbone, contract.preprocess) == (name, preprocess_for(name, crop=side))
     assert report.min_cosine >= MIN_COSINE

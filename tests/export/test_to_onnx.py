@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from export.exports import EmbeddingModel, export_run, export_untrained
+from export.exports import export_run, export_untrained
 from export.public import ExportConfig
 from export.to_onnx import MIN_COSINE, ExportReport, check_parity, export_model
 from index.errors import InputError, ParityError, RunError
@@ -24,7 +24,8 @@ from tests.models import read_pixels
 from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
 from tests.training.runs import InterruptionError, interrupt_at
-from training.backbone.backbones import Backbone, load_backbone
+from training.backbone.backbones import load_backbone
+from training.backbone.graphs import PixelModel
 from training.head.embedding_heads import RawHead
 from training.run.run_folder import RunFolder
 from training.run.train import train
@@ -36,12 +37,12 @@ def _random_images(count: int) -> np.ndarray:
     return np.random.default_rng(count).integers(0, 256, size=(count, 32, 32, 3), dtype=np.uint8)
 
 
-def _torch_model(run: Path) -> EmbeddingModel:
+def _torch_model(run: Path) -> PixelModel:
     folder = RunFolder.open(run)
     backbone, head, _ = folder.load_trained()
     untrained = folder.load_untrained_head()
     assert untrained is not None
-    return EmbeddingModel(backbone, head, folder.preprocess(), others=[untrained]).eval()
+    return PixelModel(backbone.module, head, untrained, preprocess=folder.preprocess()).eval()
 
 
 def test_the_report_describes_the_file(exported: ExportReport) -> None:
@@ -197,7 +198,7 @@ def test_rows_that_are_not_finite_and_of_unit_norm_are_refused_and_leave_the_pre
 ) -> None:
     out = tmp_path / "model.onnx"
     out.write_bytes(b"the previous model")
-    model = EmbeddingModel(Backbone("mean", _Fused(fused_attn=False), 3), head, SMALL)
+    model = PixelModel(_Fused(fused_attn=False), head, preprocess=SMALL)
     contract = ModelContract(backbone="mean", method="raw", embedding_dim=3, preprocess=SMALL)
     with pytest.raises(ParityError, match="was not written"):
         export_model(model, contract=contract, out=out, check_images=_random_images(3))
@@ -238,7 +239,7 @@ def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache
 
 def export_backbone(out: Path, **options: Any) -> ExportReport:
     """The small backbone with random weights, as it is unless options say otherwise."""
-    return export_untrained(out, ExportConfig(BACKBONE, "none", resize=40, crop=32, **options))
+    return export_untrained(out, ExportConfig(backbone=BACKBONE, weights="none", resize=40, crop=32, **options))
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +252,7 @@ def test_raw_features_export_without_any_images(raw_model: Path) -> None:
     embedder = Embedder(raw_model)
     contract = embedder.contract
     assert (contract.method, contract.embedding_dim, contract.run_id, contract.class_count) == ("raw", 512, "", 0)
-    model = EmbeddingModel(load_backbone(BACKBONE, "none"), RawHead(512), SMALL).eval()
+    model = PixelModel(load_backbone(BACKBONE, "none").module, RawHead(512), preprocess=SMALL).eval()
     images = _random_images(4)
     with torch.inference_mode():
         np.testing.assert_allclose(embedder.embed_batch(images), model(torch.from_numpy(images)), atol=1e-5)
@@ -323,7 +324,7 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
 @pytest.mark.slow
 def test_attention_that_the_exporter_does_not_know_fused_is_spelt_out(tmp_path: Path) -> None:
     network = _Fused(fused_attn=True)
-    model = EmbeddingModel(Backbone("fused", network, 3), RawHead(3), SMALL).eval()
+    model = PixelModel(network, RawHead(3), preprocess=SMALL).eval()
     contract = ModelContract(backbone="fused", method="raw", embedding_dim=3, preprocess=SMALL)
     images = np.random.default_rng(0).integers(0, 256, (3, SMALL.crop, SMALL.crop, 3), dtype=np.uint8)
     report = export_model(model, contract=contract, out=tmp_path / "m.onnx", check_images=images)
@@ -332,7 +333,7 @@ def test_attention_that_the_exporter_does_not_know_fused_is_spelt_out(tmp_path: 
 
 
 def test_a_network_that_onnx_has_no_words_for_is_refused_by_name(tmp_path: Path) -> None:
-    model = EmbeddingModel(Backbone("odd", _Fused(fused_attn=None), 3), RawHead(3), SMALL).eval()
+    model = PixelModel(_Fused(fused_attn=None), RawHead(3), preprocess=SMALL).eval()
     contract = ModelContract(backbone="odd", method="raw", embedding_dim=3, preprocess=SMALL)
     images = np.zeros((1, SMALL.crop, SMALL.crop, 3), dtype=np.uint8)
     with pytest.raises(InputError, match=r"torch cannot write --backbone odd as ONNX: .*; choose another"):

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
-from training.backbone.onnx_models import OnnxBackbone, OnnxSettings
+from training.backbone.onnx_models import OnnxBackbone
 from training.backbone.pooling import BothViews, PooledFeatures, PoolingLayout
 from training.options.backbone_libraries import (
     BUILTIN,
     BUILTIN_NETWORK,
     DEFAULT_LIBRARY,
     LIBRARIES,
+    OnnxSettings,
     find_library,
     is_onnx_file,
 )

@@ -22,18 +22,22 @@ from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
 from index.threads import usable_cores
 from training.backbone.backbones import normalise_images
 from training.backbone.extract import Extractor, folder_name, name_content
-from training.backbone.onnx_models import insert_graphs
+from training.backbone.onnx_form import OPSET
+from training.backbone.onnx_models import insert_graph
 
 
 class PixelModel(nn.Module):
-    """Model to export: (N, H, W, 3) uint8 images to float32 rows, (N, D) or several of them."""
+    """Model to export, a backbone with its heads: (N, H, W, 3) uint8 images to float32 rows (N, D) by each head."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, parts: nn.Module, preprocess: PreprocessConfig) -> None:
+    def __init__(self, backbone: nn.Module, *heads: nn.Module, preprocess: PreprocessConfig) -> None:
         super().__init__()
-        self.parts = parts
+        # Model files and the weights of the built-in model are named by these.
+        self.parts = nn.ModuleDict(
+            {"backbone": backbone, "head": heads[0] if len(heads) == 1 else nn.ModuleList(heads)}
+        )
         self.register_buffer("mean", 255 * torch.tensor(preprocess.mean).view(1, 3, 1, 1))
         self.register_buffer("std", 255 * torch.tensor(preprocess.std).view(1, 3, 1, 1))
 
@@ -41,11 +45,13 @@ class PixelModel(nn.Module):
         # In the order that they have: of channels that lie last torch pools with strides, which ONNX writes as a
         # gather by computed positions, and OpenVINO computes these wrongly where a layer is quantised.
         pixels = normalise_images(images, self.mean, self.std).contiguous()
-        found: Tensor | tuple[Tensor, ...] = self.parts(pixels)
+        features, head = self.parts["backbone"](pixels), self.parts["head"]
+        if isinstance(head, nn.ModuleList):
+            return tuple(one(features) for one in head)
+        found: Tensor = head(features)
         return found
 
 
-OPSET = 20
 MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
 # What the exporter raises of its own, and what it lets through of the model and of its passes over the graph.
 _FAILURES = (
@@ -121,7 +127,7 @@ def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) 
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
     proto = program.model_proto
-    insert_graphs(proto)
+    insert_graph(proto, model)
     return proto
 
 
@@ -194,7 +200,7 @@ def _write(extractor: Extractor) -> bytes:
         pooling=backbone.pooling,
     )
     network = deepcopy(backbone.module).to(device="cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    model = PixelModel(nn.Sequential(network, nn.Flatten(1)), extractor.preprocess)
+    model = PixelModel(network, nn.Flatten(1), preprocess=extractor.preprocess)
     return serialize_model(write_graph(model.eval().float(), contract), contract)
 
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from index.config_fields import option
 from index.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -22,6 +24,50 @@ DEFAULT_LIBRARY = "torchvision"
 BUILTIN, BUILTIN_NETWORK = "builtin", "efficientnet_lite2"
 """Names of the built-in model: that which people type, and that of its network in runs and model files."""
 ONNX, HUB = "onnx", "hf:"
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxSettings:
+    """What an ONNX file does not say of itself."""
+
+    preprocessor: Path | None = option(
+        None,
+        "Of an ONNX --backbone: its preprocessor_config.json (transformers) or config.json (timm).",
+        usual="the one beside it",
+        metavar="FILE",
+    )
+    mean: str | None = option(
+        None,
+        "Of an ONNX --backbone: mean of the normalisation, for values in 0..1.",
+        metavar="R,G,B",
+        usual="the preprocessor file's",
+    )
+    std: str | None = option(
+        None,
+        "Of an ONNX --backbone: standard deviation of the normalisation.",
+        metavar="R,G,B",
+        usual="the preprocessor file's",
+    )
+    output: str | None = option(
+        None, "Of an ONNX --backbone: the output that has the features.", metavar="NAME", usual="the pooled one"
+    )
+    tokens: str | None = option(
+        None,
+        "Of an ONNX --backbone that gives tokens: take the class token, or the mean of all.",
+        choices=("class", "mean"),
+        usual="class, where there is one",
+    )
+
+    def three(self, name: str) -> tuple[float, float, float] | None:
+        """`mean` or `std` as numbers; None where it is not given."""
+        text: str | None = getattr(self, name)
+        if text is None:
+            return None
+        try:
+            red, green, blue = (float(value) for value in text.split(","))
+        except ValueError as error:
+            raise InputError(f"--{name} must be three numbers such as 0.5,0.5,0.5, got {text!r}") from error
+        return red, green, blue
 
 
 @dataclass(frozen=True, slots=True)

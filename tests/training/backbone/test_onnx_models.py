@@ -17,14 +17,15 @@ from export.public import export
 from index.errors import InputError
 from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.embedder import Embedder
-from training.backbone.onnx_models import OnnxSettings, build_module, describe_input
+from training.backbone.onnx_models import build_module, describe_input
+from training.options.backbone_libraries import OnnxSettings
 from training.public import train
 
 SIDE, PATCH, WIDTH = 16, 4, 6
 TOKENS = (SIDE // PATCH) ** 2
 HALF = (0.5, 0.5, 0.5)
-SETTINGS = OnnxSettings(mean=HALF, std=HALF)
 GIVEN = {"mean": "0.5,0.5,0.5", "std": "0.5,0.5,0.5"}
+SETTINGS = OnnxSettings(**GIVEN)
 CHECKED = np.random.default_rng(1).integers(0, 256, (5, SIDE, SIDE, 3), dtype=np.uint8)
 
 
