@@ -155,7 +155,6 @@ def train(
                 data,
                 out,
                 config=config,
-                asked=given,
                 machine=machine,
                 val=val,
                 resume=resume,

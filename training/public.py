@@ -58,7 +58,6 @@ def train(
         as_path(data, "data"),
         as_path(out, "out"),
         config=resolve(**options),
-        asked=options,
         machine=machine,
         val=None if val is None else as_path(val, "val"),
         resume=resume,
@@ -73,7 +72,6 @@ def train_resolved(
     out: Path,
     *,
     config: TrainConfig,
-    asked: Mapping[str, Any],
     machine: Mapping[str, Any],
     val: Path | None,
     resume: bool,
@@ -81,7 +79,7 @@ def train_resolved(
     rank_timeout: float,
     tensorboard: Path | None,
 ) -> dict[str, Any]:
-    """`train` with resolved options; `asked` are the given ones, `machine` those of `Machine`."""
+    """`train` with resolved options; `machine` are those of `Machine`."""
     with naming_extras("training"):
         from training.run.distributed import ProcessRank, join_processes, require_same_start
         from training.run.phases import Watcher
@@ -94,14 +92,7 @@ def train_resolved(
     def run() -> dict[str, Any]:
         with open_tensorboard(tensorboard, tell=watcher.on_note) as log:
             return run_training(
-                data,
-                out,
-                config=config,
-                asked=asked,
-                machine=place,
-                val=val,
-                resume=resume,
-                watcher=watcher.beside(log),
+                data, out, config=config, machine=place, val=val, resume=resume, watcher=watcher.beside(log)
             )
 
     with join_processes(ProcessRank.read(), machine=place, wait_s=rank_timeout) as team:

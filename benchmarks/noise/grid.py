@@ -35,11 +35,12 @@ from training.confidence.confidences import (
 from training.data.label_noise import add_label_noise, read_hierarchy
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
-from training.options.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
+from training.options.config import USUAL_L2_SP, DataConfig, HeadConfig, LabelNoise, TrainConfig
 from training.options.losses import NEEDS_CONFIDENCES, RIVALS, WCCN
 from training.options.machine import resolve_device
 from training.options.resolve import resolve
-from training.run.fit import fit_confidence, fit_embedding, train_head
+from training.run.fit import HeadPlan, HeadTraining
+from training.run.label_confidences import fit_confidence
 from training.run.phases import PhaseContext
 from training.run.searches import ValidationSet, embed_features
 
@@ -222,15 +223,13 @@ def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:
 def fit_module(folder: GridFolder, labels: LabelSet) -> None:
     """Train the SPA paper's module on a label set; write its confidences and how well they tell wrong labels."""
     features, noisy = load_label_set(folder, labels)
-    device, started, embedding = resolve_device("auto"), time.perf_counter(), EmbeddingConfig()
+    device, started = resolve_device("auto"), time.perf_counter()
     train = torch.from_numpy(features.train).to(device)
     module = fit_confidence(
         train,
         torch.from_numpy(noisy).to(device),
         class_count=len(features.classes),
-        config=ConfidenceConfig(),
-        batch_size=embedding.head_batch_size,
-        weight_decay=embedding.weight_decay,
+        config=HeadConfig(),
         context=PhaseContext(seed=labels.seed, device=device, checkpoint=None),
     )
     confidences = compute_confidences(module, train).cpu().numpy()
@@ -291,24 +290,12 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
     labels = torch.from_numpy(noisy).to(device)
     train = torch.from_numpy(features.train).to(device)
     context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
-    count = len(features.classes)
-    if cell.method == RECIPE:
-        return train_head(train, labels, class_count=count, config=config, context=context, confidences=confidences)
     rows = None
     if cell.method.endswith(FILTERED) and confidences is not None:
         rows = rows_to_trust(confidences.own, min_confidence=MIN_CONFIDENCE)
-    reads = config.loss.needs_confidences and confidences is not None
-    head = fit_embedding(
-        train,
-        labels,
-        class_count=count,
-        loss_config=config.loss,
-        config=config.embedding,
-        confidences=confidences.by_class if reads and confidences is not None else None,
-        context=context,
-        rows=rows,
-        own=None if confidences is None else confidences.own,
-    )
+    plan = HeadPlan(config.head.width, USUAL_L2_SP if config.head.l2_sp is None else config.head.l2_sp)
+    count = len(features.classes)
+    head = HeadTraining(train, labels, count, config, plan, context, confidences, rows=rows).train()
     return head, len(labels) if rows is None else len(rows)
 
 

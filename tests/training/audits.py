@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def train_messy(data: Path, out: Path, *, cache: Path, watcher: Watcher | None =
     """Raw features unless another method is asked for."""
     changes = {"backbone": BACKBONE, "method": "raw"} | changes
     asked = {"weights": "none", "recipe": "spa-paper", "holdout": False, "label_noise": "uniform:0", **changes}
-    train(data, out, config=make_config(**changes), asked=asked, machine=make_machine(cache), watcher=watcher)
+    train(data, out, config=replace(make_config(**changes), given=asked), machine=make_machine(cache), watcher=watcher)
     return MessyRun(out, data, cache)
 
 

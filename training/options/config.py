@@ -6,7 +6,9 @@ torch, so that `retrieval train --help` is quick.
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
@@ -150,8 +152,8 @@ class InputConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfidenceConfig:
-    """Label confidences (phase 1)"""
+class HeadConfig:
+    """Label confidences (phase 1) and head (phase 2)"""
 
     confidences: str = option(
         "module",
@@ -177,15 +179,6 @@ class ConfidenceConfig:
         above=0,
         below=1,
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingConfig:
-    """Head (phase 2)"""
-
     embedding_dim: int | None = option(
         64, "Embedding dimension.", metavar="N", at_least=1, at_most=8192
     )  # None: `USUAL_DIM`, or as wide as images and backbone allow
@@ -223,27 +216,34 @@ class EmbeddingConfig:
                 f"--head-batch-size ({self.head_batch_size})"
             )
 
-    def wide(self, spanned: int) -> "EmbeddingConfig":
-        """The same with a width: the given one, else `USUAL_DIM` or the directions that features span."""
-        if self.embedding_dim is not None:
-            return self
-        return replace(self, embedding_dim=max(1, min(USUAL_DIM, spanned)))
-
     @property
     def width(self) -> int:
         """The embedding's width D, or the most that it can become."""
         return USUAL_DIM if self.embedding_dim is None else self.embedding_dim
 
-    @property
-    def penalty(self) -> float:
-        """Weight of the L2-SP penalty: `l2_sp`, or the usual one where no holdout evaluation chose it."""
-        return USUAL_L2_SP if self.l2_sp is None else self.l2_sp
-
 
 @dataclass(frozen=True, slots=True)
-class SelectConfig:
-    """Holdout evaluation, against untrained embeddings"""
+class TrainConfig:
+    """Run"""
 
+    data: DataConfig
+    input: InputConfig
+    loss: LossConfig
+    head: HeadConfig
+    finetuning: FinetuneConfig
+    weights: str = option(
+        text="Backbone weights: pretrained (imagenet for torchvision), none (random), or a safetensors or torch "
+        "state-dict file.",
+        metavar="pretrained|imagenet|none|FILE",
+        words=WEIGHTS,
+    )
+    backbone: str = option(
+        "resnet50",
+        "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME (ONNX of the Hugging Face "
+        "Hub), or builtin: the built-in model.",
+    )
+    seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
+    head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)
     holdout: bool = option(True, "Train on a part of the data first, and evaluate on classes and images held out.")
     select: str = option(
         "trained",
@@ -259,57 +259,20 @@ class SelectConfig:
         "shows; photos that were held out answer for the others.",
         choices=PURPOSES,
     )
+    copy_head: bool = option(
+        False,
+        "Train a second output for copy detection, used by `search --by copy`: it finds cropped, mirrored, "
+        "rotated, recoloured and re-encoded copies of an image.",
+    )
+    copy_dim: int = option(128, "Width of that output.", at_least=2)
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Options that were given, for a later training with the same ones."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.select == "auto" and not self.holdout:
             raise InputError("--select auto needs the holdout evaluation: leave out --no-holdout")
-
-
-@dataclass(frozen=True, slots=True)
-class CopyConfig:
-    """Copy detection: a second output of the model"""
-
-    copy_head: bool = option(
-        False,
-        "Train a second output for copy detection, used by `search --by copy`: it finds cropped, mirrored, "
-        "turned, recoloured and re-encoded copies of an image.",
-    )
-    copy_dim: int = option(128, "Width of that output.", at_least=2)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainConfig:
-    """Run"""
-
-    loss: LossConfig
-    embedding: EmbeddingConfig
-    confidence: ConfidenceConfig
-    selection: SelectConfig
-    data: DataConfig
-    input: InputConfig
-    weights: str = option(
-        text="Backbone weights: pretrained (imagenet for torchvision), none (random), or a safetensors or torch "
-        "state-dict file.",
-        metavar="pretrained|imagenet|none|FILE",
-        words=WEIGHTS,
-    )
-    backbone: str = option(
-        "resnet50",
-        "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, hf:ORG/NAME (ONNX of the Hugging Face "
-        "Hub), or builtin: the built-in model.",
-    )
-    seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
-    head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)
-    finetuning: FinetuneConfig = field(default_factory=FinetuneConfig)
-    copy: CopyConfig = field(default_factory=CopyConfig)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.selection.select == "auto" and getattr(self.loss.options, "guidance", None) is not None:
+        if self.select == "auto" and getattr(self.loss.options, "guidance", None) is not None:
             raise InputError(
                 "--select auto needs the holdout evaluation, which --guidance does not allow: leave one of them out"
             )
@@ -317,8 +280,7 @@ class TrainConfig:
             raise InputError(
                 f"fine-tuning needs a loss, and --method {self.loss.method} has none: leave its options out"
             )
-
-        if getattr(self.loss.options, "targets", "") == "posteriors" and self.confidence.confidences == "module":
+        if getattr(self.loss.options, "targets", "") == "posteriors" and self.head.confidences == "module":
             raise InputError(
                 "--targets posteriors are estimated by --confidences leave-one-out, not by the module: give that, or "
                 "--targets labels"
@@ -335,12 +297,19 @@ class TrainConfig:
     @property
     def reestimates_confidences(self) -> bool:
         """Whether fine-tuning estimates confidences again, on the features of the network in training."""
-        leaves_one_out = self.confidence.confidences == "leave-one-out"
+        leaves_one_out = self.head.confidences == "leave-one-out"
         return self.finetuning.trains and self.loss.needs_confidences and leaves_one_out
 
     @property
     def needs_confidences(self) -> bool:
         """Whether a loss, the initialisation or the choice of images reads label confidences."""
         return self.loss.trains and (
-            self.loss.needs_confidences or self.embedding.init == "wccn" or self.confidence.min_confidence is not None
+            self.loss.needs_confidences or self.head.init == "wccn" or self.head.min_confidence is not None
         )
+
+    def options(self) -> dict[str, Any]:
+        """Values of all options by name, whatever their group."""
+        groups = (self, self.data, self.input, self.loss, self.loss.options, self.head, self.finetuning)
+        return {
+            own.name: getattr(group, own.name) for group in groups for own in fields(group) if "help" in own.metadata
+        }

@@ -1,7 +1,7 @@
 """Options of fine-tuning: which blocks of the backbone train after the head, for how long, and how."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
@@ -84,7 +84,7 @@ class FinetuneConfig:
         check_fields(self)
         if self.finetune is not None and not re.fullmatch(rf"{WHOLE}|last-[1-9]\d*", self.finetune):
             raise InputError(f"--finetune must be last-N with N of at least 1, or all; got {self.finetune!r}")
-        if self.budget_s is not None and self.budget_s <= 0:
+        if self.time_budget is not None and parse_time(self.time_budget) <= 0:
             raise InputError(
                 f"--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got {self.time_budget!r}"
             )
@@ -101,17 +101,15 @@ class FinetuneConfig:
             return USUAL_BLOCKS
         return None if self.finetune == WHOLE else int(self.finetune.removeprefix("last-"))
 
-    def limited(self, images: int, *, on_cpu: bool) -> "FinetuneConfig":
-        """The same with the usual limits for this many images, where neither epochs nor a time are given."""
+    def limits(self, images: int, *, on_cpu: bool) -> tuple[int | None, str | None]:
+        """Most epochs and time: as given, or the usual ones for this many training images where neither is given."""
         if self.epochs is not None or self.time_budget is not None:
-            return self
+            return self.epochs, self.time_budget
         epochs = max(USUAL_EPOCHS, -(-USUAL_STEPS // -(-images // self.batch_size)))
-        return replace(self, epochs=epochs, time_budget=USUAL_BUDGET if on_cpu else None)
+        return epochs, USUAL_BUDGET if on_cpu else None
 
-    @property
-    def budget_s(self) -> float | None:
-        """`time_budget` in seconds; None without one."""
-        if self.time_budget is None:
-            return None
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", self.time_budget)
-        return float(match[1]) * _SECONDS[match[2]] if match else 0.0
+
+def parse_time(text: str) -> float:
+    """Seconds of a time such as 90s, 30m or 1.5h; 0 for other texts."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    return float(match[1]) * _SECONDS[match[2]] if match else 0.0

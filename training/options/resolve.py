@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import flag_of, make_config, option_names, refuse_unknown
 from index.errors import InputError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file, own_input
-from training.options.config import WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
+from training.options.config import WEIGHTS, HeadConfig, InputConfig, TrainConfig
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 
@@ -45,7 +45,7 @@ _OF_TRAINING = (  # without effect for a method without training
     "head_eval_every",
     "confidences",
     *_OF_MODULE,
-    *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
+    *(name for name in option_names(HeadConfig) if name != "embedding_dim"),
 )
 _OF_FINETUNING = tuple(name for name in option_names(FinetuneConfig) if name != "frozen")
 _LOSS_OPTIONS = frozenset(option_names(*option_groups()))
@@ -65,6 +65,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     if recipe not in RECIPES:
         raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {recipe!r}")
     refuse_unknown(given, TrainConfig, *option_groups())
+    typed = given if recipe == "default" else {**given, "recipe": recipe}
     if "weights" not in given:
         if given.get("backbone", BUILTIN) != BUILTIN and not is_onnx_file(str(given["backbone"])):
             raise InputError("--weights is missing: pretrained, none or a FILE")
@@ -81,10 +82,11 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method
+    asked = {name: absolute_file(value) if name in FILES else value for name, value in typed.items()}
     if others := sorted(_LOSS_OPTIONS.intersection(given) - set(option_names(type(loss.options)))):
         takers = [taker for taker in LOSSES if others[0] in option_names(options_of(taker))]
         raise _refuse(others[0], f"--method {', '.join(takers)}, not with --method {method}")
-    config = make_config(TrainConfig, {**values, "options": make_config(type(loss.options), values)})
+    config = make_config(TrainConfig, {**values, "options": make_config(type(loss.options), values), "given": asked})
     for name, user in unused_options(config):
         if name in given:
             raise _refuse(name, user)
@@ -162,16 +164,16 @@ def absolute_file(file: Any) -> Any:
 def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """Options without effect in this config, and what each goes with."""
     loss = config.loss
-    if not config.copy.copy_head:
+    if not config.copy_head:
         yield "copy_dim", "--copy-head"
     if not config.finetuning.trains:
         yield from ((name, "fine-tuning, not with --frozen") for name in _OF_FINETUNING)
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
         yield from ((name, training) for name in _OF_TRAINING)
-        if config.selection.select == "auto":
+        if config.select == "auto":
             yield "select", training
-        if config.selection.holdout:
+        if config.holdout:
             yield "holdout", training
         return
     yield from loss.options.unused().items()
@@ -180,7 +182,7 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     if not config.needs_confidences:
         readers = "what reads confidences: --method spa, --targets posteriors, --init wccn or --min-confidence"
         yield from ((name, readers) for name in ("confidences", *_OF_MODULE))
-    elif config.confidence.confidences != "module":
+    elif config.head.confidences != "module":
         yield from ((name, "--confidences module") for name in _OF_MODULE)
-    elif config.confidence.confidence_val_share == 0:
+    elif config.head.confidence_val_share == 0:
         yield "confidence_patience", "--confidence-val-share above 0"

@@ -62,7 +62,7 @@ def train_copy_head(
         The head, and its report: {"copy_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
         `found_first` and `called_copies` are shares of the copies of what was held out.
     """
-    copy_dim, seed = job.config.copy.copy_dim, job.config.seed
+    copy_dim, seed = job.config.copy_dim, job.config.seed
     store, extracted = extract_together(
         [image.path for image in images],
         extractor=extractor,

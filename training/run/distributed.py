@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +28,6 @@ from index.text import printable_path
 from training.data.datasets import Record
 from training.options.config import TrainConfig
 from training.options.machine import Machine
-from training.run.run_folder import flatten
 
 Value = TypeVar("Value")
 _FIRST_WAIT = timedelta(days=1)  # for what rank 0 does alone; a process that died is noticed at once
@@ -224,7 +223,7 @@ def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, 
     """Refuse different options or versions in processes, and more processes than images in a batch."""
     if team.size > 1:
         versions = {"torch": torch.__version__, "pillow": PIL.__version__}
-        team.require_same({**flatten(asdict(config)), **others, **versions})
+        team.require_same({**config.options(), **others, **versions})
         require_shares(config, processes=team.size)
 
 

@@ -7,8 +7,9 @@ labels are wrong, the given labels rank methods wrongly. Without posteriors it c
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rivals
 from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
-from training.run.fit import choose_rows, estimate_confidences, known_weights, train_head
-from training.run.phases import PhaseContext
+from training.run.fit import HeadPlan, HeadTraining
+from training.run.label_confidences import choose_rows, estimate_confidences, known_weights
+from training.run.phases import PhaseContext, TrainingJob
+from training.run.prepare import PreparedData
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import LEAST_CLASSES, QUESTIONS, TRAINED, MethodComparison, band_by_size, compare
 
@@ -161,6 +164,28 @@ class HoldoutResult:
         return {**asdict(self), "l2_sp_recall": l2_sp_recall}
 
 
+def evaluate_run_holdout(
+    job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None
+) -> dict[str, Any] | None:
+    """Holdout evaluation of a run, as in its report; kept for a resume. None where options or data allow none."""
+    config, training = job.config, prepared.training
+    if not config.holdout or not config.loss.trains or prepared.guidance is not None:
+        return None
+    with job.measure("holdout"):
+        holdout = job.run.keep_json(
+            "holdout.json",
+            lambda: evaluate_holdout(
+                LabelledFeatures(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
+                config=config,
+                device=job.machine.device,
+                posteriors=None if confidences is None else confidences.posteriors(),
+                progress=partial(job.watcher.on_images, "holdout"),
+            ).to_json(),
+        )
+    job.watcher.on_holdout(holdout)
+    return holdout
+
+
 def plan_fold_searches(
     data: LabelledFeatures, split: Split, *, posteriors: csr_array | None
 ) -> dict[str, ValidationSet]:
@@ -197,9 +222,9 @@ def evaluate_holdout(
     """
     splits = list(split_for_holdout(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
-    given, l2_sp_recall, chosen = config, dict[float, float](), config.embedding.l2_sp
+    l2_sp_recall, chosen, weights = dict[float, float](), config.head.l2_sp, _list_l2_sps(config)
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
-    steps = len(list(_list_l2_sps(config)))  # of a fold: the first fold of many classes takes the longest
+    steps = len(weights)  # of a fold: the first fold of many classes takes the longest
     for number, split in enumerate(splits):
 
         def tell(done: int, count: int, before: int = steps * number) -> None:
@@ -208,16 +233,16 @@ def evaluate_holdout(
         searched = plan_fold_searches(data, split, posteriors=posteriors)
         heads: Mapping[str, Head] = {}
         if searched and len(np.unique(data.labels[split.train])) > 1:
-            heads = fit_heads(data.take(split.train), config=config, device=device, progress=tell)
+            plans = [HeadPlan(config.head.width, l2_sp) for l2_sp in weights]
+            heads = fit_heads(data.take(split.train), plans, config=config, device=device, progress=tell)
         sizes = np.bincount(data.labels[split.train], minlength=int(data.labels.max()) + 1)
         for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
-            name = _name_l2_sp(chosen) if name == TRAINED and l2_sp_recall else name
             hits[part].add(name, validation, head, sizes=sizes)
         tell(1, 1)
         # Of many classes the first fold selects the L2-SP weight; of few all of them do, and cost little.
         if not l2_sp_recall and (has_many or number == len(splits) - 1):
-            l2_sp_recall, chosen = _choose_l2_sp(hits, config=given)
-            config = replace(config, embedding=replace(config.embedding, l2_sp=chosen))
+            l2_sp_recall, chosen = _choose_l2_sp(hits, config=config)
+            weights = weights if chosen is None else [chosen]
     parts = sum(bool(found.by_method) for found in hits.values())
     unseen, seen = (found.compare(chosen, seed=config.seed, parts=parts) for found in hits.values())
     return HoldoutResult(len(splits), unseen, seen, l2_sp_recall, chosen)
@@ -225,52 +250,48 @@ def evaluate_holdout(
 
 def fit_heads(
     images: LabelledFeatures,
+    plans: Sequence[HeadPlan],
     *,
     config: TrainConfig,
     device: torch.device,
     rivals: bool = True,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Head]:
-    """Trained heads, one for each L2-SP weight, and `rivals`; empty where the images span no direction."""
+    """Heads trained by each plan, and `rivals`; empty where the images span no direction.
+
+    With WCCN initialisation a head is at most as wide as the directions that the images span.
+    """
     features = torch.from_numpy(images.features).to(device)
     given = torch.from_numpy(images.labels).to(device)
     copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)
     context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
-    parts: dict[str, Any] = {"class_count": int(images.labels.max()) + 1, "context": context}
-    confidences: LabelConfidences | None = None
+    count, confidences = int(images.labels.max()) + 1, None
     if config.needs_confidences:
-        confidences = estimate_confidences(features, given, **parts, config=config, groups=copies)
+        confidences = estimate_confidences(
+            features, given, class_count=count, config=config, context=context, groups=copies
+        )
     trusted = choose_rows(confidences, config=config)
     width = count_directions(images.features if trusted is None else images.features[trusted.numpy()])
     if width == 0:
         return {}
-    width = min(width, config.embedding.width)
-    own_width = width if config.embedding.init == "wccn" else config.embedding.width
     heads: dict[str, Head] = {}
-    l2_sps = list(_list_l2_sps(config))
-    for name, l2_sp in l2_sps:
-        embedding = replace(config.embedding, embedding_dim=own_width, l2_sp=l2_sp)
-        trained, _ = train_head(
-            features, given, **parts, config=replace(config, embedding=embedding), confidences=confidences
-        )
-        heads[name] = trained.cpu()
-        progress(len(heads), len(l2_sps))
+    for plan in plans:
+        own = replace(plan, width=min(width, plan.width)) if config.head.init == "wccn" else plan
+        training = HeadTraining(features, given, count, config, own, context, confidences, rows=trusted)
+        heads[_name_l2_sp(plan.l2_sp)] = training.train().cpu()
+        progress(len(heads), len(plans))
     if not rivals:
         return heads
     weights = known_weights(confidences, config=config)
-    return {**heads, **fit_rivals(replace(images, weights=weights), embedding_dim=width)}
+    return {**heads, **fit_rivals(replace(images, weights=weights), embedding_dim=min(width, plans[0].width))}
 
 
-def _list_l2_sps(config: TrainConfig) -> Iterator[tuple[str, float]]:
-    """L2-SP weights to compare, by name: one where the options give it."""
-    l2_sp = config.embedding.l2_sp
-    if l2_sp is not None:
-        yield TRAINED, l2_sp
-    else:
-        yield from ((_name_l2_sp(value), value) for value in L2_SP_WEIGHTS)
+def _list_l2_sps(config: TrainConfig) -> Sequence[float]:
+    """L2-SP weights to compare: one where the options give it."""
+    return L2_SP_WEIGHTS if config.head.l2_sp is None else [config.head.l2_sp]
 
 
-def _name_l2_sp(l2_sp: float | None) -> str:
+def _name_l2_sp(l2_sp: float) -> str:
     return f"{TRAINED}, L2-SP {l2_sp:g}"
 
 
@@ -281,9 +302,9 @@ def _choose_l2_sp(hits: "Mapping[str, _Hits]", *, config: TrainConfig) -> tuple[
     leads clearly.
     """
     parts = [part for part in hits.values() if part.by_method]
-    if config.embedding.l2_sp is not None or not parts:
-        return {}, config.embedding.l2_sp
-    names = {l2_sp: name for name, l2_sp in _list_l2_sps(config)}
+    if config.head.l2_sp is not None or not parts:
+        return {}, config.head.l2_sp
+    names = {l2_sp: _name_l2_sp(l2_sp) for l2_sp in L2_SP_WEIGHTS}
     found = [part.recall() for part in parts]
     means = {l2_sp: float(np.mean([part[name] for part in found])) for l2_sp, name in names.items()}
     best = max(means, key=lambda l2_sp: (means[l2_sp], l2_sp))

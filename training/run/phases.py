@@ -57,12 +57,14 @@ class PhaseContext:
     Attributes:
         checkpoint: file that is replaced after every epoch, and continued from if it exists; None keeps nothing.
         on_epoch: called after every epoch, before its checkpoint is written.
+        on_validation: called with (epoch, recall by K) after an evaluation of the head.
     """
 
     seed: int
     device: torch.device
     checkpoint: Path | None
     on_epoch: Callable[[EpochReport], None] = lambda _: None
+    on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Tensors and state of the last epoch; None at the start of the phase."""
@@ -132,9 +134,14 @@ class TrainingJob:
             self.run.append_metrics(report.to_json())
             self.watcher.on_epoch(report)
             if phase == "embedding" and report.epoch == 1:
-                warn_of_unsuitable_lambda(report, class_count=class_count, estimator=self.config.confidence.confidences)
+                warn_of_unsuitable_lambda(report, class_count=class_count, estimator=self.config.head.confidences)
 
-        return PhaseContext(self.config.seed, self.machine.device, self.run.checkpoint(phase), note)
+        def note_validation(epoch: int, recall: dict[int, float]) -> None:
+            self.run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
+            self.watcher.on_validation(epoch, recall)
+
+        checkpoint = self.run.checkpoint(phase)
+        return PhaseContext(self.config.seed, self.machine.device, checkpoint, note, note_validation)
 
 
 def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:

@@ -1,4 +1,4 @@
-"""Images of a run with their labels, fixed once, and their features."""
+"""Data of a run: images with their labels, fixed once, the backbone, and the features."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from index.images.preprocess import resize_image
 from index.labels.noise_model import LabelPrior
 from index.sources.table_rows import USUAL
 from index.text import printable_path
-from training.backbone.backbones import Backbone, with_features
+from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore
 from training.confidence.duplicates import MOST_COMPARED, find_duplicates
 from training.data.datasets import (
@@ -28,15 +28,22 @@ from training.data.datasets import (
     keep_usable_classes,
     list_dataset,
     list_splits,
+    require_outside,
     require_two_classes,
 )
 from training.data.label_noise import add_label_noise, read_hierarchy
 from training.data.protocols import load_protocol
 from training.head.untrained import LabelledFeatures
+from training.losses.guidance import Guidance, load_guidance
+from training.network.decoded_images import MappedArray, place_decoded, require_room
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
-from training.run.features import extract_together
+from training.run.copy_stage import VIEWS as COPY_VIEWS
+from training.run.copy_stage import require_images
+from training.run.distributed import require_same_files
+from training.run.features import extract_together, require_runtime, settle_runtime
+from training.run.finetuning.inputs import plan_blocks
 from training.run.phases import TrainingJob, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
 from training.run.searches import KnownImages, find_holdout_groups, read_file_sources
@@ -93,15 +100,6 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
                 len(validation.records),
             )
     return Dataset(tuple(records), dataset.skipped), validation
-
-
-def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
-    """Refuse a hierarchy that lacks listed classes."""
-    if config.data.hierarchy is not None:
-        labels = [record.label for record in dataset.records]
-        dropped = keep_usable_classes(labels)[1]
-        classes = sorted(set(labels).difference(dropped))
-        read_hierarchy(Path(config.data.hierarchy), classes=classes).relatives(classes)
 
 
 def _require_pair(records: tuple[Record, ...], *, of: Path) -> tuple[Record, ...]:
@@ -169,6 +167,104 @@ class TrainingSet:
         labels = self.labels.cpu().numpy()
         groups = self.copies if weights is None and reads_labels else None
         return LabelledFeatures(self.features, labels, groups, weights=weights)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedData:
+    """Images and backbone, before anything is decoded."""
+
+    dataset: Dataset
+    validation: ValidationRecords | None
+    backbone: Backbone
+
+    @property
+    def paths(self) -> list[Path]:
+        records = self.dataset.records + (() if self.validation is None else self.validation.records)
+        return [record.path for record in records]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedData:
+    """Training and validation images with features, and their extractor.
+
+    `decoding` is the place of the decoded images; None where the backbone stays frozen.
+    """
+
+    validation_records: ValidationRecords | None
+    training: TrainingSet
+    validation: KnownImages | None
+    extractor: Extractor
+    decoding: MappedArray | None
+    guidance: Guidance | None
+
+
+def list_inputs(
+    data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool
+) -> ListedData:
+    """Images and backbone; invalid input is refused here, before the run folder exists."""
+    require_runtime(machine, trains_network=config.finetuning.trains)
+    require_outside(out, data=data, flag="--out")
+    require_outside(machine.cache, data=data, flag="--cache")
+    dataset, validation = list_data(data, val, config=config)
+    require_same_files(dataset.records + (() if validation is None else validation.records))
+    sizes = config.input
+    backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=sizes.crop)
+    require_input_size(backbone, sizes.crop)
+    seeing = with_features(backbone, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
+    if config.finetuning.trains:
+        if config.finetuning.image_size is not None:
+            require_input_size(backbone, config.finetuning.image_size, flag="--image-size")
+        plan_blocks(backbone, config, side=sizes.crop)
+    if is_new:
+        if config.data.hierarchy is not None:  # it has to have all listed classes
+            labels = [record.label for record in dataset.records]
+            classes = sorted(set(labels).difference(keep_usable_classes(labels)[1]))
+            read_hierarchy(Path(config.data.hierarchy), classes=classes).relatives(classes)
+        require_directions(len(dataset.records), seeing.feature_dim, config=config)
+    return ListedData(dataset, validation, backbone)
+
+
+def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
+    """Refuse a width larger than the data allow, for methods in closed form, --init wccn and --select auto."""
+    method = config.loss.method
+    if config.head.embedding_dim is None or method == "raw":
+        return
+    if not config.loss.trains:
+        what, instead = f"--method {method}", "--method raw"
+    elif config.head.init == "wccn":
+        what, instead = "--init wccn", "--init random"
+    elif config.select == "auto":
+        what, instead = "--select auto", "--select trained"
+    else:
+        return
+    spanned = max(0, min(feature_dim, count - 1))
+    if config.head.width > spanned:
+        raise InputError(
+            f"--embedding-dim {config.head.width} exceeds what {what} can give: {count} images of "
+            f"{feature_dim} features span at most {spanned} directions; lower it, or choose {instead}"
+        )
+
+
+def prepare_data(job: TrainingJob, listed: ListedData, *, data: Path) -> PreparedData:
+    """Features of all images, and the saved backbone."""
+    config, machine = job.config, job.machine
+    in_torch = open_extractor(listed.backbone, config.input, machine=machine)
+    extractor = settle_runtime(job, in_torch, listed.paths, views=1 + (COPY_VIEWS if config.copy_head else 0))
+    job.run.fix_features(extractor.describe())
+    with job.measure("features"):
+        training = prepare_training(job, listed.dataset, data=data, extractor=extractor)
+        hashes, decoding, guidance = [image.sha256 for image in training.images], None, None
+        require_directions(*training.on_device.shape, config=config)  # now of the images that are usable
+        if config.copy_head:
+            require_images(hashes)
+        if config.finetuning.trains:
+            decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
+            require_room(decoding)
+        if (file := getattr(config.loss.options, "guidance", None)) is not None:
+            guidance = load_guidance(Path(file), classes=training.classes, sha256=hashes)
+        validation = prepare_validation(listed.validation, machine=machine, extractor=extractor, watcher=job.watcher)
+    job.run.save_backbone(extractor.backbone)
+    return PreparedData(listed.validation, training, validation, extractor, decoding, guidance)
 
 
 def prepare_training(job: TrainingJob, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:

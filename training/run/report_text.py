@@ -162,7 +162,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         f"{report['seconds']:.0f} s ({times})",
     ]
     if report["trained_on"] < report["images"]:
-        least = config.confidence.min_confidence
+        least = config.head.min_confidence
         lines.append(
             f"trained on {report['trained_on']} of them: the label confidence of the others is below {least:g}"
         )

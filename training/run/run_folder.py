@@ -7,11 +7,10 @@ import platform
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from index.config_fields import option_names
 from index.durable import write_csv, write_durably
 from index.errors import RunError
 from index.images.preprocess import PreprocessConfig
@@ -30,7 +30,6 @@ from training.head.copy_head import CopyHead
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.config import TrainConfig
 from training.options.finetuning import FinetuneConfig
-from training.options.resolve import FILES, absolute_file
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
@@ -54,7 +53,8 @@ _FILES = (
     "report.json",
 )
 _FINETUNED = "finetuned.safetensors"
-_FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"frozen"}  # nothing to a run that trains none
+_READ_OPTIONS = {"crop", "view", "pooling", "copy_head"}
+_FINETUNE_OPTIONS = set(option_names(FinetuneConfig)) - {"frozen"}  # nothing to a run that trains none
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +82,8 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
 
     @classmethod
-    def create(
-        cls,
-        path: Path,
-        *,
-        config: TrainConfig,
-        data: Path,
-        val: Path | None = None,
-        asked: Mapping[str, Any] = MappingProxyType({}),
-    ) -> "RunFolder":
-        """New run folder; `asked` are the given options."""
+    def create(cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None) -> "RunFolder":
+        """New run folder."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
                 raise RunError(f"{path}: exists already; continue this run with --resume, or choose another --out")
@@ -100,9 +92,8 @@ class RunFolder:
         try:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             inputs = _describe_inputs(data=data, val=val)
-            asked = {name: absolute_file(value) if name in FILES else value for name, value in asked.items()}
             about = {"format_version": FORMAT_VERSION, "run_id": secrets.token_hex(8), **inputs}
-            run.write_json("config.json", {**about, "asked": asked, "config": asdict(config)})
+            run.write_json("config.json", {**about, "asked": config.given, "config": config.options()})
             run.write_json("environment.json", describe_environment())
         except OSError as error:
             raise RunError(f"{path}: the run folder cannot be written: {error}") from error
@@ -116,19 +107,23 @@ class RunFolder:
             raise RunError(f"{path}: no training run here (config.json is missing); {how}")
         run = cls(path)
         document = run.read_json("config.json")
-        found, options = document.get("format_version"), {each.name for each in fields(TrainConfig)}
-        if found != FORMAT_VERSION or document.get("config", {}).keys() != options:
+        found = document.get("format_version")
+        if found != FORMAT_VERSION or not run.options.keys() >= _READ_OPTIONS:
             raise RunError(
                 f"{path}: format version {found!r}, expected {FORMAT_VERSION} with its keys: a pre-release or a newer "
                 "program made this run; train it again with a new --out"
             )
         return run
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Values of the training's options by name."""
+        return _flatten(self.read_json("config.json").get("config", {}))
+
     def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
         """Refuse to resume with other options or data."""
-        document = self.read_json("config.json")
-        stored = {**document, **flatten(document["config"])}
-        seen = {**_describe_inputs(data=data, val=val), **flatten(json.loads(json.dumps(asdict(config))))}
+        stored = {**self.read_json("config.json"), **self.options}
+        seen = {**_describe_inputs(data=data, val=val), **json.loads(json.dumps(config.options()))}
         if not config.finetuning.trains:
             seen = {name: value for name, value in seen.items() if name not in _FINETUNE_OPTIONS}
         self._refuse_changes(stored, seen)
@@ -301,7 +296,7 @@ class RunFolder:
     def load_backbone(self, file: Path | None = None) -> Backbone:
         """Backbone of the run before fine-tuning, or of another file of weights, with its view and pooling."""
         tensors, state = load_checkpoint(file or self.path / "backbone.safetensors")
-        how = self.read_json("config.json")["config"]["input"]
+        how = self.options
         weights = {name.removeprefix("backbone."): tensor for name, tensor in tensors.items()}
         backbone = rebuild_backbone(state["name"], weights, side=how["crop"])
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
@@ -324,7 +319,7 @@ class RunFolder:
     def load_copy_head(self) -> tuple[CopyHead, float] | None:
         """The second output's head and threshold; None for a run without one, or whose one does not work."""
         if not (self.path / "copy_head.safetensors").exists():
-            if self.read_json("config.json")["config"]["copy"]["copy_head"]:
+            if self.options["copy_head"]:
                 raise RunError(
                     f"{self.path}: the output of --copy-head is not trained; `retrieval train … --resume` goes on"
                 )
@@ -376,11 +371,11 @@ def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
     return {"data": str(data.resolve()), "val": None if val is None else str(val.resolve())}
 
 
-def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by name, without their groups."""
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name, without the groups that 0.1.0 wrote."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat.update(flatten(value) if isinstance(value, dict) else {name: value})
+        flat.update(_flatten(value) if isinstance(value, dict) else {name: value})
     return flat
 
 

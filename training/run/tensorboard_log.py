@@ -96,7 +96,8 @@ class EventLog:
         self._writer = SummaryWriter(str(own))
         if is_new:
             document = run.read_json("config.json")
-            options = dict(_flatten(document["config"])) | {name: document[name] or "" for name in ("data", "val")}
+            values = run.options | {name: document[name] or "" for name in ("data", "val")}
+            options = {n: v if isinstance(v, str | int | float | bool) else str(v) for n, v in values.items()}
             for summary in hparams(options, dict.fromkeys(MAIN, 0.0)):
                 self._writer._get_file_writer().add_summary(summary)
         self._writer.flush()
@@ -171,11 +172,3 @@ def open_tensorboard(folder: Path | None, *, tell: Callable[[str], None] = lambd
         )
     finally:
         attempt(EventLog.close)
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | int | float | bool]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value if isinstance(value, str | int | float | bool) else str(value)

@@ -173,7 +173,7 @@ class Verdict:
     answers: Mapping[str, MethodComparison]
     unmeasured: str
     chooses: bool
-    widths: Mapping[str, int]
+    widths: Mapping[str, int] = field(default_factory=dict)
     finetuning: Mapping[str, Any] | None = None
     heads: Mapping[str, MethodComparison] = field(default_factory=dict)
 

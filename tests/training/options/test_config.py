@@ -9,17 +9,8 @@ import pytest
 from index.errors import InputError
 from tests.training.conftest import make_config
 from training.options.backbone_libraries import preprocess_for
-from training.options.config import (
-    NOISE_KINDS,
-    ConfidenceConfig,
-    DataConfig,
-    EmbeddingConfig,
-    InputConfig,
-    LabelNoise,
-    SelectConfig,
-    TrainConfig,
-)
-from training.options.finetuning import FinetuneConfig
+from training.options.config import NOISE_KINDS, DataConfig, HeadConfig, InputConfig, LabelNoise, TrainConfig
+from training.options.finetuning import FinetuneConfig, parse_time
 from training.options.losses import LOSSES, RIVALS, LossConfig, SpaOptions, option_groups, options_of
 from training.options.resolve import RECIPES, resolve, why_frozen
 
@@ -150,15 +141,15 @@ def test_what_cannot_be_or_would_do_nothing_is_refused_by_name(options: dict[str
 
 
 def test_no_two_options_share_a_name() -> None:
-    concerns = (EmbeddingConfig, ConfidenceConfig, SelectConfig, DataConfig, InputConfig, FinetuneConfig)
+    concerns = (HeadConfig, DataConfig, InputConfig, FinetuneConfig)
     kinds = (TrainConfig, LossConfig, *concerns)
     names = [name for kind in (*kinds, *option_groups()) for name in get_annotations(kind)]
     assert len(names) == len(set(names)), "a run's config.json is compared by name when it is resumed"
 
 
 def test_the_defaults_are_the_papers() -> None:
-    assert [resolve(recipe, weights="none").embedding.width for recipe in RECIPES] == [512, 64]
-    embedding, spa = EmbeddingConfig(), SpaOptions()
+    assert [resolve(recipe, weights="none").head.width for recipe in RECIPES] == [512, 64]
+    embedding, spa = HeadConfig(), SpaOptions()
     assert LossConfig() == LossConfig("spa", spa)
     assert (spa.alpha, spa.delta, spa.lambda_, spa.beta) == (32, 0.1, 0.1, 100)
     assert (embedding.head_batch_size, embedding.head_epochs) == (150, 40)
@@ -194,7 +185,8 @@ def test_the_blocks_that_train_and_a_time_are_read() -> None:
     blocks = {None: 13, "all": None, "last-12": 12}
     assert {text: FinetuneConfig(finetune=text).last_blocks for text in blocks} == blocks
     for text, seconds in (("90s", 90), ("10m", 600), ("1.5h", 5400)):
-        assert FinetuneConfig(time_budget=text).budget_s == seconds
+        FinetuneConfig(time_budget=text)
+        assert parse_time(text) == seconds
     for view in ("crop", "whole", "both"):
         assert resolve(weights="none", finetune="all", view=view, image_size=160).finetuning.image_size == 160
 
@@ -213,8 +205,7 @@ def test_the_blocks_that_train_and_a_time_are_read() -> None:
 def test_fine_tuning_ends_with_its_epochs_or_its_time_and_on_a_cpu_by_default_with_the_first(
     given, on_cpu, limits
 ) -> None:
-    limited = resolve(weights="none", **given).finetuning.limited(1280, on_cpu=on_cpu)
-    assert (limited.epochs, limited.time_budget) == limits
+    assert resolve(weights="none", **given).finetuning.limits(1280, on_cpu=on_cpu) == limits
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_options_go_by_their_flags_or_by_their_names_in_python(tmp_path: Path) -
         "method": "spa",
         "holdout": False,
     }
-    assert resolve(**options).embedding.embedding_dim == 128
+    assert resolve(**options).head.embedding_dim == 128
     assert read_options(tmp_path / "mine.toml", "--method", "raw") == {
         name: value for name, value in options.items() if name != "method"
     }, "the command line goes before"

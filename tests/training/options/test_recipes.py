@@ -24,7 +24,7 @@ from training.options.losses import METHODS, RIVALS, LossConfig, option_groups
 from training.options.resolve import DEFAULT, recipe_values, resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.phases import Watcher
-from training.run.run_folder import RunFolder, flatten
+from training.run.run_folder import RunFolder
 
 PAIR_METHODS = {"multi-similarity", "procsim", "prism"}
 SMALL = (*IMAGES, "--embedding-dim", "8", "--frozen")
@@ -48,7 +48,7 @@ def _train(*arguments: object) -> int:
 def test_either_recipe_goes_with_every_method(method: str) -> None:
     pairs = {"images_per_class": 4} if method in PAIR_METHODS else {}
     assert recipe_values("spa-paper", method=method) == pairs
-    paper = resolve("spa-paper", method=method, weights="none").embedding
+    paper = resolve("spa-paper", method=method, weights="none").head
     assert paper.images_per_class == pairs.get("images_per_class", 0)
     values = recipe_values("default", method=method)
     config = resolve(method=method, weights="none", frozen=True)
@@ -59,15 +59,15 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
     of_losses = {name for kind in option_groups() for name in get_annotations(kind)}
     own = {field.name for field in dataclasses.fields(config.loss.options)}
     assert values.keys() == (DEFAULT.keys() - (of_losses - own)) | pairs.keys()
-    flat = flatten(dataclasses.asdict(config))
+    flat = config.options()
     assert {name: flat[name] for name in values} == {**values, "select": "trained"}, "a method that is named is wanted"
 
 
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
     config = resolve(weights="none", frozen=True)
-    assert (config.loss.method, config.confidence.confidences) == ("spa", "leave-one-out")
-    assert (config.embedding.init, config.embedding.head_steps, config.embedding.head_epochs) == ("wccn", 300, 40)
-    assert config.selection.select == "auto"
+    assert (config.loss.method, config.head.confidences) == ("spa", "leave-one-out")
+    assert (config.head.init, config.head.head_steps, config.head.head_epochs) == ("wccn", 300, 40)
+    assert config.select == "auto"
     assert config == resolve("default", weights="none", frozen=True, select="auto", method="spa")
     assert set(DEFAULT) <= set(all_options())
     with pytest.raises(TypeError, match="recipe"):
@@ -107,7 +107,7 @@ def test_the_default_recipe_leaves_the_holdout_and_the_confidences_of_the_others
     [("method", "multi-similarity"), ("confidences", "module"), ("l2_sp", 0.0), ("head_lr", 1e-4), ("beta", 100.0)],
 )
 def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: str, value: Any) -> None:
-    config = flatten(dataclasses.asdict(resolve(weights="none", frozen=True, holdout=False, **{name: value})))
+    config = resolve(weights="none", frozen=True, holdout=False, **{name: value}).options()
     recipe = {**recipe_values("default", method=config["method"]), "select": "trained"}
     assert config.items() >= ({**recipe, name: value}).items()
 
@@ -119,17 +119,15 @@ def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs() -> None:
         weights="none",
         data=configs.DataConfig(),
         input=configs.InputConfig(),
-        confidence=configs.ConfidenceConfig(),
         loss=LossConfig(method="pca"),
-        selection=configs.SelectConfig(),
-        embedding=configs.EmbeddingConfig(embedding_dim=8),
+        head=configs.HeadConfig(embedding_dim=8),
         finetuning=configs.FinetuneConfig(frozen=True),
     )
-    assert dataclasses.asdict(found) == dataclasses.asdict(expected)
+    assert found == expected
 
 
 def test_epochs_take_the_place_of_the_recipes_steps_and_a_random_start_has_nothing_to_be_held_at() -> None:
-    embedding = resolve(weights="none", head_epochs=2, holdout=False, init="random").embedding
+    embedding = resolve(weights="none", head_epochs=2, holdout=False, init="random").head
     assert (embedding.head_epochs, embedding.head_steps) == (2, None)
     assert (embedding.init, embedding.l2_sp) == ("random", 0.0)
 

@@ -26,11 +26,12 @@ from training.run import distributed
 from training.run.checkpoint import save_checkpoint
 from training.run.distributed import ProcessRank, Team, join_processes
 from training.run.features import extract_together
+from training.run.finetuning.budget import Budget
 from training.run.finetuning.data import FinetuneData, LossConfidences, read_together
 from training.run.finetuning.fit import FinetuneLoop
 from training.run.finetuning.inputs import FinetuneInputs, build_model, plan_blocks
-from training.run.fit import sum_moments_together
 from training.run.holdout import Split
+from training.run.label_confidences import sum_moments_together
 from training.run.phases import FINETUNING, PhaseContext, phase_generator
 
 CPU = torch.device("cpu")
@@ -104,7 +105,7 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     backbone = Backbone("small", _Small().eval().requires_grad_(False), 8)
     extractor = Extractor(backbone, preprocess, device=CPU, precision="float32")
     head = ProjectionHead(torch.from_numpy(rng.normal(size=(4, 8))), torch.zeros(4))
-    model = build_model(extractor, head, plan_blocks(backbone, config, side=SIDE), config=config)
+    model = build_model(extractor, head, plan_blocks(backbone, config, side=SIDE), config=config, side=SIDE)
     inputs = FinetuneInputs(extractor, pixels, side=SIDE)
     loss = build_loss(config.loss, class_count=CLASSES, embedding_dim=4, generator=phase_generator(0, FINETUNING, 0))
     confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))
@@ -115,6 +116,7 @@ def _take_steps(case: str) -> dict[str, Tensor]:
         inputs=inputs,
         confidences=LossConfidences(confidences),
         config=config,
+        budget=Budget(config.finetuning, images=IMAGES, on_cpu=False),
         context=PhaseContext(seed=0, device=CPU, checkpoint=None),
     )
     fit.share()

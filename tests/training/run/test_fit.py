@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError, RunError
+from tests.training.conftest import make_config
 from tests.training.losses.draws import loss_config
-from training.confidence.confidences import ConfidenceModule, Confidences, FixedConfidences, make_confidences
+from training.confidence.confidences import (
+    ConfidenceModule,
+    Confidences,
+    FixedConfidences,
+    LabelConfidences,
+    make_confidences,
+)
 from training.head.embedding_heads import Head
 from training.head.untrained import fit_within_classes
 from training.losses.interface import read_columns
-from training.options.config import ConfidenceConfig, EmbeddingConfig
+from training.options.config import HeadConfig
 from training.options.losses import LOSSES, NEEDS_CONFIDENCES
 from training.run import fit
 from training.run.checkpoint import load_checkpoint
-from training.run.fit import fit_confidence, fit_embedding, split_holdout
+from training.run.fit import HeadPlan, HeadTraining
+from training.run.label_confidences import fit_confidence, split_holdout
 from training.run.phases import EpochReport, PhaseContext, draw_batches, phase_generator
 
 CLASSES = 3
@@ -45,16 +54,10 @@ def _context(path: Path | None = None, on_epoch: Any = lambda report: None) -> P
 
 def _fit_confidence(path: Path, *, wrong: float = 0.0, **options: Any) -> tuple[ConfidenceModule, list[EpochReport]]:
     (source, labels), reports = separable(wrong=wrong), list[EpochReport]()
-    config = ConfidenceConfig(**({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options))
-    module = fit_confidence(
-        source,
-        labels,
-        class_count=CLASSES,
-        config=config,
-        batch_size=16,
-        weight_decay=1e-4,
-        context=_context(path, reports.append),
+    config = HeadConfig(
+        **({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30, "head_batch_size": 16} | options)
     )
+    module = fit_confidence(source, labels, class_count=CLASSES, config=config, context=_context(path, reports.append))
     return module, reports
 
 
@@ -68,7 +71,7 @@ def _confidences_for(method: str, folder: Path) -> Confidences | None:
 def _fit(
     path: Path | None = None, *, method: str = "proxy-anchor", loss: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[Head, list[EpochReport]]:
-    """Phase 2 on `separable`, with any argument or option of the embedding changed by name."""
+    """Phase 2 on `separable`, with any argument or option of the head changed by name."""
     source, labels = separable(wrong=changes.pop("wrong", 0.0))
     reports: list[EpochReport] = []
     given = {
@@ -81,15 +84,16 @@ def _fit(
     }
     given = {name: changes.pop(name, value) for name, value in given.items()}
     options = {"embedding_dim": 4, "head_epochs": 3, "head_batch_size": 16, "head_lr": 0.01} | changes
-    head = fit_embedding(
-        given.pop("source"),
-        given.pop("labels"),
-        class_count=CLASSES,
-        loss_config=loss_config(method, **(loss or {})),
-        config=EmbeddingConfig(**options),
-        **given,
+    config = replace(make_config(), loss=loss_config(method, **(loss or {})), head=HeadConfig(**options))
+    by_class, own, confidences = given["confidences"], given["own"], None
+    if by_class is not None or own is not None:
+        by_class = FixedConfidences(torch.ones(60, CLASSES), class_count=CLASSES) if by_class is None else by_class
+        confidences = LabelConfidences(torch.ones(60) if own is None else own, by_class)
+    plan = HeadPlan(config.head.width, config.head.l2_sp or 0.0)
+    training = HeadTraining(
+        given["source"], given["labels"], CLASSES, config, plan, given["context"], confidences, rows=given["rows"]
     )
-    return head, reports
+    return training.train(), reports
 
 
 def _own() -> Tensor:
@@ -212,7 +216,7 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
             RunError,
             "the embedding loss of epoch 1 is nan; lower the learning rate",
         ),
-        ({"init": "wccn"}, ValueError, "--init wccn needs the confidences"),
+        ({"init": "wccn"}, ValueError, "needs the label confidences"),
         ({"init": "wccn", "own": _own(), "embedding_dim": 9}, InputError, "--embedding-dim 9 .*at most 8 direct"),
     ],
 )

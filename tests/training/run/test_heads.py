@@ -1,5 +1,6 @@
 """Both phases together: when labels are judged, by whom, and which images then train."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,18 +16,12 @@ from training.confidence.confidences import FixedConfidences, LabelConfidences
 from training.head.embedding_heads import Head, WhitenedHead
 from training.head.untrained import fit_within_classes
 from training.losses.interface import MetricLoss
-from training.options.config import EmbeddingConfig, TrainConfig
+from training.options.config import HeadConfig, TrainConfig
 from training.options.losses import METHODS, LossConfig
-from training.run.fit import (
-    TrainedHead,
-    choose_rows,
-    count_epochs,
-    estimate_confidences,
-    require_directions,
-    start_embedding,
-    train_head,
-)
+from training.run.fit import HeadPlan, HeadTraining, TrainedHead, count_epochs
+from training.run.label_confidences import choose_rows, estimate_confidences
 from training.run.phases import FINETUNING, PHASES, PhaseContext, count_batches, draw_batches, phase_generator
+from training.run.prepare import require_directions
 
 CLASSES = 3
 
@@ -38,11 +33,13 @@ def _config(**changes: Any) -> TrainConfig:
     return make_config(**({"method": "proxy-nca", "embedding_dim": 4, "head_epochs": 2} | changes))
 
 
-def _train(config: TrainConfig, **options: Any) -> tuple[Head, int]:
+def _train(config: TrainConfig) -> tuple[Head, int]:
     source, labels = separable(wrong=0.2)
     given = {"class_count": CLASSES, "config": config, "context": CONTEXT}
     confidences = estimate_confidences(source, labels, **given) if config.needs_confidences else None
-    return train_head(source, labels, confidences=confidences, **given, **options)
+    rows, plan = choose_rows(confidences, config=config), HeadPlan(config.head.width, 0.1)
+    head = HeadTraining(source, labels, CLASSES, config, plan, CONTEXT, confidences, rows=rows).train()
+    return head, len(labels) if rows is None else len(rows)
 
 
 def test_the_images_left_for_training_are_those_confident_enough() -> None:
@@ -107,26 +104,19 @@ def _blobs(count: int = 40) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _start(
-    *, start: str = "wccn", method: str = "proxy-nca", rows: Tensor | None = None, **changes: Tensor
+    *, start: str = "wccn", method: str = "proxy-nca", rows: Tensor | None = None
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     features, labels, own = _blobs()
-    return start_embedding(
-        changes.get("features", features),
-        labels,
-        class_count=CLASSES + 1,
-        rows=torch.arange(len(labels)) if rows is None else rows,
-        own=own if start == "wccn" else None,
-        loss_config=LossConfig(method=method),
-        config=EmbeddingConfig(embedding_dim=2, init=start),
-        context=CONTEXT,
-        guidance=None,
-    )
+    config = replace(make_config(), loss=LossConfig(method=method), head=HeadConfig(embedding_dim=2, init=start))
+    confidences = LabelConfidences(own, FixedConfidences(torch.zeros(40, CLASSES + 1), class_count=CLASSES + 1))
+    plan = HeadPlan(2, 0.1)
+    return HeadTraining(features, labels, CLASSES + 1, config, plan, CONTEXT, confidences, rows=rows).start()
 
 
 @given(steps=st.integers(1, 500), batches=st.integers(1, 150))
 def test_the_epochs_of_any_number_of_steps_add_up_to_them(steps: int, batches: int) -> None:
-    assert count_epochs(EmbeddingConfig(head_epochs=7), batches) == (7, None)
-    epochs, last = count_epochs(EmbeddingConfig(head_steps=steps), batches)
+    assert count_epochs(HeadConfig(head_epochs=7), batches) == (7, None)
+    epochs, last = count_epochs(HeadConfig(head_steps=steps), batches)
     assert last is not None
     assert 1 <= last <= batches
     assert (epochs - 1) * batches + last == steps
@@ -157,7 +147,7 @@ def test_proxies_start_at_the_mean_embedding_of_their_class_weighed_by_confidenc
             if labels[row] == label:
                 total += own[row] * head(features[row][None])[0].detach()
         torch.testing.assert_close(loss.proxies[label].detach(), total / total.norm())
-    drawn = _start(init="random", method=method)[1]
+    drawn = _start(start="random", method=method)[1]
     assert loss.proxies[CLASSES].norm() > 0, "a class without images keeps a drawn proxy"
     assert loss.proxies.shape == drawn.proxies.shape
     assert epoch == 1

@@ -120,7 +120,7 @@ def test_resuming_where_there_is_no_run_or_with_other_features_is_refused(traine
     with pytest.raises(RunError, match="precision was 'float32', is 'bfloat16'"):
         trainer(machine=make_machine(trainer.cache, precision="bfloat16"), resume=True)
     other = load_backbone("squeezenet1_1", "none", seed=9)
-    monkeypatch.setattr("training.run.train.load_backbone", lambda *_, **__: other)
+    monkeypatch.setattr("training.run.prepare.load_backbone", lambda *_, **__: other)
     with pytest.raises(RunError, match="weights_sha256 was"):
         trainer(resume=True)
 

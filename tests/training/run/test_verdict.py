@@ -10,7 +10,7 @@ import pytest
 from index.evaluation.groups import GroupSources
 from index.evaluation.metrics import RetrievalScores
 from training.run.searches import KnownImages
-from training.run.train import judge_by_val
+from training.run.selecting import judge_by_val
 from training.run.verdict import HELD_OUT, HOLDOUT, SEARCHED, TRAINED, VAL, MethodComparison, Verdict
 
 

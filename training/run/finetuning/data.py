@@ -26,8 +26,8 @@ from training.losses.interface import Batch
 from training.options.losses import LossConfig
 from training.run.distributed import current_team
 from training.run.finetuning.inputs import FinetuneInputs
-from training.run.fit import sum_moments_together
 from training.run.holdout import Split, plan_fold_searches
+from training.run.label_confidences import sum_moments_together
 from training.run.searches import embed_features
 
 GALLERY = 10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost

@@ -21,12 +21,14 @@ from training.options.config import TrainConfig
 from training.options.finetuning import FinetuneConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import current_team
+from training.run.finetuning.budget import Budget
 from training.run.finetuning.data import FinetuneData, LossConfidences, read_together, reestimate_confidences
 from training.run.finetuning.inputs import FinetuneInputs
 from training.run.phases import (
     FINETUNING,
     EpochReport,
     PhaseContext,
+    Watcher,
     count_batches,
     draw_batches,
     phase_generator,
@@ -37,7 +39,6 @@ Weights = dict[str, Tensor]
 """Those that training moves, by name as `NetworkModel.moving` has them."""
 WARM_UP = 0.1  # of all steps
 _TICKS = 1000  # that a time budget has in the place of steps
-MOST_EVALUATIONS = 10  # or checkpoints, of a training with a number of epochs
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
 
 
@@ -179,38 +180,6 @@ def on_first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
 
 
-class OutOfTimeError(Exception):
-    """Preparation that would use up the time budget, in `seconds`."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"preparation would take {seconds:.0f} s")
-        self.seconds = seconds
-
-
-_OBSERVED = 0.05  # share of a budget after which the speed of a step of preparation is known
-
-
-def limit_preparation(
-    on_images: Callable[[str, int, int], None], *, begun: float, budget_s: float
-) -> Callable[[str, int, int], None]:
-    """The same callback, which raises `OutOfTimeError` where a step would not end within the time budget.
-
-    `begun` is the budget's start, by `time.perf_counter`.
-    """
-    first: dict[str, tuple[float, int]] = {}
-
-    def note(step: str, done: int, total: int) -> None:
-        on_images(step, done, total)
-        now = ends = time.perf_counter()
-        start, before = first.setdefault(step, (now, done))
-        if done > before and now - start > _OBSERVED * budget_s:
-            ends += (total - done) * (now - start) / (done - before)
-        if ends - begun > budget_s:
-            raise OutOfTimeError(ends - begun)
-
-    return note
-
-
 @dataclass(frozen=True, slots=True)
 class EpochScore:
     """MAP@R on the held-out images, by part, with the averaged weights after an epoch; epoch 0 is the initial model.
@@ -253,14 +222,9 @@ class FinetuneLoop:
     Args:
         model: at its initial weights; it ends with the last weights.
         context: its checkpoint is replaced after every epoch, on rank 0.
-        on_images: called with (images seen, images of all epochs).
-        on_start: called with (images done, images) of the initial model's evaluation.
-        on_note: called with a line of text.
-        begun: start of the time budget, by `time.perf_counter`.
-        reserved_s: seconds of it for heads after the loop.
+        watcher: of rank 0.
 
     Attributes:
-        prepared_s: seconds before the first step, including those of an interrupted run.
         ended_by: `epochs`, `time` or `Ctrl-C`, once training is over.
         fitted: weights and scores so far.
     """
@@ -274,40 +238,60 @@ class FinetuneLoop:
         inputs: FinetuneInputs,
         confidences: LossConfidences,
         config: TrainConfig,
+        budget: Budget,
         context: PhaseContext,
-        on_images: Progress = no_progress,
-        on_start: Progress = no_progress,
-        on_note: Callable[[str], None] = lambda _: None,
-        begun: float | None = None,
-        reserved_s: float = 0.0,
+        watcher: Watcher | None = None,
     ) -> None:
-        self._team, self._reserved_s, self._on_start = current_team(), reserved_s, on_start
-        self._on_note, self._is_stopped = on_note, False
+        self.model, self.inputs, self.budget = model, inputs, budget
         self.ended_by: str | None = None
-        self._begun = time.perf_counter() if begun is None else begun
-        self._first_step = self._deadline = self._begun  # by the same clock
-        self._used = self._elapsed = 0.0  # shares of the time from the first step to the deadline: before, and now
-        self.prepared_s = 0.0
-        self._model, self._loss, self._data, self.inputs = model, loss, data, inputs
-        self._confidences, self._config, self._context, self._on_images = confidences, config, context, on_images
-        self._options = config.finetuning
-        self._device = context.device
-        self._rows = torch.from_numpy(data.split.train)
-        self._labels = torch.from_numpy(data.labels)
-        per_class = min(config.embedding.images_per_class, self._options.batch_size)
-        self._together: dict[str, Any] = {"labels": self._labels[self._rows], "images_per_class": per_class}
-        self._shared: nn.Module = model
         self.fitted = FittedWeights(copy_weights(model), copy_weights(model), copy_weights(model))
-        self._steps = count_batches(size=self._batch_size(), **self._together)
+        self._loss, self._data, self._confidences = loss, data, confidences
+        self._config, self._options, self._context = config, config.finetuning, context
+        self._watcher, self._team = watcher or Watcher(), current_team()
+        self._device, self._is_stopped = context.device, False
+        self._rows, self._labels = torch.from_numpy(data.split.train), torch.from_numpy(data.labels)
+        per_class = min(config.head.images_per_class, self._options.batch_size)
+        self._together: dict[str, Any] = {"labels": self._labels[self._rows], "images_per_class": per_class}
+        self._batch_size = self._options.batch_size
+        if not per_class:  # batches as even as possible, as a small last one would take a whole step
+            self._batch_size = -(-len(self._rows) // -(-len(self._rows) // self._batch_size))
+        self._steps = count_batches(size=self._batch_size, **self._together)
         self._optimizer = make_optimizer(
-            model, loss, self._options, proxy_lr=config.embedding.proxy_lr, weight_decay=config.embedding.weight_decay
+            model, loss, self._options, proxy_lr=config.head.proxy_lr, weight_decay=config.head.weight_decay
         )
+        self._shared: nn.Module = model
 
-    def prepare(self) -> None:
+    def prepare(self, progress: Progress = no_progress) -> None:
         """Continue from the checkpoint, or evaluate the initial model; the first step comes next."""
-        self._resume_or_begin(self.fitted)
+        if (found := self._team.run_on_rank0(self._context.load)) is None:
+            started = time.perf_counter()
+            score = self._evaluate(0, progress=progress)
+            self.fitted.epochs.append(EpochScore(0, score, seconds=time.perf_counter() - started))
+        else:
+            tensors, state = found
+            self.fitted.restore(tensors, state)
+            load_weights(self.model, self.fitted.last)
+            unpack_module(self._loss, tensors, name="loss")
+            unpack_optimizer(self._optimizer, tensors)
+            self._confidences = LossConfidences.unpack(tensors)
+            self.budget.resume(state)
         self.share()
-        self._start_clock(self.fitted)
+        # After training come the last evaluation, and features of all images.
+        passes = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
+        epochs = self.fitted.epochs
+        note = self.budget.start_clock(epoch=len(epochs) - 1, evaluation_s=passes * epochs[0].seconds)
+        if note is not None:
+            self._watcher.on_note(note)
+
+    def share(self) -> None:
+        """Let the processes sum their gradients; all begin with the weights of rank 0."""
+        if self._team.size == 1:
+            return
+        views = self.inputs.draw(self._rows[:1], generator=torch.Generator())
+        self.model(views.to(self._device)).sum().backward()
+        has_unused = any(p.requires_grad and p.grad is None for p in self.model.parameters())  # such as a mask token
+        self.model.zero_grad(set_to_none=True)
+        self._shared = self._team.share(self.model, has_unused=has_unused)
 
     def run(self) -> FittedWeights:
         """Train until epochs or time budget end, or Ctrl-C ends it.
@@ -317,47 +301,18 @@ class FinetuneLoop:
         """
         fitted, penalty = self.fitted, self.hold_back(self.fitted.start)
         with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():
-            while not self._is_done(fitted):
-                self._run_epoch(len(fitted.epochs), fitted, penalty)
-        load_weights(self._model, fitted.last)
+            while (ended_by := self._ended_by()) is None:
+                self._run_epoch(len(fitted.epochs), penalty)
+        self.ended_by = ended_by
+        load_weights(self.model, fitted.last)
         return fitted
 
     def _stop(self) -> None:
         self._is_stopped = True
 
-    def _is_done(self, fitted: FittedWeights) -> bool:
-        epochs = self._options.epochs
-        if self._is_stopped and len(fitted.epochs) > 1:
-            self.ended_by = "Ctrl-C"
-        elif epochs is not None and len(fitted.epochs) > epochs:
-            self.ended_by = "epochs"
-        elif self._elapsed >= 1:
-            self.ended_by = "time"
-        return self.ended_by is not None
-
-    def _note_time(self, done: int = 0) -> None:
-        """Update the elapsed share of the time budget, by the clock of rank 0, or of the epochs if that is larger.
-
-        `done` are the images seen so far.
-        """
-        if self._options.budget_s is not None:
-            of_epochs = 0.0 if self._options.epochs is None else done / (self._options.epochs * len(self._rows))
-            self._elapsed = max(of_epochs, self._team.run_on_rank0(self._measure_share))
-
-    def _measure_share(self) -> float:
-        """Elapsed share of the time budget."""
-        now = time.perf_counter()
-        if now >= self._deadline:
-            return 1.0
-        return self._used + (1 - self._used) * (now - self._first_step) / (self._deadline - self._first_step)
-
-    def _foresee(self, done: int, planned: int) -> int:
-        """Planned total, or its estimate under a time budget."""
-        return planned if self._options.budget_s is None else max(done, round(done / self._elapsed))
-
-    def share(self) -> None:
-        """Let the processes sum their gradients; all begin with the weights of rank 0."""
-        self._shared = self._team.share(self._model, has_unused=self._has_unused())
+    def _ended_by(self) -> str | None:
+        done = len(self.fitted.epochs) - 1
+        return "Ctrl-C" if self._is_stopped and done > 0 else self.budget.ended_by(done)
 
     def own_part(self, count: int) -> slice:
         """Images of a batch for this process; the first image, unread, where it has none."""
@@ -366,52 +321,60 @@ class FinetuneLoop:
 
     def hold_back(self, start: Weights) -> Callable[[], None]:
         """L2-SP penalty towards these weights, called between backward and step."""
-        network = [p for level in self._model.levels for p in level]
-        by_name = {id(p): name for name, p in self._model.named_parameters()}
+        network = [p for level in self.model.levels for p in level]
+        by_name = {id(p): name for name, p in self.model.named_parameters()}
         begun = [start[by_name[id(p)]] for p in network]
         return partial(hold_near_start, network, begun, weight=self._options.backbone_l2_sp)
 
-    def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: Callable[[], None]) -> None:
-        started = time.perf_counter()
-        generator = phase_generator(self._context.seed, FINETUNING, epoch)
+    def _run_epoch(self, epoch: int, penalty: Callable[[], None]) -> None:
+        """Train, evaluate the averaged weights, report and save one epoch."""
+        started, fitted, budget = time.perf_counter(), self.fitted, self.budget
+        total, seen = self._run_steps(epoch, penalty)
+        if self._is_stopped:
+            self._watcher.on_note("Ctrl-C: fine-tuning ends early, and what it found so far counts; again ends at once")
+        mean_loss = require_finite(total.item() / seen, phase=FINETUNING, epoch=epoch)  # waits for a GPU
+        speed = seen / (time.perf_counter() - started)
+        epochs = budget.foresee(epoch, budget.epochs or 0)
+        is_last = self._is_stopped or budget.ended_by(epoch) is not None
+        with using_weights(self.model, fitted.average):
+            found = self._evaluate(epoch, is_last=is_last)
+        fitted.last = copy_weights(self.model)
+        fitted.epochs.append(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        self._context.on_epoch(EpochReport(FINETUNING, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
+        # A resume of a run that is killed now continues after the last whole epoch.
+        if not self._is_stopped and (is_last or epoch % budget.at_least(1) == 0):
+            tensors, state = fitted.pack()
+            tensors |= pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | self._confidences.pack()
+            self._context.save(tensors, state={"epoch": epoch, **budget.pack(), **state})
+
+    def _run_steps(self, epoch: int, penalty: Callable[[], None]) -> tuple[Tensor, int]:
+        """Steps of an epoch until the time ends; returns the sum of the losses of the images, and their number."""
+        generator, count = phase_generator(self._context.seed, FINETUNING, epoch), len(self._rows)
         seen, total = 0, torch.zeros((), device=self._device)
-        batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
+        batches = draw_batches(self._rows, self._batch_size, generator, **self._together)
         with closing(self.inputs.draw_each(batches, generator=generator, part_of=self.own_part)) as drawn:
             for number, (rows, views) in enumerate(drawn):
                 step = (epoch - 1) * self._steps + number
-                loss = self.step(rows, views, step, penalty=penalty)
-                average_weights(fitted.average, self._model.moving(), keep=self._options.ema, step=step)
-                total += loss * len(rows)
+                total += self.step(rows, views, step, penalty=penalty) * len(rows)
+                average_weights(self.fitted.average, self.model.moving(), keep=self._options.ema, step=step)
                 seen += len(rows)
-                done = (epoch - 1) * len(self._rows) + seen
-                self._note_time(done)
-                self._on_images(done, self._foresee(done, (self._options.epochs or 0) * len(self._rows)))
-                if self._elapsed >= 1 or self._is_stopped:
+                done = (epoch - 1) * count + seen
+                self.budget.update(done)
+                planned = self.budget.foresee(done, (self.budget.epochs or 0) * count)
+                self._watcher.on_images("finetuning images", done, planned)
+                if self.budget.elapsed >= 1 or self._is_stopped:
                     break
-        if self._is_stopped:
-            self._on_note("Ctrl-C: fine-tuning ends early, and what it found so far counts; again ends at once")
-        epochs = self._foresee(epoch, self._options.epochs or 0)
-        mean_loss = require_finite(total.item() / seen, phase=FINETUNING, epoch=epoch)  # waits for a GPU
-        trained = time.perf_counter() - started
-        is_last = self._elapsed >= 1 or self._is_stopped or epoch == self._options.epochs
-        with using_weights(self._model, fitted.average):
-            found = self._evaluate(epoch, is_last=is_last)
-        fitted.last = copy_weights(self._model)
-        fitted.epochs.append(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
-        seconds, speed = time.perf_counter() - started, seen / trained
-        self._context.on_epoch(EpochReport(FINETUNING, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
-        # A resume of a run that is killed now continues after the last whole epoch.
-        if not self._is_stopped and (is_last or epoch % self._at_least(1) == 0):
-            self._save(epoch, fitted)
+        return total, seen
 
     def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: Callable[[], None]) -> Tensor:
         """One step on the images `rows` (B,), of which `views` (n, …) are this process's own; returns the loss."""
         part = self._team.part_of(len(rows))
         labels = self._labels[rows].to(self._device)
-        if self._options.budget_s is not None:
-            set_rates(self._optimizer, step=min(int(_TICKS * self._elapsed), _TICKS), steps=_TICKS)
+        if self.budget.limit_s is not None:
+            set_rates(self._optimizer, step=min(int(_TICKS * self.budget.elapsed), _TICKS), steps=_TICKS)
         else:
-            set_rates(self._optimizer, step=step, steps=self._steps * (self._options.epochs or 0))
+            set_rates(self._optimizer, step=step, steps=self._steps * (self.budget.epochs or 0))
         batch = self._confidences.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
@@ -422,22 +385,15 @@ class FinetuneLoop:
         )
         self._team.agree(self._loss.parameters())
         penalty()
-        nn.utils.clip_grad_norm_([p for p in self._model.parameters() if p.requires_grad], MAX_NORM)
+        nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.requires_grad], MAX_NORM)
         self._optimizer.step()
         return loss
-
-    def _batch_size(self) -> int:
-        """Size of batches that are as even as possible, as a small last one would take a whole step."""
-        size, count = self._options.batch_size, len(self._rows)
-        if self._together["images_per_class"]:
-            return size
-        return -(-count // -(-count // size))
 
     def _evaluate(
         self, epoch: int, *, is_last: bool = False, progress: Progress = no_progress
     ) -> dict[str, float] | None:
         """Evaluate on the held-out images, and estimate confidences again, in one pass over the images."""
-        if epoch % self._at_least(self._options.eval_every) and not is_last:
+        if epoch % self.budget.at_least(self._options.eval_every) and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
         estimates = self._config.reestimates_confidences and epoch > 0 and not is_last
@@ -447,62 +403,4 @@ class FinetuneLoop:
             self._confidences = self._team.run_on_rank0(
                 lambda: reestimate_confidences(features[np.searchsorted(rows, train)], self._data, self._config.loss)
             )
-        return self._team.run_on_rank0(lambda: self._data.score_features(self._model.head, features.numpy(), rows))
-
-    def _at_least(self, epochs: int) -> int:
-        """Epochs between two evaluations or checkpoints: so many, or more where few images take many epochs."""
-        return max(epochs, (self._options.epochs or 0) // MOST_EVALUATIONS)
-
-    def _resume_or_begin(self, fitted: FittedWeights) -> None:
-        found = self._team.run_on_rank0(self._context.load)
-        if found is None:
-            started = time.perf_counter()
-            score = self._evaluate(0, progress=self._on_start)
-            fitted.epochs.append(EpochScore(0, score, seconds=time.perf_counter() - started))
-            return
-        tensors, state = found
-        fitted.restore(tensors, state)
-        load_weights(self._model, fitted.last)
-        unpack_module(self._loss, tensors, name="loss")
-        unpack_optimizer(self._optimizer, tensors)
-        self._confidences = LossConfidences.unpack(tensors)
-        self._begun -= state["used_s"]
-        self._used = state["share"]
-
-    def _start_clock(self, fitted: FittedWeights) -> None:
-        """Reserve time of the budget for the last evaluation, the features of all images, and heads on them.
-
-        Learning rates follow the share of time since the first step: a slow preparation does not cut the warm-up.
-        """
-        self._first_step = time.perf_counter()
-        self.prepared_s = self._first_step - self._begun
-        if (budget := self._options.budget_s) is not None:
-            evaluations = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
-            after = evaluations * fitted.epochs[0].seconds + self._reserved_s
-            self._deadline = self._begun + budget - after
-            self._note_time((len(fitted.epochs) - 1) * len(self._rows))
-            if (left := self._deadline - self._first_step) < self.prepared_s and len(fitted.epochs) == 1:
-                ends = f"{left:.0f} s are left to train" if left > 0 else "nothing is fine-tuned"
-                minutes = math.ceil((2 * self.prepared_s + after) / 60)
-                self._on_note(
-                    f"fine-tuning: preparation took {self.prepared_s:.0f} s of --time-budget "
-                    f"{self._options.time_budget}, and comparing the result will take {after:.0f} s, so {ends}: train "
-                    f"anew with --time-budget {minutes}m or more"
-                )
-
-    def _has_unused(self) -> bool:
-        """Whether a pass leaves out parameters that train, such as a mask token."""
-        if self._team.size == 1:
-            return False
-        views = self.inputs.draw(self._rows[:1], generator=torch.Generator())
-        self._model(views.to(self._device)).sum().backward()
-        unused = any(p.requires_grad and p.grad is None for p in self._model.parameters())
-        self._model.zero_grad(set_to_none=True)
-        return unused
-
-    def _save(self, epoch: int, fitted: FittedWeights) -> None:
-        tensors, state = fitted.pack()
-        tensors |= pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | self._confidences.pack()
-        share = 0.0 if self._options.budget_s is None else self._measure_share()
-        used = {"used_s": time.perf_counter() - self._begun, "share": share}
-        self._context.save(tensors, state={"epoch": epoch, **used, **state})
+        return self._team.run_on_rank0(lambda: self._data.score_features(self.model.head, features.numpy(), rows))

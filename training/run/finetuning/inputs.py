@@ -77,12 +77,15 @@ def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[B
     return choose_blocks(blocks, last=last, name=backbone.name)
 
 
-def smaller_side(backbone: Backbone, crop: int) -> int:
-    """Size of training views in pixels: smaller than the crop, where the backbone allows it.
+def view_side(backbone: Backbone, config: TrainConfig) -> int:
+    """Size of training views in pixels (with `--view both` of each): smaller than the crop, where the backbone allows.
 
     Things look larger in random windows than in the centre crop, so smaller training views suit the full size (Touvron
     et al. 2019), at half the cost. Transformers have one size.
     """
+    if config.finetuning.image_size is not None:
+        return config.finetuning.image_size
+    crop = config.input.crop
     side = _STEP * round(_SMALLER * crop / _STEP)  # networks divide it evenly
     if not 0 < side < crop:
         return crop
@@ -93,23 +96,17 @@ def smaller_side(backbone: Backbone, crop: int) -> int:
     return side
 
 
-def view_side(config: TrainConfig) -> int:
-    """Size of training views in pixels; with `--view both` of each."""
-    return config.finetuning.image_size or config.input.crop
-
-
-def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig) -> str:
+def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig, side: int) -> str:
     """`float32` or `bfloat16`, whichever trains faster on a batch of the first images in `rows`."""
     batch = torch.from_numpy(rows[: config.finetuning.batch_size])
-    generator = phase_generator(config.seed, FINETUNING, 0)
-    views = draw_views(pixels, batch, side=view_side(config), generator=generator)
+    views = draw_views(pixels, batch, side=side, generator=phase_generator(config.seed, FINETUNING, 0))
     return choose_precision(model, views.to(model.head.weight.device))
 
 
 def build_model(
-    extractor: Extractor, head: ProjectionHead, blocks: list[Block], *, config: TrainConfig
+    extractor: Extractor, head: ProjectionHead, blocks: list[Block], *, config: TrainConfig, side: int
 ) -> NetworkModel:
-    """Trainable model around the extractor's backbone, on its device."""
+    """Trainable model around the extractor's backbone, on its device; `side` is the size of training views."""
     model = NetworkModel(
         extractor.backbone,
         head,
@@ -117,7 +114,7 @@ def build_model(
         whole=config.finetuning.last_blocks is None,
         mean=extractor.mean,
         std=extractor.std,
-        convolutions=find_convolutions(extractor.backbone.module, side=view_side(config)),
+        convolutions=find_convolutions(extractor.backbone.module, side=side),
     )
     model.head.to(extractor.device)
     return model
@@ -212,6 +209,7 @@ def keep_inputs(
     *,
     hashes: Sequence[str],
     config: TrainConfig,
+    side: int,
     machine: Machine,
     watcher: Watcher,
 ) -> FinetuneInputs:
@@ -220,11 +218,25 @@ def keep_inputs(
     Args:
         pixels: (N, R, R, 3) uint8 of all images.
         hashes: of them.
+        side: size of random views in pixels.
     """
-    inputs = FinetuneInputs(extractor, pixels, side=view_side(config), threads=machine.drawing_threads)
-    centre = _plan_kept(extractor, blocks, pixels, hashes=hashes, config=config, machine=machine)
-    if centre is None:
+    inputs = FinetuneInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
+    if config.finetuning.last_blocks is None:
+        return inputs  # what belongs to no block trains too
+    tail = _find(extractor, blocks, pixels, side=extractor.preprocess.crop)
+    if tail is None:
         return inputs
+    how = {
+        "backbone": extractor.backbone.name,
+        "weights": extractor.backbone.hash_weights(),
+        "first": blocks[0].names[0],
+        "preprocess": extractor.preprocess.to_json(),
+        "view": extractor.backbone.view,
+        "dtype": str(extractor.dtype),
+    }
+    centre = KeptInputs.plan(tail, hashes=hashes, how=how, cache=machine.cache)
+    if centre.array.bytes >= pixels.size:
+        return inputs  # decoded images take less room
     inputs.kept_bytes = centre.array.bytes
     require_space([centre.array], what="cached outputs of the frozen blocks", instead="choose another --cache")
     watcher.on_note(f"fine-tuning: outputs of the frozen blocks take {inputs.kept_bytes / 1e6:,.0f} MB of --cache")
@@ -236,33 +248,6 @@ def keep_inputs(
     centre.fill(usual, dtype=extractor.dtype, progress=partial(watcher.on_images, "centres through the frozen blocks"))
     inputs.take_kept(centre)
     return inputs
-
-
-def _plan_kept(
-    extractor: Extractor,
-    blocks: Sequence[Block],
-    pixels: Pixels,
-    *,
-    hashes: Sequence[str],
-    config: TrainConfig,
-    machine: Machine,
-) -> KeptInputs | None:
-    """Centre crops to cache, if they take less room than the decoded images."""
-    if config.finetuning.last_blocks is None:
-        return None  # what belongs to no block trains too
-    tail = _find(extractor, blocks, pixels, side=extractor.preprocess.crop)
-    if tail is None:
-        return None
-    how = {
-        "backbone": extractor.backbone.name,
-        "weights": extractor.backbone.hash_weights(),
-        "first": blocks[0].names[0],
-        "preprocess": extractor.preprocess.to_json(),
-        "view": extractor.backbone.view,
-        "dtype": str(extractor.dtype),
-    }
-    kept = KeptInputs.plan(tail, hashes=hashes, how=how, cache=machine.cache)
-    return None if kept.array.bytes >= pixels.size else kept
 
 
 def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> NetworkTail | None:

@@ -1,7 +1,6 @@
 """Fine-tuning of a run: the backbone trains with a head, and is exported unless the frozen embedding finds more."""
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -29,12 +28,12 @@ from training.losses.interface import MetricLoss, ProxyLoss, build_loss
 from training.network.decoded_images import MappedArray, decode_images
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
-from training.options.finetuning import FinetuneConfig
 from training.options.losses import RIVALS, WCCN
 from training.options.machine import Machine, name_device
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.features import SentExtractor
+from training.run.finetuning.budget import Budget, OnImages, OutOfTimeError
 from training.run.finetuning.data import (
     FinetuneData,
     LossConfidences,
@@ -43,30 +42,324 @@ from training.run.finetuning.data import (
     read_together,
     reestimate_confidences,
 )
-from training.run.finetuning.fit import (
-    FinetuneLoop,
-    FittedWeights,
-    OutOfTimeError,
-    interpolate_weights,
-    limit_preparation,
-    load_weights,
-)
+from training.run.finetuning.fit import FinetuneLoop, interpolate_weights, load_weights
 from training.run.finetuning.inputs import (
     PRECISIONS,
-    FinetuneInputs,
     build_model,
     keep_inputs,
     measure_precision,
     plan_blocks,
+    view_side,
 )
-from training.run.fit import choose_rows, mean_embeddings
+from training.run.fit import FrozenEmbedding, HeadPlan, mean_embeddings
 from training.run.holdout import fit_heads, split_for_finetuning
+from training.run.label_confidences import choose_rows
 from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
-from training.run.prepare import TrainingSet
+from training.run.prepare import PreparedData
 from training.run.searches import embed_features
 from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, MethodComparison, compare
 
 ONE_ERROR = 0.683  # share of draws within a standard error to either side
+Found = Mapping[str, Mapping[str, RetrievalScores]]
+"""Scores on held-out images by `frozen` and `fine-tuned`, then by part."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """Result of fine-tuning.
+
+    Attributes:
+        head: None where the run's frozen embedding is selected.
+        features: (N, F) float32 of the training images, by the selected weights.
+        report: for the run's report.
+        answers: where the network is selected, its comparisons with the frozen embedding, as in a `Verdict`.
+    """
+
+    head: Head | None
+    features: Floats
+    report: dict[str, Any]
+    answers: Mapping[str, MethodComparison] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneTask:
+    """What every process needs to fine-tune: data, initial confidences and options.
+
+    Attributes:
+        width: of the embedding.
+        blocks: that train.
+        side: of training views, in pixels.
+    """
+
+    data: FinetuneData
+    hashes: list[str]
+    confidences: LossConfidences
+    guidance: Guidance | None
+    config: TrainConfig
+    width: int
+    blocks: list[Block]
+    side: int
+    budget: Budget
+
+    def build_loss(self) -> MetricLoss:
+        """Loss with its initial parameters."""
+        return build_loss(
+            self.config.loss,
+            class_count=self.data.class_count,
+            embedding_dim=self.width,
+            generator=phase_generator(self.config.seed, FINETUNING, 0),
+            guidance=self.guidance,
+        )
+
+
+@contextmanager
+def advising_on_gpu_memory() -> Iterator[None]:
+    """Name the options that take less memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        said = str(error).split(". ")[0]
+        raise RunError(
+            f"the GPU has no memory for a batch of the network ({said}): add --micro-batch-size 16, which gives the "
+            "same gradients, or lower --batch-size or --image-size; in a new --out"
+        ) from error
+
+
+@advising_on_gpu_memory()
+@keep_freed_memory()
+def finetune_backbone(
+    job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None, frozen: FrozenEmbedding
+) -> StageResult:
+    """Fine-tune the backbone and a head from within-class whitening, and select by the held-out images.
+
+    The extractor's backbone ends with the selected weights, or the initial ones.
+    """
+    with job.measure(FINETUNING):
+        task = plan_task(job, prepared, confidences, frozen)
+        data, features, extractor, budget = task.data, prepared.training.features, prepared.extractor, task.budget
+        report = _describe_task(task, prepared)
+        # Several processes end together, and what had trained before an interruption is not given up.
+        may_end = current_team().size == 1 and not job.run.checkpoint(FINETUNING).exists()
+        fit = partial(fit_head, plan=frozen.plan, config=job.config, device=job.machine.device)
+        # Guidance knows images and classes by their numbers, which parts of the data have not.
+        fit = partial(fit, method=WCCN if task.guidance is not None else frozen.method)
+        try:
+            start = fit_closed_form(data.labelled(features).take(data.split.train), embedding_dim=task.width)
+            rival, fitting_s = fit(data.labelled(features).take(data.split.train)), budget.used_s
+            budget.reserved_s = 3 * fitting_s  # for the heads that are compared at the end
+            on_images = budget.limit_preparation(job.watcher.on_images) if may_end else job.watcher.on_images
+            loop = prepare_loop(job, prepared, task, start, confidences, on_images=on_images)
+        except (KeyboardInterrupt, OutOfTimeError) as end:
+            if not may_end:
+                raise
+            extractor.backbone.module.requires_grad_(False)
+            return StageResult(None, features, report | _end_unprepared(end, job, budget))
+        loop.run()
+        tuned = load_exported(loop, task, progress=partial(job.watcher.on_images, "fine-tuned features"))
+        found: Found = {}
+        head: Head | None = None
+        if tuned is not None:
+            found = compare_with_frozen(data, rival, features, fit, tuned, scored=bool(loop.fitted.epochs[0].found))
+            head = fit(data.labelled(tuned)) or loop.model.head.freeze()
+        deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
+        if not (selected := tuned is not None and _selects_finetuned(deciding)):
+            load_weights(loop.model, loop.fitted.start)
+        loop.model.release()
+        report |= _describe_training(loop, found, deciding, selected=selected)
+        if tuned is None or not selected:
+            return StageResult(None, features, report)
+        return StageResult(head, tuned, report, _compare_parts(found, frozen=frozen.method, seed=job.config.seed))
+
+
+def plan_task(
+    job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None, frozen: FrozenEmbedding
+) -> FinetuneTask:
+    """Split of the images, budget and initial confidences."""
+    config, training = job.config, prepared.training
+    labels, features = training.labels.cpu().numpy(), training.features
+    split = split_for_finetuning(labels, seed=config.seed, groups=training.groups)
+    if (trusted := choose_rows(confidences, config=config)) is not None:
+        split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
+    budget = Budget(config.finetuning, images=len(split.train), on_cpu=job.machine.device.type == "cpu")
+    if budget.text is not None:
+        job.watcher.on_note(
+            f"fine-tuning: {budget.text} from now (--time-budget), with decoding and evaluations; the "
+            f"{sum(job.seconds.values()):.0f} s before and --val are not part of it"
+        )
+    data = FinetuneData(
+        labels,
+        len(training.classes),
+        split,
+        copies=training.copies,
+        groups=training.groups,
+        posteriors=None if confidences is None else confidences.posteriors(),
+        prior=training.prior,
+    )
+    initial = LossConfidences()
+    if confidences is not None and config.reestimates_confidences:  # without the held-out images
+        initial = reestimate_confidences(torch.from_numpy(features[split.train]), data, config.loss)
+    elif confidences is not None:
+        initial = LossConfidences.of(confidences, config.loss)
+    backbone, hashes = prepared.extractor.backbone, [image.sha256 for image in training.images]
+    blocks = plan_blocks(backbone, config, side=config.input.crop)
+    side, width = view_side(backbone, config), frozen.plan.width
+    return FinetuneTask(data, hashes, initial, prepared.guidance, config, width, blocks, side, budget)
+
+
+def prepare_loop(
+    job: TrainingJob,
+    prepared: PreparedData,
+    task: FinetuneTask,
+    start: ProjectionHead,
+    confidences: LabelConfidences | None,
+    *,
+    on_images: OnImages,
+) -> FinetuneLoop:
+    """Training loop of rank 0 before its first step; the other processes begin to train with it.
+
+    `start` is the initial head; proxies start at its mean embeddings of the classes.
+    """
+    machine, team, extractor, data = job.machine, current_team(), prepared.extractor, task.data
+    images, decoding, features = prepared.training.images, prepared.decoding, prepared.training.features
+    assert decoding is not None
+    paths = [image.path for image in images]
+    team.ask(help_decoding, paths, decoding, extractor.preprocess)
+    pixels = decode_images(
+        paths,
+        decoding,
+        extractor.preprocess,
+        workers=machine.workers,
+        progress=partial(on_images, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
+    )
+    on_images("choosing a precision", 0, 1)
+    model = build_model(extractor, start, task.blocks, config=task.config, side=task.side)
+    precision = machine.precision
+    if precision == "auto":  # the faster one, measured once and kept for a resume
+        rows = data.split.train
+        measured = job.run.keep_json(
+            "finetuning.json",
+            lambda: {"precision": measure_precision(model, pixels, rows, config=task.config, side=task.side)},
+        )
+        precision = measured["precision"]
+    on_images("choosing a precision", 1, 1)
+    model.precision = PRECISIONS[precision]
+    loss = task.build_loss()
+    if isinstance(loss, ProxyLoss):
+        device = model.head.weight.device
+        means = mean_embeddings(
+            lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(),
+            torch.from_numpy(data.labels),
+            torch.from_numpy(data.split.train),
+            weights=torch.ones(len(data.labels)) if confidences is None else confidences.own.cpu(),
+            shape=(data.class_count, task.width),
+        )
+        loss.start_at(means)
+    if team.size > 1:
+        begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
+        sent = replace(task, guidance=None if task.guidance is None else deepcopy(task.guidance).cpu())
+        at_first = deepcopy(start).cpu()
+        team.ask(help_training, sent, decoding, SentExtractor.of(extractor), at_first, begun, model.precision)
+    return open_loop(
+        task,
+        model,
+        loss,
+        pixels,
+        extractor=extractor,
+        machine=machine,
+        context=job.context(FINETUNING),
+        watcher=job.watcher,
+        on_preparing=on_images,
+    )
+
+
+def help_decoding(paths: Sequence[Path], decoding: MappedArray, preprocess: PreprocessConfig) -> None:
+    """Have the decoded images in this machine's cache; its first process decodes."""
+    machine = current_team().machine
+    decode_images(paths, _on_this_machine(decoding, machine), preprocess, workers=machine.workers)
+
+
+def _on_this_machine(decoding: MappedArray, machine: Machine) -> MappedArray:
+    return replace(decoding, file=machine.cache / decoding.file.relative_to(decoding.file.parents[1]))
+
+
+@keep_freed_memory()
+def help_training(
+    task: FinetuneTask,
+    decoding: MappedArray,
+    sent: SentExtractor,
+    start: ProjectionHead,
+    loss_begun: dict[str, Tensor],
+    precision: torch.dtype,
+) -> None:
+    """Train and read features with rank 0.
+
+    `start` and `loss_begun` are the initial head and the loss's parameters, on the CPU.
+    """
+    machine = current_team().machine
+    extractor = sent.open(machine)
+    model = build_model(extractor, start, task.blocks, config=task.config, side=task.side)
+    model.precision = precision
+    loss = task.build_loss()
+    unpack_module(loss, loss_begun, name="loss")
+    context = PhaseContext(seed=task.config.seed, device=extractor.device, checkpoint=None)
+    pixels = _on_this_machine(decoding, machine).open()
+    loop = open_loop(task, model, loss, pixels, extractor=extractor, machine=machine, context=context)
+    loop.run()
+    load_exported(loop, task)
+    model.release()
+
+
+def open_loop(
+    task: FinetuneTask,
+    model: NetworkModel,
+    loss: MetricLoss,
+    pixels: Pixels,
+    *,
+    extractor: Extractor,
+    machine: Machine,
+    context: PhaseContext,
+    watcher: Watcher | None = None,
+    on_preparing: OnImages = lambda *_: None,
+) -> FinetuneLoop:
+    """Training loop before its first step, in each process."""
+    watcher = watcher or Watcher()
+    inputs = keep_inputs(
+        extractor,
+        task.blocks,
+        pixels,
+        hashes=task.hashes,
+        config=task.config,
+        side=task.side,
+        machine=machine,
+        watcher=replace(watcher, on_images=on_preparing),
+    )
+    loop = FinetuneLoop(
+        model,
+        loss.to(context.device),
+        task.data,
+        inputs=inputs,
+        confidences=task.confidences,
+        config=task.config,
+        budget=task.budget,
+        context=context,
+        watcher=watcher,
+    )
+    loop.prepare(partial(on_preparing, "held-out images before fine-tuning"))
+    return loop
+
+
+def load_exported(loop: FinetuneLoop, task: FinetuneTask, *, progress: Progress = lambda *_: None) -> Floats | None:
+    """Load the exported weights into the model; (N, F) float32 features by them, None where no time was left to train.
+
+    The weights are the averaged ones, interpolated with the initial ones. The share is not selected here, as the
+    held-out images resemble those that train. All processes call this.
+    """
+    fitted = loop.fitted
+    if len(fitted.epochs) == 1:
+        return None
+    weights = interpolate_weights(fitted.start, fitted.average, task.config.finetuning.wise_ft_alpha)
+    load_weights(loop.model, weights)
+    return read_together(loop.inputs, np.arange(len(task.data.labels)), progress=progress).numpy()
 
 
 def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> ProjectionHead:
@@ -79,56 +372,39 @@ def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> Projecti
     return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
 
 
-def fit_head(images: LabelledFeatures, *, method: str, config: TrainConfig, device: torch.device) -> Head | None:
+def fit_head(
+    images: LabelledFeatures, *, method: str, plan: HeadPlan, config: TrainConfig, device: torch.device
+) -> Head | None:
     """Head of a method on features of a frozen or fine-tuned backbone: trained, or in closed form for a rival.
 
     None where a trained head has too few images to span a direction.
     """
     if method not in RIVALS:
-        return fit_heads(images, config=config, device=device, rivals=False).get(TRAINED)
-    return fit_rival(method, images, embedding_dim=min(config.embedding.width, count_directions(images.features)))
+        return next(iter(fit_heads(images, [plan], config=config, device=device, rivals=False).values()), None)
+    return fit_rival(method, images, embedding_dim=min(plan.width, count_directions(images.features)))
 
 
-FitHead = Callable[[LabelledFeatures], Head | None]
-
-
-def interpolate_and_score(
-    fitted: FittedWeights,
-    model: NetworkModel,
+def compare_with_frozen(
     data: FinetuneData,
-    *,
-    inputs: FinetuneInputs,
-    fit: FitHead | None,
     frozen: Head | None,
     frozen_features: Floats,
-    alpha: float,
-    progress: Progress = lambda *_: None,
-) -> tuple[dict[str, dict[str, RetrievalScores]], Head, Floats]:
-    """Load the exported weights into the model; returns scores, head and (N, F) float32 features by these weights.
+    fit: Callable[[LabelledFeatures], Head | None],
+    features: Floats,
+    *,
+    scored: bool,
+) -> Found:
+    """Scores of the frozen embedding and of the fine-tuned one, each with a head fitted without the held-out images.
 
-    The weights are the averaged ones, interpolated with the initial ones. Nothing is selected by the few held-out
-    images but whether the frozen embedding is exported instead. All processes call this; rank 0 fits and evaluates.
-
-    Args:
-        fit: fits a head of the frozen embedding's kind; None on other ranks.
-        frozen: the run's embedding without fine-tuning, fitted without the held-out images; None: too few to fit.
-        alpha: of the interpolation. It is not selected here, as the held-out images resemble those that train.
-
-    Returns:
-        Scores by part of `frozen` and `fine-tuned`; empty without training, held-out images or one of these heads.
+    Nothing is selected by the few held-out images but whether the frozen embedding is exported instead. Empty without
+    held-out images (unless `scored`) or one of the heads.
     """
-    if len(fitted.epochs) == 1:  # no time was left to train
-        return {}, model.head.freeze(), frozen_features
-    load_weights(model, interpolate_weights(fitted.start, fitted.average, alpha))
-    features = read_together(inputs, np.arange(len(data.labels)), progress=progress).numpy()
-    if fit is None:
-        return {}, model.head.freeze(), features
-    found = {}
-    if fitted.epochs[0].found and frozen and (head := fit(data.labelled(features).take(data.split.train))):
-        compared = data.with_held_out_posteriors(features)
-        found["frozen"] = compared.search(lambda rows: embed_features(frozen, frozen_features[rows]))
-        found["fine-tuned"] = compared.search(lambda rows: embed_features(head, features[rows]))
-    return found, fit(data.labelled(features)) or model.head.freeze(), features
+    if not scored or frozen is None or (head := fit(data.labelled(features).take(data.split.train))) is None:
+        return {}
+    compared = data.with_held_out_posteriors(features)
+    return {
+        "frozen": compared.search(lambda rows: embed_features(frozen, frozen_features[rows])),
+        "fine-tuned": compared.search(lambda rows: embed_features(head, features[rows])),
+    }
 
 
 def choose_parts(parts: Mapping[str, RetrievalScores], *, purpose: str) -> Mapping[str, RetrievalScores]:
@@ -137,7 +413,7 @@ def choose_parts(parts: Mapping[str, RetrievalScores], *, purpose: str) -> Mappi
     return {part: parts[part]} if part in parts else parts
 
 
-def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bool:
+def _selects_finetuned(found: Found) -> bool:
     """Whether the fine-tuned embedding is exported: unless the frozen one leads by a standard error in MAP@R.
 
     The error is of the mean lead over the parts, by a bootstrap over classes. Few held-out images tell no better, and
@@ -159,323 +435,7 @@ def _selects_finetuned(found: Mapping[str, Mapping[str, RetrievalScores]]) -> bo
     return sum(lead.mean for lead in leads) > -error
 
 
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """Result of fine-tuning.
-
-    Attributes:
-        head: None where the run's frozen embedding is selected.
-        features: (N, F) float32 of the training images, by the selected weights.
-        report: for the run's report.
-        answers: where the network is selected, its comparisons with the frozen embedding, as in a `Verdict`.
-    """
-
-    head: Head | None
-    features: Floats
-    report: dict[str, Any]
-    answers: Mapping[str, MethodComparison] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Arguments of fine-tuning for every process, with the initial confidences."""
-
-    data: FinetuneData
-    hashes: list[str]
-    confidences: LossConfidences
-    guidance: Guidance | None
-    config: TrainConfig
-
-
-def help_decoding(paths: Sequence[Path], plan: MappedArray, preprocess: PreprocessConfig) -> None:
-    """Have the decoded images in this machine's cache; its first process decodes."""
-    decode_images(paths, _on_this_machine(plan), preprocess, workers=current_team().machine.workers)
-
-
-def _on_this_machine(plan: MappedArray) -> MappedArray:
-    return replace(plan, file=current_team().machine.cache / plan.file.relative_to(plan.file.parents[1]))
-
-
-@keep_freed_memory()
-def help_training(
-    work: _Work,
-    plan: MappedArray,
-    sent: SentExtractor,
-    start: ProjectionHead,
-    loss_begun: dict[str, Tensor],
-    precision: torch.dtype,
-) -> None:
-    """Train and read features with rank 0.
-
-    `start` and `loss_begun` are the initial head and the loss's parameters, on the CPU.
-    """
-    machine, config = current_team().machine, work.config
-    extractor = sent.open(machine)
-    blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
-    model = build_model(extractor, start, blocks, config=config)
-    model.precision = precision
-    loss = _build_loss(work)
-    unpack_module(loss, loss_begun, name="loss")
-    context = PhaseContext(seed=config.seed, device=extractor.device, checkpoint=None)
-    pixels = _on_this_machine(plan).open()
-    loop = _prepare_loop(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
-    interpolate_and_score(
-        loop.run(),
-        model,
-        work.data,
-        inputs=loop.inputs,
-        fit=None,
-        frozen=None,
-        frozen_features=np.zeros((0, 0), dtype=np.float32),
-        alpha=config.finetuning.wise_ft_alpha,
-    )
-    model.release()
-
-
-def _build_loss(work: _Work) -> MetricLoss:
-    return build_loss(
-        work.config.loss,
-        class_count=work.data.class_count,
-        embedding_dim=work.config.embedding.width,
-        generator=phase_generator(work.config.seed, FINETUNING, 0),
-        guidance=work.guidance,
-    )
-
-
-def _prepare_loop(
-    work: _Work,
-    model: NetworkModel,
-    blocks: list[Block],
-    loss: MetricLoss,
-    pixels: Pixels,
-    *,
-    extractor: Extractor,
-    machine: Machine,
-    context: PhaseContext,
-    watcher: Watcher | None = None,
-    on_preparing: Callable[[str, int, int], None] = lambda *_: None,
-    begun: float | None = None,
-    reserved_s: float = 0.0,
-) -> FinetuneLoop:
-    """Training loop before its first step, in each process; `on_preparing` is called as `Watcher.on_images`."""
-    config, watcher = work.config, watcher or Watcher()
-    inputs = keep_inputs(
-        extractor,
-        blocks,
-        pixels,
-        hashes=work.hashes,
-        config=config,
-        machine=machine,
-        watcher=replace(watcher, on_images=on_preparing),
-    )
-    loop = FinetuneLoop(
-        model,
-        loss.to(context.device),
-        work.data,
-        inputs=inputs,
-        confidences=work.confidences,
-        config=config,
-        context=context,
-        begun=begun,
-        reserved_s=reserved_s,
-        on_images=partial(watcher.on_images, "finetuning images"),
-        on_start=partial(on_preparing, "held-out images before fine-tuning"),
-        on_note=watcher.on_note,
-    )
-    loop.prepare()
-    return loop
-
-
-@contextmanager
-def advising_on_gpu_memory() -> Iterator[None]:
-    """Name the options that take less memory."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        said = str(error).split(". ")[0]
-        raise RunError(
-            f"the GPU has no memory for a batch of the network ({said}): add --micro-batch-size 16, which gives the "
-            "same gradients, or lower --batch-size or --image-size; in a new --out"
-        ) from error
-
-
-@advising_on_gpu_memory()
-@keep_freed_memory()
-def finetune_backbone(
-    job: TrainingJob,
-    training: TrainingSet,
-    *,
-    confidences: LabelConfidences | None,
-    method: str,
-    guidance: Guidance | None,
-    extractor: Extractor,
-    decoding: MappedArray,
-) -> StageResult:
-    """Fine-tune the backbone and a head from within-class whitening, and select by the held-out images.
-
-    The extractor's backbone ends with the selected weights, or the initial ones.
-
-    Args:
-        method: of the run's frozen embedding, which has to be beaten with the same kind of head.
-        decoding: place of the decoded images.
-    """
-    started, config, machine, team = time.perf_counter(), job.config, job.machine, current_team()
-    images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
-    labels, features = training.labels.cpu().numpy(), training.features
-    split = split_for_finetuning(labels, seed=config.seed, groups=training.groups)
-    if (trusted := choose_rows(confidences, config=config)) is not None:
-        split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
-    train = split.train
-    limited = config.finetuning.limited(len(train), on_cpu=machine.device.type == "cpu")
-    config = replace(config, finetuning=limited)
-    if limited.time_budget is not None:
-        before = sum(job.seconds.values())
-        job.watcher.on_note(
-            f"fine-tuning: {limited.time_budget} from now (--time-budget), with decoding and evaluations; the "
-            f"{before:.0f} s before and --val are not part of it"
-        )
-    data = FinetuneData(
-        labels,
-        len(training.classes),
-        split,
-        copies=training.copies,
-        groups=training.groups,
-        posteriors=None if confidences is None else confidences.posteriors(),
-        prior=training.prior,
-    )
-    blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
-    context, on_preparing = job.context(FINETUNING), job.watcher.on_images
-    reserved_s = 0.0  # until the time of fitting a head is known
-    # What trains together cannot end alone, and what had trained before an interruption is not given up.
-    may_end = team.size == 1 and not job.run.checkpoint(FINETUNING).exists()
-    report: dict[str, Any] = {
-        "method": config.loss.method,
-        "finetune": limited.finetune or f"last-{len(blocks)}",
-        "image_size": limited.image_size,
-        "trained_on": len(train),
-        "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
-        "by_posteriors": config.reestimates_confidences,
-        "blocks": len(blocks),
-        "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
-        "decoded_bytes": decoding.bytes,
-        "device": name_device(extractor.device),
-        "time_budget": limited.time_budget,
-    }
-    try:
-        start = fit_closed_form(data.labelled(features).take(train), embedding_dim=config.embedding.width)
-        work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
-        # Guidance knows images and classes by their numbers, which parts of the data have not.
-        kind = WCCN if guidance is not None else method
-        fit = partial(fit_head, method=kind, config=config, device=machine.device)
-        frozen, fitting_s = fit(data.labelled(features).take(train)), time.perf_counter() - started
-        reserved_s = 3 * fitting_s  # for the heads that are compared at the end
-        if may_end and limited.budget_s is not None:
-            left_s = limited.budget_s - reserved_s
-            on_preparing = limit_preparation(on_preparing, begun=started, budget_s=left_s)
-        team.ask(help_decoding, images, decoding, extractor.preprocess)
-        pixels = decode_images(
-            images,
-            decoding,
-            extractor.preprocess,
-            workers=machine.workers,
-            progress=partial(on_preparing, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
-        )
-        on_preparing("choosing a precision", 0, 1)
-        model = build_model(extractor, start, blocks, config=config)
-        precision = machine.precision
-        if precision == "auto":  # the faster one, measured once and kept for a resume
-            measured = job.run.keep_json(
-                "finetuning.json", lambda: {"precision": measure_precision(model, pixels, train, config=config)}
-            )
-            precision = measured["precision"]
-        on_preparing("choosing a precision", 1, 1)
-        model.precision = PRECISIONS[precision]
-        loss = _build_loss(work)
-        if isinstance(loss, ProxyLoss):
-            weights = torch.ones(len(labels)) if confidences is None else confidences.own.cpu()
-            device, shape = model.head.weight.device, (data.class_count, model.head.embedding_dim)
-            means = mean_embeddings(
-                lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(),
-                torch.from_numpy(labels),
-                torch.from_numpy(train),
-                weights=weights,
-                shape=shape,
-            )
-            loss.start_at(means)
-        if team.size > 1:
-            begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
-            sent = replace(work, guidance=None if guidance is None else deepcopy(guidance).cpu())
-            team.ask(
-                help_training,
-                sent,
-                decoding,
-                SentExtractor.of(extractor),
-                deepcopy(start).cpu(),
-                begun,
-                model.precision,
-            )
-        loop = _prepare_loop(
-            work,
-            model,
-            blocks,
-            loss,
-            pixels,
-            extractor=extractor,
-            machine=machine,
-            context=context,
-            watcher=job.watcher,
-            on_preparing=on_preparing,
-            begun=started,
-            reserved_s=reserved_s,
-        )
-    except (KeyboardInterrupt, OutOfTimeError) as end:
-        if not may_end:
-            raise
-        extractor.backbone.module.requires_grad_(False)
-        return StageResult(
-            None, features, report | _end_unprepared(end, job, limited, started=started, reserved_s=reserved_s)
-        )
-    fitted = loop.run()
-    found, head, chosen_features = interpolate_and_score(
-        fitted,
-        model,
-        data,
-        inputs=loop.inputs,
-        fit=fit,
-        frozen=frozen,
-        frozen_features=features,
-        alpha=limited.wise_ft_alpha,
-        progress=partial(job.watcher.on_images, "fine-tuned features"),
-    )
-    deciding = {name: choose_parts(parts, purpose=config.selection.for_) for name, parts in found.items()}
-    if not (selected := len(fitted.epochs) > 1 and _selects_finetuned(deciding)):
-        load_weights(model, fitted.start)
-    model.release()
-    scores = {name: mean_precisions(parts) for name, parts in found.items()}
-    report |= {
-        "parameters": sum(p.numel() for level in model.levels for p in level),
-        "precision": str(model.precision).removeprefix("torch."),
-        "epochs": [
-            {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
-            for score in fitted.epochs
-        ],
-        "tried": scores,
-        "selected": selected,
-        "map_at_r": {name: mean_score(mean_precisions(parts)) for name, parts in deciding.items()} or None,
-        "ended_by": loop.ended_by,
-        "kept_bytes": loop.inputs.kept_bytes,
-        "waited_s": loop.inputs.waited_s,
-        "seconds": time.perf_counter() - started,
-        "prepared_s": loop.prepared_s,
-    }
-    if not selected:
-        return StageResult(None, features, report)
-    return StageResult(head, chosen_features, report, _compare_parts(found, frozen=method, seed=config.seed))
-
-
-def _compare_parts(
-    found: Mapping[str, Mapping[str, RetrievalScores]], *, frozen: str, seed: int
-) -> dict[str, MethodComparison]:
+def _compare_parts(found: Found, *, frozen: str, seed: int) -> dict[str, MethodComparison]:
     """Fine-tuned against frozen embedding, by question; `frozen` is the latter's method."""
     rival = frozen if frozen in RIVALS else FROZEN_HEAD
     return {
@@ -492,26 +452,56 @@ def _compare_parts(
     }
 
 
-def _end_unprepared(
-    end: KeyboardInterrupt | OutOfTimeError,
-    job: TrainingJob,
-    options: FinetuneConfig,
-    *,
-    started: float,
-    reserved_s: float,
-) -> dict[str, Any]:
+def _describe_task(task: FinetuneTask, prepared: PreparedData) -> dict[str, Any]:
+    """Report of fine-tuning: what it begins with."""
+    config, split, backbone, decoding = task.config, task.data.split, prepared.extractor.backbone, prepared.decoding
+    assert decoding is not None
+    return {
+        "method": config.loss.method,
+        "finetune": config.finetuning.finetune or f"last-{len(task.blocks)}",
+        "image_size": task.side,
+        "trained_on": len(split.train),
+        "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
+        "by_posteriors": config.reestimates_confidences,
+        "blocks": len(task.blocks),
+        "of_blocks": len(find_blocks(backbone, side=config.input.crop)),
+        "decoded_bytes": decoding.bytes,
+        "device": name_device(prepared.extractor.device),
+        "time_budget": task.budget.text,
+    }
+
+
+def _describe_training(loop: FinetuneLoop, found: Found, deciding: Found, *, selected: bool) -> dict[str, Any]:
+    """Rest of the report after training."""
+    return {
+        "parameters": sum(p.numel() for level in loop.model.levels for p in level),
+        "precision": str(loop.model.precision).removeprefix("torch."),
+        "epochs": [
+            {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
+            for score in loop.fitted.epochs
+        ],
+        "tried": {name: mean_precisions(parts) for name, parts in found.items()},
+        "selected": selected,
+        "map_at_r": {name: mean_score(mean_precisions(parts)) for name, parts in deciding.items()} or None,
+        "ended_by": loop.ended_by,
+        "kept_bytes": loop.inputs.kept_bytes,
+        "waited_s": loop.inputs.waited_s,
+        "seconds": loop.budget.used_s,
+        "prepared_s": loop.budget.prepared_s,
+    }
+
+
+def _end_unprepared(end: KeyboardInterrupt | OutOfTimeError, job: TrainingJob, budget: Budget) -> dict[str, Any]:
     """Rest of the report where fine-tuning ended before its first step; says so."""
     if isinstance(end, OutOfTimeError):
-        ended_by, minutes = "time", math.ceil((2 * end.seconds + reserved_s) / 60)
+        minutes = math.ceil((2 * end.seconds + budget.reserved_s) / 60)
         job.watcher.on_note(
-            f"fine-tuning: of --time-budget {options.time_budget} preparation would take {end.seconds:.0f} s and the "
-            f"comparison at the end {reserved_s:.0f} s, so nothing is fine-tuned: train anew with --time-budget "
+            f"fine-tuning: of --time-budget {budget.text} preparation would take {end.seconds:.0f} s and the "
+            f"comparison at the end {budget.reserved_s:.0f} s, so nothing is fine-tuned: train anew with --time-budget "
             f"{minutes}m or more"
         )
     else:
-        ended_by = "Ctrl-C"
         job.watcher.on_note("Ctrl-C: fine-tuning ends before its first step; again ends at once")
-    seconds = time.perf_counter() - started
     return {
         "parameters": None,
         "precision": None,
@@ -519,21 +509,9 @@ def _end_unprepared(
         "tried": {},
         "selected": False,
         "map_at_r": None,
-        "ended_by": ended_by,
+        "ended_by": "time" if isinstance(end, OutOfTimeError) else "Ctrl-C",
         "kept_bytes": 0,
         "waited_s": 0.0,
-        "seconds": seconds,
-        "prepared_s": seconds,
+        "seconds": budget.used_s,
+        "prepared_s": budget.used_s,
     }
-
-
-def _initial_confidences(
-    features: Floats, data: FinetuneData, confidences: LabelConfidences | None, config: TrainConfig
-) -> LossConfidences:
-    """Leave-one-out confidences without the held-out images, or those of the confidence module."""
-    loss = config.loss
-    if confidences is None or not loss.needs_confidences:
-        return LossConfidences()
-    if config.reestimates_confidences:
-        return reestimate_confidences(torch.from_numpy(features[data.split.train]), data, loss)
-    return LossConfidences.of(confidences, loss)

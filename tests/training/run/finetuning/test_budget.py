@@ -8,8 +8,10 @@ from tests.training.conftest import Trainer
 from tests.training.run.finetuning.test_stage import network_config
 from tests.training.runs import read_metrics
 from training.options.config import TrainConfig
+from training.options.finetuning import FinetuneConfig
 from training.run.checkpoint import load_checkpoint
 from training.run.finetuning import fit as network_fit
+from training.run.finetuning.budget import Budget, OutOfTimeError
 from training.run.phases import EpochReport, Watcher
 from training.run.report_text import format_report
 
@@ -71,12 +73,13 @@ def test_epochs_that_end_before_the_time_end_the_training_and_the_rates_fall_wit
 
 
 def test_preparation_ends_once_its_speed_shows_that_it_takes_longer_than_the_budget() -> None:
-    note = network_fit.limit_preparation(lambda *_: None, begun=time.perf_counter(), budget_s=1)
+    budget = Budget(FinetuneConfig(time_budget="1s"), images=8, on_cpu=True)
+    note = budget.limit_preparation(lambda *_: None)
     note("decoding", 1, 2)
     note("decoding", 2, 2)
     note("outputs", 1, 1000)
     time.sleep(0.06)
-    with pytest.raises(network_fit.OutOfTimeError) as raised:
+    with pytest.raises(OutOfTimeError) as raised:
         note("outputs", 2, 1000)
     assert 59 < raised.value.seconds < 600
 

@@ -34,6 +34,7 @@ from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
 from training.run.finetuning.stage import _selects_finetuned, choose_parts, fit_head
+from training.run.fit import HeadPlan
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.report_text import describe_finetuning
@@ -124,7 +125,10 @@ def test_exported_weights_lie_between_the_initial_and_the_trained_ones(
 
 def test_no_head_is_trained_on_images_that_span_no_direction() -> None:
     config, image = network_config(), LabelledFeatures(np.ones((1, 16), np.float32), np.zeros(1, np.int64))
-    assert fit_head(image, method=config.loss.method, config=config, device=torch.device("cpu")) is None
+    assert (
+        fit_head(image, method=config.loss.method, plan=HeadPlan(8, 0.1), config=config, device=torch.device("cpu"))
+        is None
+    )
 
 
 def test_fine_tuned_features_get_the_head_that_frozen_ones_get(trainer: Trainer, always_ships: None) -> None:
@@ -420,7 +424,7 @@ def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always
     report = trainer(config=config, val=other_pictures)
     assert report["method"] == report["finetuning"]["method"] == config.loss.method
     backbone, head, state = RunFolder.open(trainer.folder / "run").load_trained()
-    assert head.embedding_dim == config.embedding.embedding_dim == state["embedding_dim"]
+    assert head.embedding_dim == config.head.embedding_dim == state["embedding_dim"]
     assert np.isfinite(report["finetuning"]["epochs"][1]["loss"])
     assert backbone.view == config.input.view
 

@@ -1,0 +1,214 @@
+"""Label confidences (phase 1): by the confidence module of the SPA paper, or by a leave-one-out classifier."""
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from index.arrays import Doubles, Floats, Labels
+from index.labels.leave_one_out import Sums, Tell, sum_moments
+from index.labels.noise_model import LabelPrior
+from training.confidence.confidences import (
+    ConfidenceModule,
+    LabelConfidences,
+    confidences_of_module,
+    estimate_posteriors,
+    rows_at_once,
+    rows_to_trust,
+)
+from training.options.config import HeadConfig, TrainConfig
+from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
+from training.run.distributed import current_team
+from training.run.phases import EpochReport, PhaseContext, TrainingJob, draw_batches, phase_generator, require_finite
+from training.run.prepare import TrainingSet
+
+
+def estimate_run_confidences(job: TrainingJob, training: TrainingSet) -> LabelConfidences | None:
+    """Label confidences of a run, also in confidences.csv; None where nothing reads them."""
+    if not job.config.needs_confidences:
+        return None
+    with job.measure("confidence"):
+        leaves_out = job.config.head.confidences == "leave-one-out"
+        found = estimate_confidences(
+            training.on_device,
+            training.labels,
+            class_count=len(training.classes),
+            config=job.config,
+            context=job.context("confidence"),
+            groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
+            prior=training.prior,
+        )
+        job.run.write_confidences(_list_suggestions(training, found))
+    return found
+
+
+def _list_suggestions(training: TrainingSet, confidences: LabelConfidences) -> Iterator[list[object]]:
+    """Rows of confidences.csv."""
+    top = min(3, len(training.classes))
+    for rows, found in confidences.by_class.blocks():
+        values, numbers = found.topk(top, dim=1)
+        for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
+            image = training.images[row]
+            suggestions = [
+                x for number, value in zip(n, v, strict=True) for x in (training.classes[number], f"{value:.6f}")
+            ]
+            yield [image.path, image.given, image.used, f"{confidences.own[row].item():.6f}", *suggestions]
+
+
+def describe_confidences(confidences: LabelConfidences | None) -> dict[str, float | None] | None:
+    """Mean confidence in the labels, with the estimated noise rate and the power of posteriors."""
+    if confidences is None:
+        return None
+    noise, mean = confidences.noise, float(confidences.own.cpu().numpy().mean())
+    return {"mean": mean} | ({} if noise is None else {"noise_rate": confidences.noise_rate, "power": noise.power})
+
+
+def estimate_confidences(
+    features: Tensor,
+    labels: Tensor,
+    *,
+    class_count: int,
+    config: TrainConfig,
+    context: PhaseContext,
+    groups: Tensor | None = None,
+    prior: LabelPrior | None = None,
+) -> LabelConfidences:
+    """Confidences of N images in their (N,) given labels: of the module, or leave-one-out without checkpoint.
+
+    `groups` (N,) int64 are equal for near-duplicates, which leave-one-out leaves out together; it reads the `prior` of
+    the labels, too.
+    """
+    if config.head.confidences == "leave-one-out":
+        return estimate_posteriors(
+            features, labels, class_count=class_count, groups=groups, prior=prior, moments=sum_moments_together
+        )
+    module = fit_confidence(features, labels, class_count=class_count, config=config.head, context=context)
+    return confidences_of_module(module, features, labels)
+
+
+def fit_confidence(
+    features: Tensor, labels: Tensor, *, class_count: int, config: HeadConfig, context: PhaseContext
+) -> ConfidenceModule:
+    """Confidence module: binary cross-entropy on the given labels, with early stopping on held-out images.
+
+    The mean runs over all N x C targets. Returns the weights with the lowest held-out loss (the last ones where nothing
+    is held out).
+    """
+    train_rows, held_rows = split_holdout(len(labels), holdout=config.confidence_val_share, seed=context.seed)
+    generator = phase_generator(context.seed, "confidence", 0)
+    module = ConfidenceModule(
+        features.shape[1], hidden=config.confidence_hidden, class_count=class_count, generator=generator
+    ).to(context.device)
+    optimizer = torch.optim.AdamW(
+        module.parameters(), lr=config.confidence_lr, weight_decay=config.weight_decay, fused=True
+    )
+    best, best_loss, waited, first_epoch = deepcopy(module), math.inf, 0, 1
+    if (found := context.load()) is not None:
+        tensors, state = found
+        unpack_module(module, tensors, name="module")
+        unpack_module(best, tensors, name="best")
+        unpack_optimizer(optimizer, tensors)
+        best_loss, waited, first_epoch = state["best_loss"], state["waited"], state["epoch"] + 1
+    epochs = config.confidence_epochs
+    for epoch in range(first_epoch, epochs + 1):
+        if waited >= config.confidence_patience:
+            break
+        started = time.perf_counter()
+        generator = phase_generator(context.seed, "confidence", epoch)
+        batches = draw_batches(train_rows, config.head_batch_size, generator)
+        loss = _run_epoch(module, optimizer, features, labels, batches=batches) / len(train_rows)
+        held_loss = _held_out_loss(module, features, labels, rows=held_rows)
+        waited += 1
+        if held_loss is None or held_loss < best_loss:
+            best.load_state_dict(module.state_dict())
+            best_loss, waited = best_loss if held_loss is None else held_loss, 0
+        require_finite(loss, phase="confidence", epoch=epoch)
+        seconds = time.perf_counter() - started
+        context.on_epoch(
+            EpochReport("confidence", epoch, epochs, loss, seconds, len(train_rows) / seconds, held_out_loss=held_loss)
+        )
+        context.save(
+            pack_modules(module=module, best=best) | pack_optimizer(optimizer),
+            state={"epoch": epoch, "best_loss": best_loss, "waited": waited},
+        )
+    return best.eval().requires_grad_(False)
+
+
+def _run_epoch(
+    module: ConfidenceModule,
+    optimizer: torch.optim.Optimizer,
+    features: Tensor,
+    labels: Tensor,
+    *,
+    batches: Iterable[Tensor],
+) -> float:
+    """Train on the batches of row numbers; returns the sum of the losses of all images, before each step."""
+    class_count, total = module.classify.out_features, torch.zeros((), device=features.device)
+    parts = rows_at_once(class_count)  # of a batch, at a time: its gradients add up
+    for rows in batches:
+        optimizer.zero_grad()
+        for seen, given in zip(features[rows].split(parts), labels[rows].split(parts), strict=True):
+            loss = _cross_entropy(module, seen, given) / (len(rows) * class_count)
+            loss.backward()
+            total += loss.detach() * len(rows)
+        optimizer.step()
+    return total.item()
+
+
+def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Sorted int64 row numbers of the images that train phase 1, and of those held out of it."""
+    order = torch.randperm(count, generator=phase_generator(seed, "confidence", 0))
+    held = round(holdout * count)
+    return order[held:].sort().values, order[:held].sort().values
+
+
+def _cross_entropy(module: ConfidenceModule, features: Tensor, labels: Tensor) -> Tensor:
+    """() sum of the binary cross-entropies of (B, F) features with the one-hot targets of (B,) labels."""
+    logits = module.logits(features)
+    targets = torch.zeros_like(logits).scatter_(1, labels[:, None], 1.0)
+    return nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+
+
+@torch.inference_mode()
+def _held_out_loss(module: ConfidenceModule, features: Tensor, labels: Tensor, *, rows: Tensor) -> float | None:
+    if not len(rows):
+        return None
+    total, class_count = 0.0, module.classify.out_features
+    for part in rows.split(rows_at_once(class_count)):
+        total += _cross_entropy(module, features[part], labels[part]).item()
+    return total / (len(rows) * class_count)
+
+
+def sum_moments_together(rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell) -> Sums:
+    """`sum_moments` on rank 0, with the rows shared among the ranks."""
+    team = current_team()
+    if team.size == 1:
+        return sum_moments(rows, parts, labels, count=count, tell=tell)
+    team.ask(_help_summing, count)
+    slices = [team.part_of(len(rows), rank=rank) for rank in range(team.size)]
+    own = team.hand_out([(rows[part], parts[part], labels[part]) for part in slices])
+    return sum_moments(*own, count=count, tell=tell, add_up=team.add_up)
+
+
+def _help_summing(count: int) -> None:
+    team = current_team()
+    own: tuple[Floats, Doubles, Labels] = team.hand_out(None)
+    sum_moments(*own, count=count, add_up=team.add_up)
+
+
+def choose_rows(confidences: LabelConfidences | None, *, config: TrainConfig) -> Tensor | None:
+    """Sorted numbers of the images that `--min-confidence` leaves; None for all."""
+    least = config.head.min_confidence
+    if least is None or confidences is None:
+        return None
+    return rows_to_trust(confidences.own, min_confidence=least).cpu()
+
+
+def known_weights(confidences: LabelConfidences | None, *, config: TrainConfig) -> Floats | None:
+    """(N,) weight of each image, if leave-one-out has been computed."""
+    if confidences is None or config.head.confidences != "leave-one-out":
+        return None
+    return confidences.own.cpu().numpy()

@@ -1,0 +1,219 @@
+"""Selection of the exported embedding: scores on --val, the verdict, and the files and report of the run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from index.evaluation.metrics import RetrievalScores
+from training.backbone.backbones import load_backbone
+from training.backbone.extract import Extractor
+from training.confidence.confidences import LabelConfidences
+from training.data.label_noise import describe_noise
+from training.head.embedding_heads import Head
+from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rivals, fit_untrained
+from training.options.config import TrainConfig
+from training.options.losses import RIVALS, UNTRAINED_METHODS
+from training.run.copy_stage import COPY_PHASE, train_copy_head
+from training.run.finetuning.stage import StageResult
+from training.run.fit import FrozenEmbedding
+from training.run.label_confidences import known_weights
+from training.run.phases import TrainingJob
+from training.run.prepare import PreparedData, TrainingSet, open_extractor, prepare_validation
+from training.run.searches import KnownImages, Searches, SearchScores, plan_searches
+from training.run.verdict import FROZEN_HEAD, PARTS, TRAINED, VAL, MethodComparison, Verdict, compare
+
+
+def judge_holdout(config: TrainConfig, holdout: Mapping[str, Any] | None) -> Verdict | None:
+    """Verdict of the holdout evaluation on the head; None for a method without training."""
+    if not config.loss.trains:
+        return None
+    unmeasured = "the data has too few classes or photos to hold some out"
+    if holdout is None:
+        unmeasured = f"nothing was held out ({'--guidance' if config.holdout else '--no-holdout'})"
+    answers = {
+        question: MethodComparison(**holdout[part]) for question, part in PARTS.items() if holdout and holdout[part]
+    }
+    return Verdict(config.for_, answers, unmeasured, chooses=config.select == "auto")
+
+
+def chooses_by_val(config: TrainConfig, prepared: PreparedData) -> bool:
+    """Whether --val selects the exported embedding; the test part of a benchmark only reports."""
+    return prepared.validation is not None and config.data.protocol == "folder"
+
+
+def judge_by_val(
+    verdict: Verdict,
+    found: Mapping[str, RetrievalScores],
+    validation: KnownImages,
+    *,
+    classes: Sequence[str],
+    seed: int,
+) -> Verdict:
+    """The verdict with answers by --val, whose labels say which of both: training `classes` are known, others new.
+
+    Of too few classes for an interval, an answer that is there already stays.
+
+    Args:
+        found: scores of the validation images by method.
+    """
+    labels = found[TRAINED].labels
+    is_known = np.isin(labels, validation.numbers[np.isin(validation.labels, classes)])
+    rows = {name: of_name for name, of_name in (("known", is_known), ("new", ~is_known)) if of_name.any()}
+    answers, parts = dict(verdict.answers), len(rows.keys() | verdict.answers.keys())
+    for name, of_name in rows.items():
+        hits = {method: one.hits[1][of_name] for method, one in found.items()}
+        answer = compare(hits, labels[of_name], seed=seed, parts=parts, by=VAL)
+        if answer.difference_interval is not None or name not in answers:
+            answers[name] = answer
+    return replace(verdict, answers=answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Heads of all methods by name, their scores on --val, the searches of --val, and the verdict."""
+
+    heads: Mapping[str, Head]
+    scores: Mapping[str, SearchScores]
+    searches: Searches | None
+    verdict: Verdict | None
+
+
+def evaluate_methods(
+    job: TrainingJob,
+    prepared: PreparedData,
+    confidences: LabelConfidences | None,
+    *,
+    frozen: FrozenEmbedding,
+    stage: StageResult | None,
+    verdict: Verdict | None,
+) -> Evaluation:
+    """Score all methods on --val, and complete the verdict of the holdout evaluation."""
+    training, validation, config = prepared.training, prepared.validation, job.config
+    network = None if stage is None or stage.head is None else stage
+    trained = frozen.head if network is None or network.head is None else network.head
+    if verdict is not None:
+        widths = dict.fromkeys((TRAINED, FROZEN_HEAD, *RIVALS), frozen.plan.width)
+        widths |= {"raw": training.features.shape[1]}
+        verdict = replace(verdict, widths=widths, finetuning=None if stage is None else stage.report)
+        if network is not None:
+            verdict = replace(
+                verdict,
+                answers=network.answers,
+                heads=verdict.answers,
+                widths={**widths, TRAINED: trained.embedding_dim},
+                unmeasured="fine-tuning held none of these out, for want of photos or classes",
+            )
+    if validation is None:
+        return Evaluation({TRAINED: trained}, {}, None, verdict)
+    searches = plan_searches(validation, training.known)
+    labelled = training.labelled(known_weights(confidences, config=config))
+    heads = fit_rivals(labelled, embedding_dim=frozen.plan.width)
+    if network is not None:
+        heads[FROZEN_HEAD] = frozen.head
+    scores = {name: searches.score(head) for name, head in heads.items()}
+    heads[TRAINED] = trained
+    if network is not None:  # whose features the extractor now gives
+        seen = prepare_validation(
+            prepared.validation_records, machine=job.machine, extractor=prepared.extractor, watcher=job.watcher
+        )
+        assert seen is not None
+        searches = searches.seen_as(seen.features, training=network.features)
+    if network is not None or frozen.method not in RIVALS:
+        scores[TRAINED] = searches.score(trained)
+    found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
+    if verdict is not None and TRAINED in found and chooses_by_val(config, prepared):
+        verdict = judge_by_val(verdict, found, validation, classes=training.classes, seed=config.seed)
+    return Evaluation(heads, scores, searches, verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The exported embedding: its name among the methods, method, head, and extractor of its features.
+
+    `network` is the report of fine-tuning; None without.
+    """
+
+    name: str
+    method: str
+    head: Head
+    extractor: Extractor
+    network: Mapping[str, Any] | None
+
+    @property
+    def is_finetuned(self) -> bool:
+        return self.network is not None and bool(self.network["selected"])
+
+
+def select_embedding(
+    job: TrainingJob,
+    prepared: PreparedData,
+    evaluation: Evaluation,
+    *,
+    frozen: FrozenEmbedding,
+    stage: StageResult | None,
+) -> Selected:
+    """The embedding that the verdict exports."""
+    config = job.config
+    name = TRAINED if evaluation.verdict is None else evaluation.verdict.exported
+    network = None if stage is None else stage.report
+    extractor, head, method = prepared.extractor, frozen.head, frozen.method
+    if stage is not None and stage.head is not None:
+        if name == TRAINED:
+            head, method = stage.head, config.loss.method
+        else:
+            network = {**stage.report, "selected": False, "left_by": "verdict"}
+            backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
+            extractor = open_extractor(backbone, config.input, machine=job.machine)
+    if name in evaluation.heads and name not in (FROZEN_HEAD, TRAINED):
+        head, method = evaluation.heads[name], name
+    return Selected(name, method, head, extractor, network)
+
+
+def save_selected(
+    job: TrainingJob, prepared: PreparedData, evaluation: Evaluation, selected: Selected, *, trained_on: int
+) -> dict[str, Any]:
+    """Save the exported embedding; returns most of the report."""
+    run, config, training, scores = job.run, job.config, prepared.training, evaluation.scores
+    run.save_finetuned(selected.extractor.backbone if selected.is_finetuned else None)
+    if selected.method not in UNTRAINED_METHODS and not selected.is_finetuned:
+        width = min(UNTRAINED_DIM, count_directions(training.features))
+        run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
+    run.save_head(selected.head, method=selected.method, class_count=len(training.classes))
+    copies = None
+    if config.copy_head:  # on the features of the exported backbone
+        with job.measure(COPY_PHASE):
+            copy_head, copies = train_copy_head(job, training.images, training.copies, extractor=selected.extractor)
+            run.save_copy_head(copy_head, threshold=copies["threshold"], is_kept=copies["is_kept"])
+    found = scores[selected.name if selected.name in scores else selected.method] if scores else None
+    baselines = {
+        name: {"embedding_dim": evaluation.heads[name].embedding_dim, **one.to_json()}
+        for name, one in scores.items()
+        if name != selected.name or name in RIVALS
+    }
+    searches, verdict = evaluation.searches, evaluation.verdict
+    return {
+        "run": str(run.path),
+        "copy_head": copies,
+        "phases": {name: {"seconds": seconds} for name, seconds in job.seconds.items()},
+        "val": None if found is None else found.to_json(),
+        "val_groups": None if searches is None or searches.groups is None else searches.groups.to_json(),
+        "baselines": None if searches is None else baselines,
+        "verdict": None if verdict is None else verdict.to_json(),
+        "images": len(training.images),
+        "trained_on": trained_on,
+        "classes": len(training.classes),
+        "skipped": run.count_skipped(),
+        "noise": None if config.data.noise is None else _report_noise(training),
+        "method": selected.method,
+        "embedding_dim": selected.head.embedding_dim,
+        "finetuning": selected.network,
+    }
+
+
+def _report_noise(training: TrainingSet) -> dict[str, Any]:
+    numbers = {label: number for number, label in enumerate(training.classes)}
+    given = np.array([numbers[image.given] for image in training.images], dtype=np.int64)
+    used = np.array([numbers[image.used] for image in training.images], dtype=np.int64)
+    return describe_noise(given, used, classes=training.classes)
