@@ -208,14 +208,12 @@ def _read_memory(field: str) -> int:
 
 
 def _prepare_ours(vectors: Vectors, labels: Labels, ks: tuple[int, ...]) -> Callable[[], dict[str, float]]:
-    from index.evaluation.metrics import score_retrieval
+    from index.evaluation.metrics import Labelled, score_retrieval
 
-    ids = np.arange(len(vectors))
+    images = Labelled(vectors, labels, np.arange(len(vectors)))
 
     def score() -> dict[str, float]:
-        found = score_retrieval(
-            vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=ks
-        )
+        found = score_retrieval(images, images, ks=ks)
         return {
             **{f"Recall@{k}": value for k, value in found.recall.items()},
             "MAP@R": float(found.average_precision.mean()),

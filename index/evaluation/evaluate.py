@@ -2,9 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
 from index.evaluation.group_sources import find_copies, gather_group_sources, read_group_sources
 from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups, name_group
-from index.evaluation.metrics import RetrievalScores, score_retrieval
+from index.evaluation.metrics import Labelled, RetrievalScores, score_retrieval
 from index.evaluation.reranked import Reranked, score_reranked
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
@@ -142,49 +141,32 @@ def evaluate_images(
         scoring: called with (done, total) queries.
     """
     every_label, names = number_labels(members.labels)
-    labelled = np.flatnonzero(every_label != UNLABELLED)
-    gallery, found, ids = members.vectors[labelled], every_label[labelled], members.ids[labelled]
-    rows = None
+    rows = np.flatnonzero(every_label != UNLABELLED)
+    gallery = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
     if queries is not None:
-        vectors, labels = queries.vectors, _number(queries.labels, names)
+        asked = Labelled(queries.vectors, _number(queries.labels, names))
     else:
-        rows = np.arange(len(labelled)) if kept is None else np.flatnonzero(kept[labelled])
-        vectors, labels = gallery[rows], found[rows]
-    score = partial(
-        score_retrieval,
-        vectors,
-        labels,
-        gallery=gallery,
-        gallery_labels=found,
-        gallery_ids=ids,
-        query_ids=None if rows is None else ids[rows],
-        ks=sorted({1, *ks}),
-    )
-    scores = score(progress=scoring)
-    reranked = None
-    if with_rerank:
-        reranked = score_reranked(vectors, labels, gallery=gallery, gallery_labels=found, own=rows, progress=scoring)
+        rows = rows if kept is None else rows[kept[rows]]
+        asked = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
+    ks = sorted({1, *ks})
+    scores = score_retrieval(asked, gallery, ks=ks, progress=scoring)
+    reranked = score_reranked(asked, gallery, progress=scoring) if with_rerank else None
     grouped = None
-    if rows is not None:
-        groups = groups or find_groups(members.vectors, every_label, members.group_sources)
-        grouped = None if groups is None else _score_grouped(groups, groups.numbers[labelled], rows, score)
+    if queries is None and (groups := find_groups(members.vectors, every_label, members.group_sources)) is not None:
+        within = replace(gallery, groups=groups.numbers[every_label != UNLABELLED])
+        try:
+            grouped = GroupedScores(groups, score_retrieval(replace(asked, groups=groups.numbers[rows]), within, ks=ks))
+        except InputError:  # every image has those of its label in its own group
+            grouped = GroupedScores(groups, None)
     counts, recall = Counter(scores.labels.tolist()), scores.per_class_recall(1)
     return Evaluation(
         scores=scores,
         per_class={names[label]: ClassScore(counts[label], recall[label]) for label in recall},
-        nmi=nmi(vectors, labels, seed=_SEED) if with_nmi else None,
+        nmi=nmi(asked.vectors, asked.labels, seed=_SEED) if with_nmi else None,
         skipped=members.skipped + (0 if queries is None else queries.skipped),
         grouped=grouped,
         reranked=reranked,
     )
-
-
-def _score_grouped(groups: Groups, numbers: Ids, rows: Ids, score: Callable[..., RetrievalScores]) -> GroupedScores:
-    """Scores of the queries `rows` of the gallery with these group numbers, each without its own group."""
-    try:
-        return GroupedScores(groups, score(query_groups=numbers[rows], gallery_groups=numbers))
-    except InputError:  # every image has those of its label in its own group
-        return GroupedScores(groups, None)
 
 
 def embed_labelled(

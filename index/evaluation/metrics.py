@@ -61,66 +61,62 @@ class RelevantRanks:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Labelled rows: (N, D) float32 `vectors`, (N,) int64 `labels`, and the `groups` (N,) int64 that each lies in.
+    """Labelled images: queries, or the gallery that they search.
 
-    A query finds nothing of its own group; without groups it finds all.
+    Attributes:
+        vectors: (N, D) float32 unit rows.
+        labels: (N,) int64, `UNLABELLED` where there is none.
+        ids: (N,) int64, unique: a query does not find the image of its own id, and of equal products the smaller id
+            stands first. None: row numbers of a gallery; queries that are no members of it.
+        groups: (N,) int64; a query finds nothing of its own group. None: it finds all.
     """
 
     vectors: Floats
-    labels: Ids
+    labels: Labels
+    ids: Ids | None = None
     groups: Ids | None = None
-
-
-def rank_relevant(
-    queries: Labelled, gallery: Labelled, *, own: Ids, ids: Ids, depths: Ids, relevance: PairRelevance | None = None
-) -> Iterator[tuple[Ids, RelevantRanks]]:
-    """The relevant items' ranks of some queries at a time: their rows, and the ranks.
-
-    Args:
-        own: (Q,) int64 row of the query in the gallery, which it does not find; -1 where it is no member.
-        ids: (N,) int64, unique; of equal products the smaller id stands first.
-        depths: (Q,) int64 rank down to which all are wanted; a query of depth 0 is left out.
-        relevance: of pairs; None: 1 for pairs of one label.
-    """
-    by_id = np.argsort(ids)
-    places = np.empty(len(ids) + 1, dtype=np.int64)
-    places[by_id], places[-1] = np.arange(len(ids)), -1
-    ranking = _Ranking(queries, gallery, by_id=by_id, own=places[own], depths=depths, relevance=relevance)
-    size = max(4, _PRODUCTS_AT_ONCE // len(ids))
-    wanted = np.flatnonzero(depths)
-    wanted = wanted[np.argsort(depths[wanted], kind="stable")]  # equal depths together
-    blocks = (wanted[start : start + size] for start in range(0, len(wanted), size))
-    with (
-        multiplying_workers() as workers,
-        closing(map_ahead(ranking.rank, blocks, workers=workers, ahead=2 * workers)) as ranked,
-    ):
-        yield from ranked
 
 
 class _Ranking:
     """Queries and a gallery in the order of ids, both scaled by powers of two where products would be too large."""
 
     def __init__(
-        self,
-        queries: Labelled,
-        gallery: Labelled,
-        *,
-        by_id: Ids,
-        own: Ids,
-        depths: Ids,
-        relevance: PairRelevance | None,
+        self, queries: Labelled, gallery: Labelled, *, own: Ids, depths: Ids, relevance: PairRelevance | None
     ) -> None:
+        """Prepare a ranking.
+
+        Args:
+            own: (Q,) int64 row of the query in the gallery, which it does not find; -1 where it is no member.
+            depths: (Q,) int64 rank down to which all are wanted; a query of depth 0 is left out.
+            relevance: of pairs; None: 1 for pairs of one label.
+        """
         norms, others = _measure_norms(queries.vectors), _measure_norms(gallery.vectors)
-        if not np.array_equal(by_id, np.arange(len(by_id))):
-            groups = None if gallery.groups is None else gallery.groups[by_id]
-            gallery = Labelled(gallery.vectors[by_id], gallery.labels[by_id], groups)
-        self._queries, self._gallery, self._own, self._depths = queries, gallery, own, depths
-        self._by_id, self._relevance = by_id, relevance
+        rows = np.arange(len(gallery.labels))
+        self._by_id = rows if gallery.ids is None else np.argsort(gallery.ids)
+        if not np.array_equal(self._by_id, rows):
+            groups = None if gallery.groups is None else gallery.groups[self._by_id]
+            gallery = Labelled(gallery.vectors[self._by_id], gallery.labels[self._by_id], groups=groups)
+        places = np.empty(len(rows) + 1, dtype=np.int64)
+        places[self._by_id], places[-1] = rows, -1
+        self._queries, self._gallery, self._own, self._depths = queries, gallery, places[own], depths
+        self._relevance = relevance
         self._scale, other_scale = _find_scale(norms), _find_scale(others)
         largest = float(others.max()) * other_scale
         self._errors = bound_error(norms * self._scale, largest=largest, dim=gallery.vectors.shape[1])
         self._product_scale = self._scale * other_scale
         self._columns = gallery.vectors if other_scale == 1 else gallery.vectors * np.float32(other_scale)
+
+    def rank_all(self) -> Iterator[tuple[Ids, RelevantRanks]]:
+        """The relevant items' ranks of some queries at a time: their rows, and the ranks."""
+        size = max(4, _PRODUCTS_AT_ONCE // len(self._by_id))
+        wanted = np.flatnonzero(self._depths)
+        wanted = wanted[np.argsort(self._depths[wanted], kind="stable")]  # equal depths together
+        blocks = (wanted[start : start + size] for start in range(0, len(wanted), size))
+        with (
+            multiplying_workers() as workers,
+            closing(map_ahead(self.rank, blocks, workers=workers, ahead=2 * workers)) as ranked,
+        ):
+            yield from ranked
 
     def rank(self, rows: Ids) -> tuple[Ids, RelevantRanks]:
         queries, gallery, errors = self._queries, self._gallery, self._errors[rows]
@@ -302,15 +298,9 @@ class ExpectedRelevance:
 
 
 def score_retrieval(
-    queries: Floats,
-    query_labels: Labels,
+    queries: Labelled,
+    gallery: Labelled,
     *,
-    gallery: Floats,
-    gallery_labels: Labels,
-    gallery_ids: Ids,
-    query_ids: Ids | None = None,
-    query_groups: Ids | None = None,
-    gallery_groups: Ids | None = None,
     ks: Sequence[int] = DEFAULT_KS,
     expected: ExpectedRelevance | None = None,
     progress: Progress = no_progress,
@@ -320,12 +310,6 @@ def score_retrieval(
     Products count as equal where they are after summation in float64 and one rounding to float32.
 
     Args:
-        queries, gallery: (Q, D) and (N, D) float32 unit rows.
-        query_labels, gallery_labels: (Q,) and (N,) int64; `UNLABELLED` queries are left out, `UNLABELLED` gallery
-            items are never relevant.
-        gallery_ids, query_ids: int64; a query is removed from its own ranking by id. None: queries are no members.
-        query_groups, gallery_groups: (Q,) and (N,) int64: the images of a query's group are removed from its ranking
-            as well. Both or none.
         ks: the K of Recall@K.
         expected: relevance, and R of MAP@R, rounded and at least 1. By labels are then only the queries chosen, those
             with an item of their label.
@@ -335,18 +319,12 @@ def score_retrieval(
     """
     if not ks or min(ks) < 1:
         raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
-    own = _find_members(query_ids, gallery_ids, queries=len(queries))
-    r = count_relevant(query_labels, gallery_labels, own=own)
-    if query_groups is not None and gallery_groups is not None:
-        # Less those of the query's group: equal pairs of label and group.
-        label_of = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)[1]
-        group_of = np.unique(np.concatenate([query_groups, gallery_groups]), return_inverse=True)[1]
-        of_queries, of_gallery = np.split(label_of * len(group_of) + group_of, [len(query_groups)])
-        r -= count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, of_queries), of_gallery, own=own)
-    lone = int(((query_labels != UNLABELLED) & (r == 0)).sum())
+    own = find_members(queries, gallery)
+    r = _count_findable(queries, gallery, own)
     findable = np.flatnonzero(r)
+    lone = int(((queries.labels != UNLABELLED) & (r == 0)).sum())
     if not len(findable):
-        where = "" if query_groups is None else " outside its group"
+        where = "" if queries.groups is None else " outside its group"
         raise InputError(
             f"no query has another image of its label to find{where}: all {lone} labelled queries stand alone"
             if lone
@@ -357,15 +335,9 @@ def score_retrieval(
     counts, done = np.maximum(r, 1), 0
     hits = {k: np.zeros(len(r)) for k in ks}
     average_precision, r_precision = np.zeros(len(r)), np.zeros(len(r))
-    ranked = rank_relevant(
-        Labelled(queries, query_labels, query_groups),
-        Labelled(gallery, gallery_labels, gallery_groups),
-        own=own,
-        ids=gallery_ids,
-        depths=np.where(r > 0, np.maximum(r, max(ks)), 0),
-        relevance=None if expected is None else expected.pairs,
-    )
-    for rows, ranks in ranked:
+    depths = np.where(r > 0, np.maximum(r, max(ks)), 0)
+    relevance = None if expected is None else expected.pairs
+    for rows, ranks in _Ranking(queries, gallery, own=own, depths=depths, relevance=relevance).rank_all():
         for k in ks:
             hits[k][rows] = recall_at_k(ranks, k)
         average_precision[rows] = average_precision_at_r(ranks, counts[rows])
@@ -376,18 +348,31 @@ def score_retrieval(
         hits={k: values[findable] for k, values in hits.items()},
         average_precision=average_precision[findable],
         r_precision=r_precision[findable],
-        labels=query_labels[findable],
+        labels=queries.labels[findable],
         lone_queries=lone,
     )
 
 
-def _find_members(query_ids: Ids | None, gallery_ids: Ids, *, queries: int) -> Ids:
-    """(Q,) place of each query in the gallery, -1 where it has none."""
-    if query_ids is None or not len(gallery_ids):
-        return np.full(queries, -1, dtype=np.int64)
-    by_id = np.argsort(gallery_ids)
-    place = by_id[np.searchsorted(gallery_ids, query_ids, sorter=by_id).clip(max=len(by_id) - 1)]
-    return np.where(gallery_ids[place] == query_ids, place, -1)
+def find_members(queries: Labelled, gallery: Labelled) -> Ids:
+    """(Q,) int64 row of each query in the gallery, -1 where it is no member."""
+    if queries.ids is None or not len(gallery.labels):
+        return np.full(len(queries.labels), -1, dtype=np.int64)
+    ids = np.arange(len(gallery.labels)) if gallery.ids is None else gallery.ids
+    by_id = np.argsort(ids)
+    place = by_id[np.searchsorted(ids, queries.ids, sorter=by_id).clip(max=len(by_id) - 1)]
+    return np.where(ids[place] == queries.ids, place, -1)
+
+
+def _count_findable(queries: Labelled, gallery: Labelled, own: Ids) -> Labels:
+    """(Q,) gallery items of the query's label outside its group."""
+    counts = count_relevant(queries.labels, gallery.labels, own=own)
+    if queries.groups is not None and gallery.groups is not None:
+        # Less those of the query's group: equal pairs of label and group.
+        label_of = np.unique(np.concatenate([queries.labels, gallery.labels]), return_inverse=True)[1]
+        group_of = np.unique(np.concatenate([queries.groups, gallery.groups]), return_inverse=True)[1]
+        of_queries, of_gallery = np.split(label_of * len(group_of) + group_of, [len(queries.labels)])
+        counts -= count_relevant(np.where(queries.labels == UNLABELLED, UNLABELLED, of_queries), of_gallery, own=own)
+    return counts
 
 
 def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:

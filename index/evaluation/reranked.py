@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import NO_ID, Floats, Ids, Labels
+from index.arrays import NO_ID, Floats, Ids
 from index.errors import InputError
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
-from index.evaluation.metrics import count_relevant
+from index.evaluation.metrics import Labelled, count_relevant, find_members
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.progress import Progress, no_progress
 from index.vectors.exact import search
@@ -43,33 +43,20 @@ class Reranked:
         }
 
 
-def score_reranked(
-    queries: Floats,
-    query_labels: Labels,
-    *,
-    gallery: Floats,
-    gallery_labels: Labels,
-    own: Ids | None = None,
-    progress: Progress = no_progress,
-) -> Reranked:
-    """Rank a sample of the queries plainly and re-ranked, all exactly.
-
-    Args:
-        queries, gallery: (Q, D) and (N, D) float32 unit rows.
-        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none.
-        own: (Q,) int64 row of each query in the gallery, which it does not find; None: they are no members.
-    """
-    counts = count_relevant(query_labels, gallery_labels, own=np.full(len(queries), -1) if own is None else own)
+def score_reranked(queries: Labelled, gallery: Labelled, *, progress: Progress = no_progress) -> Reranked:
+    """Rank a sample of the queries plainly and re-ranked, all exactly; groups do not count."""
+    own = find_members(queries, gallery)
+    counts = count_relevant(queries.labels, gallery.labels, own=own)
     findable = np.flatnonzero(counts)
     if not len(findable):
         raise InputError("no query has another image of its label to find")
     drawn = np.random.default_rng(_SEED).permutation(len(findable))[:MOST_QUERIES]
     chosen = findable[np.sort(drawn)]
     relevant = np.minimum(counts[chosen], MOST_RELEVANT)
-    depth = min(len(gallery), max(POOL, int(relevant.max()), FIRST))
-    found = search(queries[chosen], gallery, k=depth, own=None if own is None else own[chosen])
+    depth = min(len(gallery.labels), max(POOL, int(relevant.max()), FIRST))
+    found = search(queries.vectors[chosen], gallery.vectors, k=depth, own=own[chosen])
     rows = np.unique(found.rows[:, :POOL])
-    near = search(gallery[rows], gallery, k=NEIGHBOURS, progress=progress)
+    near = search(gallery.vectors[rows], gallery.vectors, k=NEIGHBOURS, progress=progress)
 
     def search_near(wanted: Ids) -> tuple[Floats, Ids]:
         places = np.searchsorted(rows, wanted)
@@ -80,10 +67,10 @@ def score_reranked(
         there = found.rows[place] != NO_ID
         scores, ids = found.cosines[place][there], found.rows[place][there]
         order = rank_by_neighbours(scores, ids, search_near=search_near)
-        is_relevant = gallery_labels[ids] == query_labels[row]
+        is_relevant = gallery.labels[ids] == queries.labels[row]
         for values, relevance in ((plain, is_relevant), (again, is_relevant[order])):
             values[place] = _score(relevance, int(relevant[place]))
-    gain = paired_bootstrap(again[:, 0], plain[:, 0], seed=_SEED, clusters=query_labels[chosen])
+    gain = paired_bootstrap(again[:, 0], plain[:, 0], seed=_SEED, clusters=queries.labels[chosen])
     (plain_map, plain_first), (again_map, again_first) = plain.mean(axis=0).tolist(), again.mean(axis=0).tolist()
     return Reranked(len(chosen), (plain_map, again_map), (plain_first, again_first), gain)
 

@@ -21,8 +21,8 @@ from index.model.backends.backend import (
     INPUT_NAME,
     OUTPUT_NAME,
     UNTRAINED_NAME,
-    GraphDescription,
     GraphValue,
+    InferenceBackend,
 )
 from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM
 from index.outputs import COPY, SEMANTIC, UNTRAINED
@@ -173,7 +173,7 @@ def find_contract_text(data: bytes | mmap) -> str:
         return ""
 
 
-def read_contract(graph: GraphDescription, *, path: Path) -> ModelContract:
+def read_contract(graph: InferenceBackend, *, path: Path) -> ModelContract:
     """The contract of an opened model, checked against its inputs and outputs."""
     text = graph.metadata.get(METADATA_KEY)
     if text is None:

@@ -63,10 +63,9 @@ class Embedder:
                 raise ModelFileError(str(model_path), "damaged: it has no contract")
             self.contract, self.backend = contract, USUAL_BACKEND
             return
-        choice = choose_backend(model, backend)
-        self._backend = open_backend(model, threads=threads, name=choice.name)
-        self.agreement = choice.agreement
-        self.contract = read_contract(self._backend.describe(), path=model_path)
+        name, self.agreement, _ = choose_backend(model, backend)
+        self._backend = open_backend(model, threads=threads, name=name)
+        self.contract = read_contract(self._backend, path=model_path)
         self.on_gpu = self._backend.on_gpu
         self.backend, self.precision = self._backend.name, self._backend.precision
         self.runtime = f"{self.backend} {self._backend.version}, {self.precision}, {'GPU' if self.on_gpu else 'CPU'}"

@@ -7,7 +7,6 @@ is refused. Protobuf's own parser creates an object for every part: 60 MB can ta
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
@@ -20,33 +19,16 @@ _ATTRIBUTE_INTS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (3, 8), (6, 11), (22, 23
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 1, 2, 8, 9, 13, 14
 _TENSOR_VALUES, _TENSOR_INT64 = (4, 5, 6, 7, 10, 11), 7
 _INT64 = 7  # the type
-_BITS = {  # of the elements of each type
-    1: 32,
-    2: 8,
-    3: 8,
-    4: 16,
-    5: 16,
-    6: 32,
-    7: 64,
-    9: 8,
-    10: 16,
-    11: 64,
-    12: 32,
-    13: 64,
-    14: 64,
-    15: 128,
-    16: 16,
-    17: 8,
-    18: 8,
-    19: 8,
-    20: 8,
-    21: 4,
-    22: 4,
-    23: 4,
-    24: 8,
-    25: 2,
-    26: 2,
+_TYPES_BY_BITS = {
+    2: (25, 26),
+    4: (21, 22, 23),
+    8: (2, 3, 9, 17, 18, 19, 20, 24),
+    16: (4, 5, 10, 16),
+    32: (1, 6, 12),
+    64: (7, 11, 13, 14),
+    128: (15,),
 }
+_BITS = {kind: bits for bits, kinds in _TYPES_BY_BITS.items() for kind in kinds}  # of an element
 _DOMAINS = (b"", b"ai.onnx")
 _CONTROL = (b"If", b"Loop", b"Scan", b"SequenceMap")
 _MAKERS = (b"ConstantOfShape", b"Expand", b"Tile", b"Resize", b"Upsample", b"Pad", b"Range", b"Reshape", b"OneHot")
@@ -60,159 +42,153 @@ class UnsafeModelError(ValueError):
     """A model that does more than compute, or is no protobuf of a model."""
 
 
-class _Field(NamedTuple):
-    """A field of a message: its number, and its value, a number or a part of the file."""
-
-    number: int
-    value: int | memoryview
-
-
-class _Budget:
-    """A limit on parsed fields and numbers, because each takes more memory than its bytes."""
-
-    def __init__(self) -> None:
-        self._left = _MAX_FIELDS
-
-    def take(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise UnsafeModelError(f"it has more than {_MAX_FIELDS:,} parts")
+_Field = tuple[int, int | memoryview]
+"""A field of a message: its number, and its value, a number or a part of the file."""
 
 
 def check_graph(data: bytes) -> None:
     """Raise UnsafeModelError for a model that reads other files, has control flow, or asks for too much memory."""
-    budget = _Budget()
-    for field in _read_fields(memoryview(data), budget):
-        if field.number == _MODEL_GRAPH:
-            _check_nodes(_part(field), budget)
-        elif field.number == _MODEL_FUNCTIONS:
+    check = _GraphCheck()
+    for number, value in check.read_fields(memoryview(data)):
+        if number == _MODEL_GRAPH:
+            check.check_nodes(_part(number, value))
+        elif number == _MODEL_FUNCTIONS:
             raise UnsafeModelError("it has functions of its own, in which anything may be hidden")
-        elif field.number == _MODEL_TRAINING:
+        elif number == _MODEL_TRAINING:
             raise UnsafeModelError("it has graphs for training")
 
 
-def _check_nodes(graph: memoryview, budget: _Budget) -> None:
-    small: dict[bytes, list[int]] = {}  # constants that may be shapes, by name
-    makers: list[tuple[bytes, list[bytes]]] = []  # operations sized by a shape, and inputs
-    for field in _read_fields(graph, budget):
-        if field.number == _GRAPH_NODE:
-            operation, inputs, outputs, values = _read_node(_part(field), budget)
-            if operation in _MAKERS:
-                makers.append((operation, inputs))
-            small |= {name: values for name in outputs if values}
-        elif field.number == _GRAPH_INITIALIZER:
-            name, values = _check_tensor(_part(field), budget)
-            if values:
-                small[name] = values
-        elif field.number == _GRAPH_SPARSE:
-            raise UnsafeModelError("it has sparse weights")
-    for operation, inputs in makers:
-        for name in inputs:
-            _check_shape(small.get(name, []), operation)
+class _GraphCheck:
+    """Reader of a model's messages, with a limit of fields and numbers: each takes more memory than its bytes."""
 
+    def __init__(self) -> None:
+        self._left = _MAX_FIELDS
 
-def _read_node(message: memoryview, budget: _Budget) -> tuple[bytes, list[bytes], list[bytes], list[int]]:
-    """An operation: name, inputs, outputs, and the values of a constant that may be a shape."""
-    operation, domain = b"", b""
-    inputs: list[bytes] = []
-    outputs: list[bytes] = []
-    values: list[int] = []
-    for field in _read_fields(message, budget):
-        if field.number == _NODE_INPUT:
-            inputs.append(bytes(_part(field)))
-        elif field.number == _NODE_OUTPUT:
-            outputs.append(bytes(_part(field)))
-        elif field.number == _NODE_OP:
-            operation = bytes(_part(field))
-        elif field.number == _NODE_DOMAIN:
-            domain = bytes(_part(field))
-        elif field.number == _NODE_ATTRIBUTE:
-            values += _check_attribute(_part(field), budget)
-    if operation in _CONTROL:
-        raise UnsafeModelError(f"it has control flow: the operation {operation.decode()}")
-    if domain not in _DOMAINS:
-        raise UnsafeModelError(f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}")
-    return operation, inputs, outputs, values if operation == b"Constant" else []
+    def check_nodes(self, graph: memoryview) -> None:
+        small: dict[bytes, list[int]] = {}  # constants that may be shapes, by name
+        makers: list[tuple[bytes, list[bytes]]] = []  # operations sized by a shape, and inputs
+        for number, value in self.read_fields(graph):
+            if number == _GRAPH_NODE:
+                operation, inputs, outputs, values = self._read_node(_part(number, value))
+                if operation in _MAKERS:
+                    makers.append((operation, inputs))
+                small |= {name: values for name in outputs if values}
+            elif number == _GRAPH_INITIALIZER:
+                name, values = self._check_tensor(_part(number, value))
+                if values:
+                    small[name] = values
+            elif number == _GRAPH_SPARSE:
+                raise UnsafeModelError("it has sparse weights")
+        for operation, inputs in makers:
+            for name in inputs:
+                asked = math.prod(max(1, value) for value in small.get(name, []))
+                if asked > MAX_SHAPE_ELEMENTS:
+                    raise UnsafeModelError(f"its operation {_show(operation)} is asked for {asked:,} elements")
 
+    def _read_node(self, message: memoryview) -> tuple[bytes, list[bytes], list[bytes], list[int]]:
+        """An operation: name, inputs, outputs, and the values of a constant that may be a shape."""
+        texts: dict[int, list[bytes]] = {_NODE_INPUT: [], _NODE_OUTPUT: [], _NODE_OP: [b""], _NODE_DOMAIN: [b""]}
+        values: list[int] = []
+        for number, value in self.read_fields(message):
+            if number in texts:
+                texts[number].append(bytes(_part(number, value)))
+            elif number == _NODE_ATTRIBUTE:
+                values += self._check_attribute(_part(number, value))
+        operation, domain = texts[_NODE_OP][-1], texts[_NODE_DOMAIN][-1]
+        if operation in _CONTROL:
+            raise UnsafeModelError(f"it has control flow: the operation {operation.decode()}")
+        if domain not in _DOMAINS:
+            raise UnsafeModelError(
+                f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}"
+            )
+        return operation, texts[_NODE_INPUT], texts[_NODE_OUTPUT], values if operation == b"Constant" else []
 
-def _check_attribute(attribute: memoryview, budget: _Budget) -> list[int]:
-    values: list[int] = []
-    for field in _read_fields(attribute, budget):
-        if field.number in _ATTRIBUTE_GRAPHS:
-            raise UnsafeModelError("it has control flow: an operation holds a graph")
-        if field.number in _ATTRIBUTE_SPARSE:
-            raise UnsafeModelError("it has sparse weights")
-        if field.number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
-            values += _check_tensor(_part(field), budget)[1]
-        elif field.number in _ATTRIBUTE_INTS:
-            values += map(_sign, _read_numbers(field, budget))
-    return values
+    def _check_attribute(self, attribute: memoryview) -> list[int]:
+        values: list[int] = []
+        for number, value in self.read_fields(attribute):
+            if number in _ATTRIBUTE_GRAPHS:
+                raise UnsafeModelError("it has control flow: an operation holds a graph")
+            if number in _ATTRIBUTE_SPARSE:
+                raise UnsafeModelError("it has sparse weights")
+            if number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
+                values += self._check_tensor(_part(number, value))[1]
+            elif number in _ATTRIBUTE_INTS:
+                values += self._read_numbers(value)
+        return values
 
+    def _check_tensor(self, tensor: memoryview) -> tuple[bytes, list[int]]:
+        """The name of a tensor, and its values where it may be a shape."""
+        dims: list[int] = []
+        listed: list[int] = []
+        kind, held, name = 0, 0, b""
+        raw: memoryview | None = None
+        for number, value in self.read_fields(tensor):
+            if number == _TENSOR_DIMS:
+                dims += self._read_numbers(value)
+            elif number == _TENSOR_TYPE:
+                kind = _number(number, value)
+            elif number == _TENSOR_NAME:
+                name = bytes(_part(number, value))
+            elif number == _TENSOR_EXTERNAL or (number == _TENSOR_LOCATION and _number(number, value)):
+                raise UnsafeModelError("the data of a tensor lies in another file, which is never read")
+            elif number == _TENSOR_RAW:
+                raw = _part(number, value)
+            elif number in _TENSOR_VALUES:  # an element takes a byte or more
+                held += len(value) + 1 if isinstance(value, memoryview) else 8
+                if number == _TENSOR_INT64 and held <= 8 * _MAX_SHAPE_VALUES:
+                    listed += self._read_numbers(value)
+        if len(dims) > _MAX_DIMS or min(dims, default=0) < 0:
+            raise UnsafeModelError(f"the tensor {_show(name)} has sizes that none can have")
+        count = math.prod(dims)
+        there = held if raw is None else len(raw)
+        if there < (count // 2 if raw is None else (count * _BITS.get(kind, 8) + 7) // 8):
+            raise UnsafeModelError(
+                f"the tensor {_show(name)} is said to have {count:,} elements, but there are only {there:,} bytes"
+            )
+        if kind != _INT64 or not 0 < count <= _MAX_SHAPE_VALUES:
+            return name, []
+        if raw is None:
+            return name, listed
+        return name, [int.from_bytes(raw[8 * n : 8 * n + 8], "little", signed=True) for n in range(count)]
 
-def _check_tensor(tensor: memoryview, budget: _Budget) -> tuple[bytes, list[int]]:
-    """The name of a tensor, and its values where it may be a shape."""
-    dims: list[int] = []
-    listed: list[int] = []
-    kind, held, name = 0, 0, b""
-    raw: memoryview | None = None
-    for field in _read_fields(tensor, budget):
-        if field.number == _TENSOR_DIMS:
-            dims += map(_sign, _read_numbers(field, budget))
-        elif field.number == _TENSOR_TYPE:
-            kind = _number(field)
-        elif field.number == _TENSOR_NAME:
-            name = bytes(_part(field))
-        elif field.number == _TENSOR_EXTERNAL or (field.number == _TENSOR_LOCATION and _number(field)):
-            raise UnsafeModelError("the data of a tensor lies in another file, which is never read")
-        elif field.number == _TENSOR_RAW:
-            raw = _part(field)
-        elif field.number in _TENSOR_VALUES:  # an element takes a byte or more
-            held += len(field.value) + 1 if isinstance(field.value, memoryview) else 8
-            if field.number == _TENSOR_INT64 and held <= 8 * _MAX_SHAPE_VALUES:
-                listed += map(_sign, _read_numbers(field, budget))
-    if len(dims) > _MAX_DIMS or min(dims, default=0) < 0:
-        raise UnsafeModelError(f"the tensor {_show(name)} has sizes that none can have")
-    count = math.prod(dims)
-    there = held if raw is None else len(raw)
-    if there < (count // 2 if raw is None else (count * _BITS.get(kind, 8) + 7) // 8):
-        raise UnsafeModelError(
-            f"the tensor {_show(name)} is said to have {count:,} elements, but there are only {there:,} bytes"
-        )
-    if kind != _INT64 or not 0 < count <= _MAX_SHAPE_VALUES:
-        return name, []
-    if raw is None:
-        return name, listed
-    return name, [int.from_bytes(raw[8 * n : 8 * n + 8], "little", signed=True) for n in range(count)]
+    def read_fields(self, message: memoryview) -> Iterator[_Field]:
+        at, end = 0, len(message)
+        while at < end:
+            self._count_part()
+            key, at = _read_varint(message, at)
+            number, kind = key >> 3, key & 7
+            if key >= _MAX_KEY:  # of which the runtime would read the lower bits
+                raise UnsafeModelError("it is no ONNX file: a field has a number that none can have")
+            if kind == _VARINT:
+                value, at = _read_varint(message, at)
+                yield number, value
+                continue
+            if kind == _BYTES:
+                size, at = _read_varint(message, at)
+            elif kind in (_FIXED64, _FIXED32):
+                size = 8 if kind == _FIXED64 else 4
+            else:
+                raise UnsafeModelError(f"it is no ONNX file: a field of the kind {kind}")
+            if size > end - at or not number:
+                raise UnsafeModelError("it is no ONNX file: a field goes beyond its message")
+            yield number, message[at : at + size]
+            at += size
 
+    def _read_numbers(self, value: int | memoryview) -> list[int]:
+        """The numbers of a field that may be packed, as protobuf's int64 has them."""
+        if isinstance(value, int):
+            return [_sign(value)]
+        numbers, at = [], 0
+        while at < len(value):
+            self._count_part()
+            one, at = _read_varint(value, at)
+            numbers.append(_sign(one))
+        return numbers
 
-def _check_shape(values: list[int], operation: bytes) -> None:
-    asked = math.prod(max(1, value) for value in values)
-    if asked > MAX_SHAPE_ELEMENTS:
-        raise UnsafeModelError(f"its operation {_show(operation)} is asked for {asked:,} elements")
-
-
-def _read_fields(message: memoryview, budget: _Budget) -> Iterator[_Field]:
-    at, end = 0, len(message)
-    while at < end:
-        budget.take()
-        key, at = _read_varint(message, at)
-        number, kind = key >> 3, key & 7
-        if key >= _MAX_KEY:  # of which the runtime would read the lower bits
-            raise UnsafeModelError("it is no ONNX file: a field has a number that none can have")
-        if kind == _VARINT:
-            value, at = _read_varint(message, at)
-            yield _Field(number, value)
-            continue
-        if kind == _BYTES:
-            size, at = _read_varint(message, at)
-        elif kind in (_FIXED64, _FIXED32):
-            size = 8 if kind == _FIXED64 else 4
-        else:
-            raise UnsafeModelError(f"it is no ONNX file: a field of the kind {kind}")
-        if size > end - at or not number:
-            raise UnsafeModelError("it is no ONNX file: a field goes beyond its message")
-        yield _Field(number, message[at : at + size])
-        at += size
+    def _count_part(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise UnsafeModelError(f"it has more than {_MAX_FIELDS:,} parts")
 
 
 def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
@@ -229,32 +205,19 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
     raise UnsafeModelError("it is no ONNX file: a number has no end")
 
 
-def _read_numbers(field: _Field, budget: _Budget) -> list[int]:
-    """The numbers of a field that may be packed."""
-    if isinstance(field.value, int):
-        return [field.value]
-    numbers, at = [], 0
-    while at < len(field.value):
-        budget.take()
-        value, at = _read_varint(field.value, at)
-        numbers.append(value)
-    return numbers
+def _part(number: int, value: int | memoryview) -> memoryview:
+    if isinstance(value, int):
+        raise UnsafeModelError(f"it is no ONNX file: the field {number} is a number")
+    return value
 
 
-def _part(field: _Field) -> memoryview:
-    if isinstance(field.value, int):
-        raise UnsafeModelError(f"it is no ONNX file: the field {field.number} is a number")
-    return field.value
-
-
-def _number(field: _Field) -> int:
-    if not isinstance(field.value, int):
-        raise UnsafeModelError(f"it is no ONNX file: the field {field.number} is no number")
-    return field.value
+def _number(number: int, value: int | memoryview) -> int:
+    if not isinstance(value, int):
+        raise UnsafeModelError(f"it is no ONNX file: the field {number} is no number")
+    return value
 
 
 def _sign(value: int) -> int:
-    """A number as protobuf's int64 has it."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 

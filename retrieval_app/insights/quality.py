@@ -12,7 +12,7 @@ from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.group_sources import read_group_sources
 from index.evaluation.groups import WORTHLESS, Groups, find_groups
-from index.evaluation.metrics import score_retrieval
+from index.evaluation.metrics import Labelled, score_retrieval
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
@@ -179,12 +179,8 @@ def assess_quality(
         queries = np.sort(np.random.default_rng(_SEED).choice(len(ids), MOST_QUERIES, replace=False))
     try:
         scores = score_retrieval(
-            vectors[queries],
-            labels[queries],
-            gallery=vectors,
-            gallery_labels=labels,
-            gallery_ids=ids,
-            query_ids=ids[queries],
+            Labelled(vectors[queries], labels[queries], ids[queries]),
+            Labelled(vectors, labels, ids),
             ks=KS,
             progress=lambda done, total: progress(done, 2 * total),
         )

@@ -13,7 +13,7 @@ from torch import nn
 from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
 from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference, number_equal
-from index.evaluation.metrics import DEFAULT_KS, ExpectedRelevance, RetrievalScores, score_retrieval
+from index.evaluation.metrics import DEFAULT_KS, ExpectedRelevance, Labelled, RetrievalScores, score_retrieval
 from index.images.taken_time import read_taken_time
 
 _PAIRS_AT_ONCE = 1 << 15
@@ -40,14 +40,10 @@ class ValidationSet:
         asked, gallery = self.parts()
         groups = self.groups
         return score_retrieval(
-            embeddings[asked],
-            self.labels[asked],
-            gallery=embeddings[gallery],
-            gallery_labels=self.labels[gallery],
-            gallery_ids=gallery,
-            query_ids=asked,
-            query_groups=None if groups is None else groups[asked],
-            gallery_groups=None if groups is None else groups[gallery],
+            *(
+                Labelled(embeddings[rows], self.labels[rows], rows, None if groups is None else groups[rows])
+                for rows in (asked, gallery)
+            ),
             ks=self.ks,
             expected=None if self.posteriors is None else self._expect(self.posteriors, asked, gallery),
         )

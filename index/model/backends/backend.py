@@ -21,15 +21,6 @@ class GraphValue:
     shape: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDescription:
-    """Metadata, inputs and outputs of an opened graph."""
-
-    metadata: Mapping[str, str]
-    inputs: Sequence[GraphValue]
-    outputs: Sequence[GraphValue]
-
-
 class InferenceBackend(Protocol):
     """A model opened in one runtime; any number of threads may call `run`.
 
@@ -38,6 +29,7 @@ class InferenceBackend(Protocol):
         version: of the runtime.
         precision: of the computation; `as exported` for the model's own.
         packages: any of which installs the runtime.
+        metadata, inputs, outputs: of the graph.
     """
 
     name: str
@@ -45,12 +37,12 @@ class InferenceBackend(Protocol):
     precision: str
     on_gpu: bool
     packages: tuple[str, ...]
+    metadata: Mapping[str, str]
+    inputs: list[GraphValue]
+    outputs: list[GraphValue]
 
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         """Open the bytes of a model whose graph was checked; `threads` of one run, None for all cores."""
-
-    def describe(self) -> GraphDescription:
-        """Describe the graph."""
 
     def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
         """(N, side, side, 3) uint8 pixels to (N, D) float32, N at least 1, of the named outputs side by side."""

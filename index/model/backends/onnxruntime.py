@@ -8,7 +8,7 @@ import io
 import logging
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cache
 from types import ModuleType
@@ -19,7 +19,7 @@ import numpy as np
 from index.arrays import Vectors
 from index.errors import MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
-from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphDescription, GraphValue
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphValue
 from index.model.checksum import ModelFile
 from index.telemetry import switch_off_telemetry
 
@@ -93,6 +93,8 @@ class OnnxRuntimeBackend:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             self._session = self._open(runtime, model, options)
+            self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
+            self.inputs, self.outputs = _describe(self._session.get_inputs()), _describe(self._session.get_outputs())
         except self._errors as error:
             raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
         self.on_gpu = CUDA in self._session.get_providers()
@@ -118,14 +120,6 @@ class OnnxRuntimeBackend:
         if problem is not None:
             logger.warning("ONNX Runtime is made for GPUs here, but %s: models run on the CPU", problem)
         return session
-
-    def describe(self) -> GraphDescription:
-        try:
-            metadata = self._session.get_modelmeta().custom_metadata_map
-            inputs, outputs = _describe(self._session.get_inputs()), _describe(self._session.get_outputs())
-        except UnicodeDecodeError as error:
-            raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
-        return GraphDescription(metadata, inputs, outputs)
 
     def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
         try:

@@ -6,7 +6,7 @@ quantised took twice as long.
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from index.arrays import Vectors
 from index.errors import MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
-from index.model.backends.backend import OUTPUT_NAME, GraphDescription, GraphValue
+from index.model.backends.backend import OUTPUT_NAME, GraphValue
 from index.model.checksum import ModelFile
 from index.model.contract import METADATA_KEY, find_contract_text
 from index.threads import usable_cores
@@ -55,14 +55,15 @@ class OpenVinoBackend:
         from importlib.metadata import version
 
         runtime = import_openvino()
-        self._path, self._contract = str(model.path), find_contract_text(model.data)
+        self._path, contract = str(model.path), find_contract_text(model.data)
+        self.metadata: Mapping[str, str] = {METADATA_KEY: contract} if contract else {}
         self.version = version("openvino")
         core, cores = runtime.Core(), usable_cores()
         has_half = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        if '"precision": "int8"' in self._contract:
+        if '"precision": "int8"' in contract:
             self.precision = f"int8 and {_HALF}" if has_half else "int8"
         else:
-            is_half = has_half and f'"precision": "{_HALF}"' in self._contract
+            is_half = has_half and f'"precision": "{_HALF}"' in contract
             self.precision = _HALF if is_half else "float32"
         try:
             self._model = core.compile_model(
@@ -77,11 +78,8 @@ class OpenVinoBackend:
             )
         except RuntimeError as error:
             raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
+        self.inputs, self.outputs = _describe(self._model.inputs), _describe(self._model.outputs)
         self._requests = threading.local()
-
-    def describe(self) -> GraphDescription:
-        metadata = {METADATA_KEY: self._contract} if self._contract else {}
-        return GraphDescription(metadata, _describe(self._model.inputs), _describe(self._model.outputs))
 
     def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
         request = getattr(self._requests, "own", None)

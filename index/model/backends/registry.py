@@ -58,13 +58,12 @@ def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
     compared = {name: compare_backend(model, name) if name in installed else None for name in NAMES}
     runs: str | None = None
     try:
-        choice = choose_backend(model, asked)
+        runs, _, why = choose_backend(model, asked)
     except InputError as error:
         if (asked or os.environ.get(VARIABLE)) not in NAMES:  # there is no runtime of that name
             raise
         why = str(error)
     else:
-        runs, why = choice.name, choice.why
         if compared[runs] is None:
             open_backend(model, name=runs)  # says what is missing
     return {
@@ -113,15 +112,6 @@ class Compared:
     agreement: float
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A chosen runtime: its name, its agreement with the usual one, and the reason, in words."""
-
-    name: str
-    agreement: float
-    why: str
-
-
 def installed_backends() -> dict[str, str]:
     """Versions of installed runtimes, by name."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
@@ -144,8 +134,8 @@ def open_backend(model: ModelFile, *, threads: int | None = None, name: str = US
     return BACKENDS[name](model, threads=threads)
 
 
-def choose_backend(model: ModelFile, asked: str | None = None) -> Choice:
-    """The runtime for a model.
+def choose_backend(model: ModelFile, asked: str | None = None) -> tuple[str, float, str]:
+    """The name of the runtime for a model, its agreement with the usual one, and the reason for the choice.
 
     Args:
         asked: a runtime, or `auto` for the first that agrees; None: RETRIEVAL_BACKEND, or else the usual one.
@@ -157,7 +147,7 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> Choice:
     if asked not in (AUTO, *NAMES):
         raise InputError(f"--backend and {VARIABLE} take {AUTO}, {' or '.join(NAMES)}, got {asked!r}")
     if asked == USUAL_BACKEND:
-        return Choice(USUAL_BACKEND, 1.0, f"the usual one; --backend or {VARIABLE} name another, or {AUTO}")
+        return USUAL_BACKEND, 1.0, f"the usual one; --backend or {VARIABLE} name another, or {AUTO}"
     installed = installed_backends()
     if asked != AUTO:
         found = compare_backend(model, asked) if asked in installed else None  # who opens it says what is missing
@@ -167,16 +157,16 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> Choice:
                 f"{found.agreement:.2f} less the mean, at least {_SAME_MODEL:g} is needed): use --backend "
                 f"{USUAL_BACKEND}, or export the model again"
             )
-        return Choice(asked, 1.0 if found is None else found.agreement, "it is named")
+        return asked, 1.0 if found is None else found.agreement, "it is named"
     if len(installed) == 1:
-        return Choice(USUAL_BACKEND, 1.0, "no other one is installed")
+        return USUAL_BACKEND, 1.0, "no other one is installed"
     if not open_backend(model).on_gpu and _FASTER in installed:
         found = compare_backend(model, _FASTER)
         if found is not None and found.agreement >= LEAST_AGREEMENT:
-            return Choice(_FASTER, found.agreement, "the first choice of those that agree")
+            return _FASTER, found.agreement, "the first choice of those that agree"
         if found is not None:
             logger.warning("%s gives other embeddings than %s, and is not used", _FASTER, USUAL_BACKEND)
-    return Choice(USUAL_BACKEND, 1.0, "no other one that is installed agrees")
+    return USUAL_BACKEND, 1.0, "no other one that is installed agrees"
 
 
 def compare_backend(model: ModelFile, name: str) -> Compared | None:

@@ -20,7 +20,7 @@ from index.evaluation.groups import (
     pair_by_name,
     pair_by_time,
 )
-from index.evaluation.metrics import score_retrieval
+from index.evaluation.metrics import Labelled, score_retrieval
 from index.evaluation.reranked import score_reranked
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
@@ -382,10 +382,8 @@ def test_queries_from_elsewhere_find_all_members_and_those_without_a_match_do_no
     gallery = normalise_rows(generator.normal(size=(60, 8)).astype(np.float32))
     queries = normalise_rows(generator.normal(size=(9, 8)).astype(np.float32))
     labels, asked = np.arange(60) % 4, np.array([0, 1, 2, 3, 0, 1, 9, UNLABELLED, 2])
-    found = score_reranked(queries, asked, gallery=gallery, gallery_labels=labels)
-    expected = score_retrieval(
-        queries, asked, gallery=gallery, gallery_labels=labels, gallery_ids=np.arange(60), ks=(1,)
-    )
+    sides = Labelled(queries, asked), Labelled(gallery, labels)
+    found, expected = score_reranked(*sides), score_retrieval(*sides, ks=(1,))
     assert found.queries == expected.queries == 7
     assert found.map_at_r[0] == pytest.approx(expected.average_precision.mean())
 
@@ -393,4 +391,4 @@ def test_queries_from_elsewhere_find_all_members_and_those_without_a_match_do_no
 def test_nothing_to_find_is_refused() -> None:
     vectors = np.eye(3, dtype=np.float32)
     with pytest.raises(InputError, match="no query has another image of its label"):
-        score_reranked(vectors, np.arange(3), gallery=vectors, gallery_labels=np.arange(3), own=np.arange(3))
+        score_reranked(*[Labelled(vectors, np.arange(3), np.arange(3))] * 2)

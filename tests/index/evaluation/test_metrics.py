@@ -12,7 +12,7 @@ import index.sources.table_rows
 import index.text
 from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval
-from index.evaluation.metrics import RetrievalScores, score_retrieval
+from index.evaluation.metrics import Labelled, RetrievalScores, score_retrieval
 
 
 def score_among(
@@ -20,17 +20,8 @@ def score_among(
 ) -> RetrievalScores:
     """Every image searches all others."""
     ids = 1 + np.arange(len(labels))  # none is its position
-    return score_retrieval(
-        vectors,
-        labels,
-        gallery=vectors,
-        gallery_labels=labels,
-        gallery_ids=ids,
-        query_ids=ids,
-        query_groups=groups,
-        gallery_groups=groups,
-        ks=ks,
-    )
+    images = Labelled(vectors, labels, ids, groups)
+    return score_retrieval(images, images, ks=ks)
 
 
 def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
@@ -63,10 +54,10 @@ def test_the_mean_over_classes_counts_a_small_class_like_a_large_one() -> None:
 
 
 def test_a_k_below_one_is_refused() -> None:
-    rows, labels, ids = np.ones((2, 2), np.float32), np.array([0, 0]), np.array([0, 1])
+    images = Labelled(np.ones((2, 2), np.float32), np.array([0, 0]))
     for ks in ([], [0, 1]):
         with pytest.raises(InputError, match="k must be whole numbers"):
-            score_retrieval(rows, labels, gallery=rows, gallery_labels=labels, gallery_ids=ids, ks=ks)
+            score_retrieval(images, images, ks=ks)
 
 
 def test_the_interval_holds_the_mean_and_shrinks_with_more_queries() -> None:

@@ -10,7 +10,7 @@ import index.evaluation.metrics
 import index.vectors.exact
 from index.arrays import UNLABELLED
 from index.errors import InputError
-from index.evaluation.metrics import RetrievalScores, score_retrieval
+from index.evaluation.metrics import Labelled, RetrievalScores, score_retrieval
 from index.vectors.exact import bound_error
 from tests.conftest import tries
 from tests.oracles.retrieval_scores import rank_gallery, score_rankings
@@ -39,17 +39,8 @@ def score(gallery: Problem, outside: Problem | None, groups: Groups) -> Retrieva
     vectors, labels, ids = gallery
     queries, query_labels, query_ids = gallery if outside is None else (outside[0], outside[1], None)
     query_groups, gallery_groups = groups or (None, None)
-    return score_retrieval(
-        queries.copy(),
-        query_labels,
-        gallery=vectors,
-        gallery_labels=labels,
-        gallery_ids=ids,
-        query_ids=query_ids,
-        query_groups=query_groups,
-        gallery_groups=gallery_groups,
-        ks=KS,
-    )
+    asked = Labelled(queries.copy(), query_labels, query_ids, query_groups)
+    return score_retrieval(asked, Labelled(vectors, labels, ids, gallery_groups), ks=KS)
 
 
 def check(gallery: Problem, outside: Problem | None, chosen: dict[str, float], *, groups: Groups = None) -> None:
@@ -158,7 +149,7 @@ def test_vectors_that_are_no_numbers_are_refused(value: float) -> None:
     broken[1, 0] = value
     for queries, gallery in ((broken, rows), (rows, broken)):
         with pytest.raises(InputError, match="1 of 3 vectors, the first in row 1, hold NaN or infinite numbers"):
-            score_retrieval(queries, labels, gallery=gallery, gallery_labels=labels, gallery_ids=np.arange(3))
+            score_retrieval(Labelled(queries, labels), Labelled(gallery, labels))
 
 
 @pytest.mark.deep

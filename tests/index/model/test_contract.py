@@ -59,7 +59,7 @@ def test_a_contract_survives_its_json(contract: ModelContract) -> None:
 
 
 def open_and_read(path: Path) -> ModelContract:
-    return read_contract(open_backend(read_model_file(path), threads=1).describe(), path=path)
+    return read_contract(open_backend(read_model_file(path), threads=1), path=path)
 
 
 def changed(**changes: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from index.arrays import Floats, Labels, normalise_rows
 from index.evaluation.comparison import bootstrap_interval
-from index.evaluation.metrics import score_retrieval
+from index.evaluation.metrics import Labelled, score_retrieval
 from index.items import FoundItem, Place
 from retrieval_app.comparing.embedding import Images
 from retrieval_app.comparing.public import Candidate
@@ -46,10 +46,8 @@ def test_figures_are_those_of_evaluate_over_the_same_queries() -> None:
     report = evaluate(VECTORS, LABELS)
     assert (report["queries"], report["lone_queries"]) == (120, 1)
     for rows, one in zip(VECTORS, report["candidates"], strict=True):
-        ids = np.arange(len(rows))
-        plain = score_retrieval(
-            rows, LABELS, gallery=rows, gallery_labels=LABELS, gallery_ids=ids, query_ids=ids, ks=[1, 4]
-        )
+        images = Labelled(rows, LABELS, np.arange(len(rows)))
+        plain = score_retrieval(images, images, ks=[1, 4])
         assert {int(k): figure["value"] for k, figure in one["recall"].items()} == plain.recall
         assert tuple(one["recall"]["1"]["interval"]) == bootstrap_interval(plain.hits[1], seed=0)
         assert one["map_at_r"]["value"] == pytest.approx(plain.average_precision.mean())
