@@ -68,8 +68,8 @@ def open_server_app(options: ServeOptions) -> Iterator[ServerApp]:
 
 
 def make_code(options: ServeOptions) -> str:
-    """A code for the address of the first visit, which the server takes."""
-    return SignIn(choose_access(options), draw=draw_sign_in, spent=_place_sessions(options)).make_code()
+    """A code for the address of the first visit."""
+    return SignIn(choose_access(options), draw=draw_sign_in, sessions=_place_sessions(options)).make_code()
 
 
 def _place_sessions(options: ServeOptions) -> list[Path]:
@@ -85,8 +85,8 @@ class ServerApp:
     def __init__(self, options: ServeOptions, *, opened: ExitStack) -> None:
         self._options, self._opened = options, opened
         self._root_path = check_root_path(options.root_path)
-        spent = _place_sessions(options)
-        self._access = choose_access(options, secret=None if options.tokens is None else read_secret(spent))
+        sessions = _place_sessions(options)
+        self._access = choose_access(options, secret=None if options.tokens is None else read_secret(sessions[0]))
         if self._access.book is not None:
             self._access.book.warn_of_others(self._access.galleries)
         self._observers = opened.enter_context(open_access_log(options.logs))
@@ -96,7 +96,7 @@ class ServerApp:
         self._sign_in = SignIn(
             self._access,
             draw=draw_sign_in,
-            spent=spent,
+            sessions=sessions,
             session_s=options.connections.session_s,
             root_path=self._root_path,
             logs=self._logs,

@@ -82,8 +82,8 @@ class RateLimits:
 class FailedTries:
     """Waits for wrong tokens by address; used by the event loop alone.
 
-    The first try of an address is logged at once, further ones as a count at the end of a window. So are some addresses
-    in all, and the others as one sum.
+    The first try of an address is logged at once, further ones as a count at the end of a window. This holds for some
+    addresses in a window; the tries of all others are one sum.
 
     Args:
         log: takes an address, how many tries came from it, and the details of the first.
@@ -95,7 +95,7 @@ class FailedTries:
         self._log, self._clock = log, clock
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._waiting = Counter[str]()
-        self._logged, self._unlogged = set[str](), Counter[str]()  # of this window
+        self._noted = Counter({_OTHERS: 1})  # tries of this window, and one for an address that is logged already
         self._window: asyncio.TimerHandle | None = None
 
     async def hold_back(self, address: str, **details: str) -> bool:
@@ -127,21 +127,17 @@ class FailedTries:
     def _note(self, address: str, details: dict[str, str]) -> None:
         if self._window is None:
             self._window = asyncio.get_running_loop().call_later(LOG_WINDOW_S, self._log_rest)
-        if address not in self._logged and address not in self._unlogged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(address)
+        if address not in self._noted and len(self._noted) > _MAX_LOGGED:
+            address = _OTHERS
+        self._noted[address] += 1
+        if self._noted[address] == 1:
             self._log(address, 1, **details)
-        else:
-            is_known = address in self._unlogged or len(self._unlogged) < _MAX_ADDRESSES
-            self._unlogged[address if is_known else _OTHERS] += 1
 
     def _log_rest(self) -> None:
         self._window = None
-        others = self._unlogged.pop(_OTHERS, 0)
-        named = self._unlogged.most_common(_MAX_LOGGED)
-        others += self._unlogged.total() - sum(count for _, count in named)
-        for address, count in [*named, *([(_OTHERS, others)] if others else [])]:
+        noisy = {address: count - 1 for address, count in self._noted.items() if count > 1}
+        for address, count in noisy.items():
             self._log(address, count)
-        self._logged = {address for address, _ in named}
-        self._unlogged.clear()
-        if named:
+        self._noted = Counter({_OTHERS: 1, **dict.fromkeys(noisy, 1)})
+        if noisy:
             self._window = asyncio.get_running_loop().call_later(LOG_WINDOW_S, self._log_rest)

@@ -53,7 +53,7 @@ class SignIn:
 
     Args:
         draw: the page for visitors without a token.
-        spent: folders for ended sessions, shared by all processes of the server; without any there are no sessions.
+        sessions: folders for ended sessions; without any there are no sessions.
         session_s: seconds that a session lasts; each request in their second half begins them anew.
         root_path: below which the cookie is sent.
         logs: activity logs by the names of the server's galleries.
@@ -64,7 +64,7 @@ class SignIn:
         access: Access,
         *,
         draw: DrawPage,
-        spent: Sequence[Path] = (),
+        sessions: Sequence[Path] = (),
         session_s: float = SESSION_S,
         root_path: str = "",
         logs: Mapping[str, ActivityLog] | None = None,
@@ -72,7 +72,7 @@ class SignIn:
     ) -> None:
         self._access, self._draw, self._session_s, self._clock = access, draw, session_s, clock
         self._cookie_path, self._logs = f"{root_path}/", logs or {}
-        self._values = SignedValues(spent, key=access.session_key if spent else lambda: None, clock=clock)
+        self._values = SignedValues(sessions, key=access.session_key if sessions else lambda: None, clock=clock)
         self._tries = FailedTries(log=self._log_wrong)
         self.close = self._tries.close
 
@@ -164,7 +164,7 @@ class SignIn:
         return None if session is None else self._access.find_again(session.owner)
 
     def _read_cookie(self, scope: Scope, headers: Headers) -> SignedValue | None:
-        # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
+        # Browsers send the cookies of all ports of a host; some of them are malformed.
         brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
         return None if brought is None else self._values.read(_SESSION, brought)
 

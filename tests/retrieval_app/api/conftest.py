@@ -46,7 +46,7 @@ def serve(
     app = make_api(requires_token=access.requires_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
-    app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=[gallery / "annotations/sessions"])
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, sessions=[gallery / "annotations/sessions"])
     add_last_routes(app)
     app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as the page"))

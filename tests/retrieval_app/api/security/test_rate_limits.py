@@ -105,7 +105,7 @@ def test_forged_addresses_use_no_memory(clock: Clock, slept: list[float], monkey
 
     tries = asyncio.run(run())
     assert len(tries._tries) == 10
-    assert len(tries._unlogged) <= 10 + 1  # and the sum of the others
+    assert len(tries._noted) <= 10 + 1  # and the sum of the others
     assert not tries._waiting
 
 
@@ -138,5 +138,5 @@ def test_many_addresses_together_get_few_lines_and_no_try_is_left_out(monkeypatc
     monkeypatch.setattr(rate_limits, "MOST_WAITING", 0)
     lines = _log([f"address {number % 12_500}" for number in range(25_000)])
     assert len(lines) == 21
-    assert lines[-1][0] == "other addresses"
+    assert "other addresses" in dict(lines)
     assert sum(count for _, count in lines) == 25_000
