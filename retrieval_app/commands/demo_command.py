@@ -50,13 +50,13 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     emit(report, as_json=as_json, text=format_report(report, program=_program()))
     if serve:
         from retrieval_app.server.options import ServeOptions
-        from retrieval_app.server.serve import Served, serve_gallery
+        from retrieval_app.server.serve import serve_gallery
 
         options = ServeOptions.of(out / "gallery", port=port)
 
-        def announce(served: Served) -> None:
-            say(f"As a Gradio app: {served.url}gradio/")
-            say(f"Serving {served.url} until Ctrl-C ends it")
+        def announce(url: str, _: str) -> None:
+            say(f"As a Gradio app: {url}gradio/")
+            say(f"Serving {url} until Ctrl-C ends it")
 
         serve_gallery(options, on_ready=announce)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 from click.core import ParameterSource
@@ -19,10 +20,6 @@ from index.errors import InputError
 from index.text import align, printable_path
 from retrieval_app.commands.server_commands import token_file_option
 from retrieval_app.server.options import ServedGallery, ServeOptions
-
-if TYPE_CHECKING:
-    from retrieval_app.server.serve import Served
-
 
 _SECRETS = frozenset(("token",))
 _HIDDEN = "(set, and not shown)"
@@ -215,28 +212,25 @@ def serve(
     options = replace(options, token=token, writable=writable)  # checked before a gallery is made
     options = replace(options, galleries=choose_galleries(galleries))
 
-    def announce(served: Served) -> None:
-        addresses = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}
-        click.echo(json.dumps(addresses) if as_json else served.first_visit)
-        if not as_json and options.token is not None:
-            click.echo("This address opens the page once, within ten minutes; then it asks for the token.", err=True)
-        if tokens is not None:
-            click.echo(f"It asks for one of the tokens in {printable_path(str(tokens))}.", err=True)
-        if not options.is_loopback and not options.requires_token:
-            click.echo(
-                "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
-                err=True,
-            )
-        if served.by_name is not None:
-            click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
-        for name, page in served.pages.items():
-            click.echo(f"{name}: {page}", err=True)
-        if not served.pages:
-            click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
-        click.echo("Ctrl-C ends it.", err=True)
-        if open_browser:
-            click.launch(served.first_visit)
-
     for gallery in options.galleries:
         click.echo(f"Opening {gallery.path} …", err=True)
-    serve_gallery(options, on_ready=announce)
+    serve_gallery(options, on_ready=partial(announce, options, as_json=as_json, open_browser=open_browser))
+
+
+def announce(options: ServeOptions, url: str, first_visit: str, *, as_json: bool, open_browser: bool) -> None:
+    """Print the addresses of a server that answers."""
+    pages = {served.name: f"{url}g/{served.name}/" for served in options.galleries if served.name is not None}
+    click.echo(json.dumps({"url": url, **({"galleries": pages} if pages else {})}) if as_json else first_visit)
+    if not as_json and options.token is not None:
+        click.echo("This address opens the page once, within ten minutes; then it asks for the token.", err=True)
+    if options.tokens is not None:
+        click.echo(f"It asks for one of the tokens in {printable_path(str(options.tokens))}.", err=True)
+    if not options.is_loopback and not options.requires_token:
+        click.echo("Whoever reaches this machine can search; with a token you can decide on labels too.", err=True)
+    for name, page in pages.items():
+        click.echo(f"{name}: {page}", err=True)
+    if not pages:
+        click.echo(f"As a Gradio app: {url}gradio/", err=True)
+    click.echo("Ctrl-C ends it.", err=True)
+    if open_browser:
+        click.launch(first_visit)

@@ -4,9 +4,8 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -20,29 +19,17 @@ from retrieval_app.server.options import ServeOptions
 
 logger = logging.getLogger(__name__)
 _ELSEWHERE = {"0.0.0.0": (socket.AF_INET, "192.0.2.1", "127.0.0.1"), "::": (socket.AF_INET6, "2001:db8::1", "::1")}
-"""Hosts that stand for all addresses: their family, an address of nobody, and that of the machine itself."""
+"""Hosts that stand for all addresses: their family, an unused address, and that of the machine itself."""
 _DISCARD_PORT = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The addresses of a server that answers.
+def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None] = lambda *_: None) -> None:
+    """Serve pages and API until interrupted or terminated.
 
-    Attributes:
-        url: of the page; of several galleries of their list.
-        first_visit: the same, with a code that signs in once where a token is required.
-        by_name: the page by the machine's name, where it listens on all of its addresses.
-        pages: of the galleries, by their names where there are several.
+    Args:
+        on_ready: called once the server answers, with the address of the page (of several galleries, of their list),
+            and the same with a code that signs in once where a token is required.
     """
-
-    url: str
-    first_visit: str
-    by_name: str | None = None
-    pages: Mapping[str, str] = field(default_factory=dict)
-
-
-def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] = lambda _: None) -> None:
-    """Serve pages and API until interrupted or terminated; `on_ready` is called once the server answers."""
     if options.audit is not None and not (options.audit / "audit.csv").is_file():
         raise InputError(
             f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
@@ -58,16 +45,11 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
         except ModuleNotFoundError as error:
             package = error.name or "gradio"
             raise MissingDependencyError(package=package, extra="serve", purpose="the search page") from error
-        port = listener.getsockname()[1]
-        below = check_root_path(options.root_path)
+        port, below = listener.getsockname()[1], check_root_path(options.root_path)
         url = write_url(choose_shown(options.host), port, root_path=below)
-        name = name_listened(options.host)
-        by_name = None if name is None else write_url(name, port, root_path=below)
 
         def report() -> None:
-            first_visit = url if options.token is None else f"{url}?code={make_code(options)}"
-            names = [served.name for served in options.galleries if served.name is not None]
-            on_ready(Served(url, first_visit, by_name, {name: f"{url}g/{name}/" for name in names}))
+            on_ready(url, url if options.token is None else f"{url}?code={make_code(options)}")
             if find_spec("gradio"):  # it takes seconds, for which the page does not wait
                 threading.Thread(target=import_gradio, name="gradio").start()
 
@@ -115,13 +97,8 @@ def choose_shown(host: str) -> str:
         with socket.socket(family, socket.SOCK_DGRAM) as asking:
             asking.connect((elsewhere, _DISCARD_PORT))  # sends nothing: it chooses by which address it would
             return str(asking.getsockname()[0])
-    except OSError:  # no way to anybody, or no such family
+    except OSError:  # no network, or no such family
         return own
-
-
-def name_listened(host: str) -> str | None:
-    """The machine's own name, where the server listens on all addresses; the network need not know it."""
-    return socket.gethostname() if host in _ELSEWHERE else None
 
 
 def write_url(host: str, port: int, *, root_path: str = "") -> str:
