@@ -1,13 +1,11 @@
 """Gallery routes: its description, facets, quality and map."""
 
 import heapq
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from fastapi import Query, Response
@@ -34,6 +32,7 @@ from retrieval_app.api.request_context import (
 from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
 from retrieval_app.api.security.access import may
 from retrieval_app.api.security.rights import REVIEW, WRITE
+from retrieval_app.insights.answer import once_per_gallery
 from retrieval_app.insights.background import Computed
 from retrieval_app.insights.facet_filters import Facets, count_facets
 from retrieval_app.insights.map_layout import MapLayout
@@ -47,10 +46,6 @@ router = make_router("gallery")
 _FAILED = "it could not be computed; the server's log says why"
 MAX_LABELS = 2000
 _MAX_COLUMNS = 100
-_facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
-_problems_of: WeakKeyDictionary[Gallery, tuple[str, list[dict[str, Any]]]] = WeakKeyDictionary()
-_finding_problems = threading.Lock()  # which takes seconds where there are many placeholders
-_given_of: WeakKeyDictionary[Gallery, tuple[Counter[str], list[str]]] = WeakKeyDictionary()
 
 
 class Computing(Answer):
@@ -183,9 +178,6 @@ def describe_gallery(
 ) -> dict[str, Any]:
     """The document of /v1/gallery, for a visitor with these permissions."""
     gallery = snapshot.gallery
-    facts = _facts_of.get(gallery)
-    if facts is None:
-        facts = _facts_of[gallery] = _read_facts(gallery)
     computed = snapshot.insights.calibration
     points = () if computed.value is None else computed.value.points
     limits = Limits(
@@ -199,13 +191,14 @@ def describe_gallery(
     return {
         "name": valid_text(name),
         "folder": folder,
-        **facts,
+        **_read_facts(gallery),
         "permissions": permissions,
         "limits": limits.to_json(),
         "calibration": {"state": computed.state, "points": points},
     }
 
 
+@once_per_gallery
 def _read_facts(gallery: Gallery) -> dict[str, Any]:
     contract, manifest = gallery.embedder.contract, gallery.manifest
     labels, columns = _count_labels(gallery), _read_given(gallery.without_decisions)[1]
@@ -240,15 +233,12 @@ def _count_labels(gallery: Gallery) -> Counter[str]:
     return _read_given(given)[0] + now - before
 
 
+@once_per_gallery
 def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
-    """The given labels, and the names of metadata in conditions, the most frequent first; read once."""
-    found = _given_of.get(given)
-    if found is None:
-        with given.catalog(asks_metadata=True) as catalog:
-            labels = Counter(catalog.indexed_labels(limit=-1)["largest"])  # all
-            columns = [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
-        found = _given_of[given] = labels, columns
-    return found
+    """The given labels, and the names of metadata in conditions, the most frequent first."""
+    with given.catalog(asks_metadata=True) as catalog:
+        labels = Counter(catalog.indexed_labels(limit=-1)["largest"])  # all
+        return labels, [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
 
 
 @router.get("/gallery", **responses(GalleryFacts))
@@ -294,14 +284,9 @@ async def list_problems(context: BareContext) -> dict[str, Any]:
     return {"version": snapshot.version, "images": snapshot.gallery.count, "problems": problems}
 
 
+@once_per_gallery
 def _read_problems(gallery: Gallery) -> list[dict[str, Any]]:
-    decided = gallery.decided.digest
-    with _finding_problems:
-        of, found = _problems_of.get(gallery.without_decisions, ("", []))
-        if not found or of != decided:
-            found = [asdict(problem) for problem in find_problems(gallery)]
-            _problems_of[gallery.without_decisions] = decided, found
-    return found
+    return [asdict(problem) for problem in find_problems(gallery)]
 
 
 @router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))

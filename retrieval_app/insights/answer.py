@@ -1,8 +1,16 @@
-"""Base classes of the API's bodies and answers, computed results among them."""
+"""Base classes of the API's bodies and answers, and answers that are computed once for a version of a gallery."""
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict
+
+from index.gallery.gallery import Gallery
+
+Value = TypeVar("Value")
 
 
 class Body(BaseModel):
@@ -19,3 +27,19 @@ class Answer(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """The document."""
         return self.model_dump()
+
+
+def once_per_gallery(compute: Callable[[Gallery], Value]) -> Callable[[Gallery], Value]:
+    """A function of an opened version with its decisions that computes once, and forgets the value with the version."""
+    found: WeakKeyDictionary[Gallery, Value] = WeakKeyDictionary()
+    lock = threading.Lock()
+
+    @wraps(compute)
+    def compute_once(gallery: Gallery) -> Value:
+        if gallery not in found:
+            with lock:
+                if gallery not in found:
+                    found[gallery] = compute(gallery)
+        return found[gallery]
+
+    return compute_once

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,13 +31,6 @@ from retrieval_app.reports.duplicates_report import DuplicateReport
 
 logger = logging.getLogger(__name__)
 Name = Literal["calibration", "duplicates", "label_issues", "updated_issues", "quality", "map"]
-NAMES: tuple[Name, ...] = (
-    "calibration",
-    "duplicates",
-    "label_issues",
-    "quality",
-    "map",
-)  # `update_issues` alone asks for "updated_issues"
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
@@ -73,10 +66,15 @@ class _Task:
     kind: type | None = None  # of the result, where it is kept on disk
     of_decisions: bool = False  # it is computed anew after a decision about labels
     goes_on: bool = False  # the value of before holds while that is done, and for a rest afterwards
-    computed: Computed[Any] | None = None  # None before anybody has asked
+    computed: Computed[Any] | None = None  # None before the first request
     made_of: str = ""  # digest of the decisions that it was computed from
     retry_at: float = 0.0
     waiting: bool = False
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether it waits for its turn or is computed."""
+        return self.computed is not None and self.computed.state == "computing"
 
     def computing(self, done: int = 0, total: int = 0) -> Computed[Any]:
         """The state while it is computed."""
@@ -163,7 +161,7 @@ class Insights:
         """As `get`, once it is computed or `timeout` seconds have passed."""
         asked, task = self.get(name), self._tasks[name]
         with self._changed:
-            self._changed.wait_for(lambda: task.computed is None or task.computed.state != "computing", timeout)
+            self._changed.wait_for(lambda: not task.is_computing, timeout)
             return task.computed or asked
 
     @property
@@ -206,13 +204,12 @@ class Insights:
             return None
         with self._changed:
             task = self._tasks["updated_issues"]
-            works = task.computed is not None and task.computed.state == "computing"
             if self._audit is not None or not decisions:
                 self._seen, self._find_ids, self._updated = decisions, None, None
             elif (
                 self._seen is not decisions
                 and dict(self._seen) != dict(decisions)
-                and not (works or self._closed or monotonic() < task.retry_at)
+                and not (task.is_computing or self._closed or monotonic() < task.retry_at)
             ):
                 self._seen, self._find_ids = decisions, find_ids
                 self._begin(task)
@@ -224,9 +221,8 @@ class Insights:
         if base.value is None:
             return base.state == "computing"
         with self._changed:
-            task = self._tasks["updated_issues"]
-            works = task.computed is not None and task.computed.state == "computing"
-            return self._audit is None and bool(decisions) and (works or dict(self._seen) != dict(decisions))
+            is_new = self._tasks["updated_issues"].is_computing or dict(self._seen) != dict(decisions)
+            return self._audit is None and bool(decisions) and is_new
 
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
@@ -234,7 +230,7 @@ class Insights:
             self._closed = True
             for task in self._tasks.values():
                 task.waiting = False
-                if task.computed is not None and task.computed.state == "computing":
+                if task.is_computing:
                     task.computed = Computed("failed", message=_NOT_SERVED)
             self._changed.notify_all()
 
@@ -290,7 +286,7 @@ class Insights:
             found = Computed("failed", message=str(error) or type(error).__name__)
             shown = printable_path(self._gallery.name)
             logger.warning("%s: %s cannot be computed: %s", shown, name, found.message)
-        finally:  # whatever happens, nobody waits in vain
+        finally:  # always release those that wait
             rest_s = _RETRY_TIMES * (monotonic() - began)
             task.retry_at = monotonic() + (rest_s if name == "updated_issues" else max(RETRY_S, rest_s))
             self._set(task, found)
@@ -302,9 +298,10 @@ class Insights:
             self._settle("duplicates")  # accepting verdicts needs them, also where an audit has the label issues
 
         def report(done: int, total: int) -> None:
-            self._raise_if_closed()
+            if self._closed:
+                raise _ClosedError
             self._set(task, task.computing(done, total))
-            while (sooner := self._next(before=name)) is not None:  # who wants something short waits for no map
+            while (sooner := self._next(before=name)) is not None:  # a short computation waits for no map
                 self._settle(sooner)
 
         if self._folder is None or task.kind is None:
@@ -353,20 +350,12 @@ class Insights:
                 task.computed = computed
                 self._changed.notify_all()
 
-    def _raise_if_closed(self) -> None:
-        if self._closed:
-            raise _ClosedError
-
 
 def _remove_older(folder: Path) -> None:
-    """Remove the kept files of versions before the one before; what somebody else put there stays."""
+    """Remove the kept results of versions before the one before."""
     for other in folder.parent.iterdir():
-        is_older = other.name.isdigit() and int(other.name) < int(folder.name) - 1
-        if is_older and other.is_dir() and not other.is_symlink():
-            for name in NAMES:
-                (other / f"{name}.json").unlink(missing_ok=True)
-            if not os.listdir(other):
-                other.rmdir()
+        if other.name.isdigit() and int(other.name) < int(folder.name) - 1 and not other.is_symlink():
+            shutil.rmtree(other, ignore_errors=True)
 
 
 class _ClosedError(Exception):

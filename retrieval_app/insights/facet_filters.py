@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
-from weakref import WeakKeyDictionary
 
 from index.catalog.reader import Kind, count_tagged, count_values, list_plain_columns
 from index.catalog.rows import SPLIT
@@ -27,7 +26,7 @@ from index.filters.condition import (
 from index.filters.parser import write_column, write_condition
 from index.gallery.gallery import Gallery
 from index.text import valid_text
-from retrieval_app.insights.answer import Answer
+from retrieval_app.insights.answer import Answer, once_per_gallery
 
 MOST_SHOWN = 50  # values of a facet
 MOST_VALUES = 200  # of metadata that is a facet
@@ -36,7 +35,6 @@ _MOST_CHARACTERS = 300  # of a value, which a filter must be able to name
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 
 FacetKey: TypeAlias = str | int | float | bool | None
-_columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
 
 
 class FacetValueEntry(Answer):
@@ -65,6 +63,13 @@ class Facets(Answer):
     facets: list[FacetEntry]
 
 
+@once_per_gallery
+def _list_columns(given: Gallery) -> list[str]:
+    with given.catalog(limited=True) as catalog:
+        names = list_plain_columns(catalog, most_values=MOST_VALUES, limit=_MOST_COLUMNS)
+    return [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
+
+
 def count_facets(
     gallery: Gallery, where: Condition | None, *, folders: bool = True, only: str | None = None, part: str = ""
 ) -> Facets:
@@ -78,14 +83,10 @@ def count_facets(
         only: name of the only facet; None for all.
         part: text that values contain, in any case.
     """
-    given = gallery.without_decisions  # decisions change no metadata but the split
-    if given not in _columns_of:
-        with given.catalog(limited=True) as catalog:
-            names = list_plain_columns(catalog, most_values=MOST_VALUES, limit=_MOST_COLUMNS)
-        _columns_of[given] = [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
-    splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in _columns_of[given] else []
+    columns = _list_columns(gallery.without_decisions)  # decisions change no metadata but the split
+    splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in columns else []
     with gallery.catalog(limited=True) as catalog:
-        counts = count_values(catalog, where, columns=[*splits, *_columns_of[given]])
+        counts = count_values(catalog, where, columns=[*splits, *columns])
     found: list[tuple[str, Mapping[Any, int], Callable[[Any], Condition]]] = []
     if set(counts.labels) - {None}:
         found.append(("label", counts.labels, partial(_equals, LABEL)))

@@ -21,11 +21,12 @@ from retrieval_app.insights import background as background_module
 from retrieval_app.insights import label_issues as issues_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
-from retrieval_app.insights.background import NAMES, RETRY_S, Insights, read_result, write_result
+from retrieval_app.insights.background import RETRY_S, Insights, Name, read_result, write_result
 from retrieval_app.reports import duplicates_report as groups_module
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 _PATIENCE = 60.0  # seconds
+NAMES: tuple[Name, ...] = ("calibration", "duplicates", "label_issues", "quality", "map")
 
 
 @pytest.fixture
