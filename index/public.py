@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
-    from index.writing.publish_change import BuildReport
+    from index.writing.publishing import BuildReport
 
 logger = logging.getLogger(__name__)
 

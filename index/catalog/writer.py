@@ -95,7 +95,7 @@ def write_catalog(path: Path) -> "Iterator[CatalogWriter]":
 class CatalogWriter(Catalog):
     """A writable catalogue; get one from `write_catalog`. Every method is atomic.
 
-    A scan is recorded in temporary tables; hashes then settle what the scan alone cannot decide.
+    A scan is recorded in temporary tables; hashes then decide what the scan alone cannot.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, gallery: Path | None = None) -> None:
@@ -226,7 +226,12 @@ class CatalogWriter(Catalog):
         return bool(self._connection.execute(query, {"source": source, "path": os.fsencode(path)}).fetchone()[0])
 
     def record_scan(
-        self, found: Iterable[tuple[int, FoundItem]], *, scanned: Sequence[int], restore: bool, thorough: bool = False
+        self,
+        found: Iterable[tuple[int, FoundItem]],
+        *,
+        scanned: Sequence[int],
+        restore: bool = False,
+        thorough: bool = False,
     ) -> None:
         """Update the rows by a scan of some sources, given as (source, item).
 
@@ -541,7 +546,7 @@ def _as_found(row: CatalogRow) -> FoundItem:
 
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
-    """The columns of a settled row: indexed without a problem, else skipped; size and time of a fetched one."""
+    """The columns of a row that was pending: indexed, or skipped for a problem; size and time of a fetched item."""
     size_bytes, mtime_ns = item.fetched or (None, None)
     place, measured = (size_bytes, mtime_ns, item.id), (item.measures or Measures()).to_values()
     if (problem := item.problem) is not None:

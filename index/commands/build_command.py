@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from index.commands.console import (
     wait_option,
 )
 from index.commands.images_or_gallery import gallery_beside, is_model
-from index.config_fields import make_config
+from index.config_fields import make_config, option_names
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.public import build as build_gallery
@@ -36,13 +36,14 @@ from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
-    from index.filters.condition import Condition
-    from index.writing.publish_change import BuildReport
+    from index.writing.publishing import BuildReport
     from index.writing.shard_plan import Shard
-    from index.writing.sharding import ShardReport
+    from index.writing.sharding import ShardReport, SharedWork
 
 
 RAY = "ray"
+_CONFIGS = (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
+_CONFIG_OPTIONS = frozenset(option_names(*_CONFIGS))
 _ROLES = ("label", "path", "url")
 _SHARD = re.compile(r"(\d{1,5})/(\d{1,5})")
 
@@ -97,18 +98,25 @@ def machines_options(command: Any) -> Any:
     )(command)
 
 
-def check_machines(context: click.Context, *, shard: Shard | None, engine: str) -> bool:
-    """Whether to make shards; conflicting options are refused."""
-    if shard is not None and engine == RAY:
+def check_machines(context: click.Context, options: dict[str, Any]) -> None:
+    """Refuse options that conflict with `--shard` and `--engine ray`, or need them."""
+    shard, is_on_ray = options["shard"], options["engine"] == RAY
+    if shard is not None and is_on_ray:
         raise click.UsageError("give either --shard or --engine ray", ctx=context)
-    if engine != RAY:
+    if not is_on_ray:
         refuse_unused(context, "address", needs="--engine ray")
+    if shard is None and not is_on_ray:
+        refuse_unused(context, "shards", needs="--shard or --engine ray")
+        return
     if shard is not None:
         refuse_unused(context, "strict", needs="`retrieval index merge`, where --shard is given")
-    if shard is None and engine != RAY:
-        refuse_unused(context, "shards", needs="--shard or --engine ray")
-        return False
-    return True
+    for flag, names, command in (("--skip-if", ("skip_if",), "update"), ("--store", option_names(StoreConfig), "copy")):
+        if any(is_given(context, name) for name in names):
+            flags = "" if command == "copy" else f" {flag}"
+            raise click.UsageError(
+                f"{flag} goes without --shard and --engine ray: use `retrieval index {command}{flags}` afterwards",
+                ctx=context,
+            )
 
 
 def _describe_shard(report: ShardReport) -> str:
@@ -228,29 +236,13 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
 @strict_option
 @wait_option
 @cache_option
-@config_options(BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
+@config_options(*_CONFIGS)
 @backend_option
 @output_options
 @help_all_option
 @click.pass_context
 def build(
-    context: click.Context,
-    /,
-    *,
-    given: tuple[str, ...],
-    out: Path | None,
-    labels_file: Path | None,
-    dedup: str,
-    skip_if: Condition | None,
-    shard: Shard | None,
-    shards: Path | None,
-    engine: str,
-    address: str | None,
-    strict: bool,
-    wait_s: float,
-    no_cache: bool,
-    as_json: bool,
-    **options: Any,
+    context: click.Context, /, *, given: tuple[str, ...], out: Path | None, strict: bool, as_json: bool, **options: Any
 ) -> None:
     """Build a gallery from images.
 
@@ -272,22 +264,39 @@ def build(
       retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
       retrieval index build products.csv --path-column image --label-column category --out gallery
     """
-    is_shared = check_machines(context, shard=shard, engine=engine)
-    if dedup != "near":
-        refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
-    columns = {name: options.pop(name) for name in list(options) if name.endswith("_column")}
-    chosen = {name: value for name, value in options.items() if is_given(context, name)}
-    if is_shared and skip_if is not None:
-        raise click.UsageError(
-            "--skip-if goes without --shard and --engine ray: use `retrieval index update --skip-if` afterwards",
-            ctx=context,
-        )
-    if is_shared and any(field.name in chosen for field in fields(StoreConfig)):
-        raise click.UsageError(
-            "--store goes without --shard and --engine ray: use `retrieval index copy` afterwards", ctx=context
-        )
-    for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
+    check_machines(context, options)
+    if options["dedup"] != "near":
+        refuse_unused(context, *option_names(DuplicateConfig), needs="--dedup near")
+    chosen = {name: options[name] for name in options if name in _CONFIG_OPTIONS and is_given(context, name)}
+    for config in _CONFIGS:
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
+    model, named = _split_given(context, given)
+    gallery = out or gallery_beside(named[0])
+    sources = name_columns(named, options)
+    with indexing_bars() as (progress, begin_step):
+        run: dict[str, Any] = {"progress": progress, "begin_step": begin_step}
+        if options["shard"] is not None:
+            from index.writing.sharding import embed_shard
+
+            made = embed_shard(_open_shards(model, sources, gallery, options, chosen), options["shard"], **run)
+            emit(asdict(made), as_json=as_json, text=_describe_shard(made))
+            return
+        run["wait_s"] = options["wait_s"]
+        if options["engine"] == RAY:
+            from index.writing.cluster_build import build_on_cluster, find_cluster
+
+            find_cluster(options["address"])  # before anything is written
+            work = _open_shards(model, sources, gallery, options, chosen)
+            report = build_on_cluster(work, address=options["address"], shards=options["shards"], **run)
+        else:
+            run |= {name: options[name] for name in ("dedup", "skip_if")} | chosen
+            cache = not options["no_cache"]
+            report = build_gallery(model, sources, gallery, labels=options["labels_file"], cache=cache, **run)
+    finish(context, report, gallery, as_json=as_json, strict=strict)
+
+
+def _split_given(context: click.Context, given: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """The model, if it is given, and the sources."""
     from index.model.builtin import find_named_model
 
     given = (str(find_named_model(given[0])), *given[1:])
@@ -299,49 +308,26 @@ def build(
             raise click.UsageError(
                 f"{printable_path(source)}: a model among the SOURCEs; give one MODEL, before them", ctx=context
             )
-    gallery = out or gallery_beside(sources[0])
-    sources = name_columns(sources, columns)
-    with indexing_bars() as (progress, begin_step):
-        if is_shared:
-            from index.writing.cluster_build import build_on_cluster, find_cluster
-            from index.writing.sharding import embed_shard, open_shards
+    return model, sources
 
-            if shard is None:
-                find_cluster(address)  # before anything is written
-            index = asdict(make_config(AnnConfig, chosen))
-            work = open_shards(
-                model_path=None if model is None else Path(model),
-                sources=sources,
-                out=gallery,
-                shards=shards,
-                labels_file=labels_file,
-                dedup=dedup,
-                duplicates=make_config(DuplicateConfig, chosen),
-                index={name: index[name] for name in chosen if name in index},
-                config=make_config(BuildConfig, chosen),
-            )
-            if shard is not None:
-                made = embed_shard(work, shard, progress=progress, begin_step=begin_step)
-                emit(asdict(made), as_json=as_json, text=_describe_shard(made))
-                return
-            report = build_on_cluster(
-                work, address=address, shards=shards, progress=progress, begin_step=begin_step, wait_s=wait_s
-            )
-        else:
-            report = build_gallery(
-                model,
-                sources,
-                gallery,
-                labels=labels_file,
-                dedup=dedup,
-                skip_if=skip_if,
-                progress=progress,
-                begin_step=begin_step,
-                wait_s=wait_s,
-                cache=not no_cache,
-                **chosen,
-            )
-    finish(context, report, gallery, as_json=as_json, strict=strict)
+
+def _open_shards(
+    model: str | None, sources: tuple[str, ...], gallery: Path, options: dict[str, Any], chosen: dict[str, Any]
+) -> SharedWork:
+    from index.writing.sharding import open_shards
+
+    index = asdict(make_config(AnnConfig, chosen))
+    return open_shards(
+        model_path=None if model is None else Path(model),
+        sources=sources,
+        out=gallery,
+        shards=options["shards"],
+        labels_file=options["labels_file"],
+        dedup=options["dedup"],
+        duplicates=make_config(DuplicateConfig, chosen),
+        index={name: index[name] for name in chosen if name in index},
+        config=make_config(BuildConfig, chosen),
+    )
 
 
 @click.command(name="merge")

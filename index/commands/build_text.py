@@ -12,7 +12,7 @@ from index.text import align, printable_path
 
 if TYPE_CHECKING:
     from index.progress import BeginStep, Progress
-    from index.writing.publish_change import BuildReport
+    from index.writing.publishing import BuildReport
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from index.commands.console import (
     progress_bars,
     where_option,
 )
-from index.commands.images_or_gallery import settle_gallery
+from index.commands.images_or_gallery import ensure_gallery
 from index.public import evaluate as evaluate_retrieval
 from index.public import open_gallery
 from index.text import align
@@ -136,7 +136,7 @@ def evaluate(
     if where is not None and (gallery is None or query is not None):
         raise click.UsageError("--where selects images of GALLERY as queries: leave out --model and --query")
     model = None if model is None else find_named_model(model)
-    opened = None if gallery is None else open_gallery(settle_gallery(gallery))
+    opened = None if gallery is None else open_gallery(ensure_gallery(gallery))
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(
             opened,

@@ -32,7 +32,7 @@ def gallery_beside(source: str | Path) -> Path:
     return path.with_name(name + BESIDE)
 
 
-def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) -> Path:
+def ensure_gallery(path: Path, *, check: Callable[[], object] = lambda: None) -> Path:
     """`path`, or the gallery beside it if it holds images; that is made if need be, with a note on stderr.
 
     `check` is called before a gallery is made, to refuse other arguments.
@@ -82,10 +82,10 @@ def _holds_images(path: Path) -> bool:
     """Whether it is a folder, an archive, a table or a list, but no gallery and no single image."""
     from index.sources.registry import find_source
     from index.sources.table_rows import find_table
-    from index.versions.gallery_identity import Standing, recognise
+    from index.versions.gallery_identity import FolderState, recognise
 
     if path.is_dir():
-        return recognise(path) is Standing.FOREIGN
+        return recognise(path) is FolderState.FOREIGN
     return find_table(path)[0].is_file() and not is_model(str(path)) and not find_source(str(path)).is_one_item
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from index.catalog.reader import Catalog
     from index.catalog.rows import CatalogRow
     from index.filters.condition import Condition
-    from index.gallery.info import GalleryInfo, Unfinished
+    from index.gallery.info import GalleryInfo
 
 _PAGE_ROWS = 50
 
@@ -40,7 +40,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
 
     shown = printable_path(str(gallery))
     if gallery.is_dir() and read_current(gallery) is None and (unfinished := find_unfinished(gallery)):
-        document = {"gallery": valid_text(str(gallery.resolve())), "version": None, "unfinished": asdict(unfinished)}
+        document = {"gallery": valid_text(str(gallery.resolve())), "version": None, "unfinished": unfinished}
         text = "\n".join([f"{shown}: no version yet", *_describe_unfinished(unfinished, gallery=gallery)])
         emit(document, as_json=as_json, text=text)
         return
@@ -334,9 +334,9 @@ def _describe_disk(disk: Mapping[str, int]) -> list[str]:
     return lines + more
 
 
-def _describe_unfinished(unfinished: Unfinished, *, gallery: Path) -> list[str]:
-    done = f"{unfinished.settled:,} of {unfinished.found:,} items are done"
-    far = done if unfinished.found else "no item is listed yet"
+def _describe_unfinished(unfinished: Mapping[str, int], *, gallery: Path) -> list[str]:
+    done = f"{unfinished['done']:,} of {unfinished['found']:,} items are done"
+    far = done if unfinished["found"] else "no item is listed yet"
     return [
         f"a command was stopped, or is still running: {far}",
         f"if none is running, finish it with: {command_line('update', gallery)}",

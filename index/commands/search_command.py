@@ -26,7 +26,7 @@ from index.commands.console import (
     progress_bars,
     where_option,
 )
-from index.commands.images_or_gallery import settle_gallery
+from index.commands.images_or_gallery import ensure_gallery
 from index.outputs import COPY
 from index.progress import no_progress
 from index.public import open_gallery
@@ -282,13 +282,13 @@ def search(
     if out is not None:
         check_results_path(out)
     _refuse_swapped(gallery, queries)
-    settled = settle_gallery(gallery, check=lambda: _check_queries(queries))
-    opened, numbers = open_gallery(settled).by(by), tuple(chain(*ids))
+    indexed = ensure_gallery(gallery, check=lambda: _check_queries(queries))
+    opened, numbers = open_gallery(indexed).by(by), tuple(chain(*ids))
     k = _DEFAULT_K if k is None and min_score is None else k
     options = SearchOptions(k=k, min_score=min_score, rerank=rerank)
     asked = _Search(opened, queries, numbers, options, where, by)
     if out is None and is_single(queries, ids=numbers):
-        _show_one(asked, as_json=as_json, folder=settled)
+        _show_one(asked, as_json=as_json, folder=indexed)
     elif _show_all(asked, out=out, as_json=as_json) and strict:
         context.exit(1)
 

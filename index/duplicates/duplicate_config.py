@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from index.config_fields import check_fields, option
 
 HASH_BITS = 64
-LIMITS_SETTING = "duplicate_limits"  # of a catalogue: the settled config of the last comparison
+LIMITS_SETTING = "duplicate_limits"  # of a catalogue: the resolved config of the last comparison
 MIN_SIMILARITY, MAX_HASH_DISTANCE = 0.92, 6
 
 
@@ -51,7 +51,7 @@ class DuplicateConfig:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def settle(self, copy_threshold: float | None) -> "DuplicateConfig":
+    def resolve(self, copy_threshold: float | None) -> "DuplicateConfig":
         """The config with defaults filled in; `copy_threshold` is the model's, None without a copy-detection output."""
         if copy_threshold is None:
             usual: tuple[float, int] = MIN_SIMILARITY, MAX_HASH_DISTANCE
@@ -63,7 +63,7 @@ class DuplicateConfig:
 
     @property
     def limits(self) -> tuple[float, int]:
-        """Least cosine and most bits, of a settled config."""
+        """Least cosine and most bits, of a resolved config."""
         assert self.min_similarity is not None
         assert self.max_hash_distance is not None
         return self.min_similarity, self.max_hash_distance

@@ -49,7 +49,7 @@ class Duplicate:
     same_bytes: bool
 
 
-def settle_limits(
+def resolve_limits(
     config: DuplicateConfig, *, copy_threshold: float | None, catalog: Catalog, read: ReadVectors
 ) -> DuplicateConfig:
     """The config with defaults filled in, the model's copy threshold raised for the catalogue's indexed images.
@@ -61,7 +61,7 @@ def settle_limits(
         limits = catalog.setting(LIMITS_SETTING)
         is_given = catalog.setting("min_similarity") != "null"
         copy_threshold = raised if limits is None or is_given else max(raised, json.loads(limits)["min_similarity"])
-    return config.settle(copy_threshold)
+    return config.resolve(copy_threshold)
 
 
 def find_gallery_duplicates(

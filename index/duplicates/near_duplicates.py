@@ -69,7 +69,7 @@ class KeptImages:
     """
 
     def __init__(self, read: ReadVectors, config: DuplicateConfig | None = None) -> None:
-        limits = (config or DuplicateConfig()).settle(None)
+        limits = (config or DuplicateConfig()).resolve(None)
         self._min_similarity, self._max_distance = limits.limits
         self._read = read
         self._ids: Ids = np.empty(0, dtype=np.int64)

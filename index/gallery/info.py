@@ -44,14 +44,6 @@ _FELT_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A stopped or running command: `settled` of `found` items are done; 0 of 0 where it is unknown."""
-
-    found: int
-    settled: int
-
-
-@dataclass(frozen=True, slots=True)
 class GalleryInfo:
     """A summary of the current version.
 
@@ -65,7 +57,7 @@ class GalleryInfo:
         disk_bytes: of `vectors`, `index`, `catalog` and `model`, their `total`, `each_image` without the model, and
             the `whole_folder` with older versions and unfinished work.
         beside_index: vectors added after the index was built.
-        unfinished: None without unfinished work.
+        unfinished: of `find_unfinished`.
         copy: the vectors for copy detection, as in the manifest; None where there are none.
         runtime: that computed the vectors, where it was not the usual one, as in the manifest.
     """
@@ -81,7 +73,7 @@ class GalleryInfo:
     index: dict[str, Any]
     disk_bytes: dict[str, int]
     beside_index: int
-    unfinished: Unfinished | None
+    unfinished: dict[str, int] | None
     copy: dict[str, Any] | None = None
     runtime: dict[str, Any] | None = None
 
@@ -121,18 +113,18 @@ def read_info(path: Path) -> GalleryInfo:
         )
 
 
-def find_unfinished(path: Path) -> Unfinished | None:
-    """The state of unfinished work; None without any."""
+def find_unfinished(path: Path) -> dict[str, int] | None:
+    """Of a stopped or running command, `done` of `found` items, 0 of 0 where it is unknown; None without one."""
     folder = path / "building"
     if not folder.is_dir():
         return None
     try:
         with opened(folder / CATALOG_NAME, query="mode=ro") as connection:
             catalog = Catalog(connection)
-            settled = sum(catalog.count(status) for status in ("indexed", "duplicate", "skipped"))
-            return Unfinished(settled + catalog.count("pending"), settled)
+            done = sum(catalog.count(status) for status in ("indexed", "duplicate", "skipped"))
+            return {"found": done + catalog.count("pending"), "done": done}
     except GalleryError:  # not written yet, or of another version: the command that finishes it reports it
-        return Unfinished(0, 0)
+        return {"found": 0, "done": 0}
 
 
 def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, Any]]:

@@ -163,7 +163,7 @@ def _compare_counts(catalog: Catalog, manifest: Manifest) -> Iterator[str]:
         if manifest.counts.get(name) != value:
             yield f"the manifest says {name} {manifest.counts.get(name)}, the catalogue {value}"
     if pending := catalog.count("pending"):
-        yield f"{pending} items of the catalogue were never settled"
+        yield f"{pending} items of the catalogue are still pending"
     if catalog.next_id() != manifest.next_id:
         yield f"the manifest says next_id {manifest.next_id}, the catalogue {catalog.next_id()}"
 

@@ -35,7 +35,13 @@ from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.stores import Publication, open_store, store_of
 from index.versions.annotations import added_folder
-from index.versions.gallery_identity import Standing, claim_gallery, lock_gallery, require_own_folder, restore_identity
+from index.versions.gallery_identity import (
+    FolderState,
+    claim_gallery,
+    lock_gallery,
+    require_own_folder,
+    restore_identity,
+)
 from index.versions.gallery_parts import BUILDING, find_announced, read_plan, remove_part
 from index.versions.manifest import (
     CATALOG_NAME,
@@ -50,9 +56,10 @@ from index.versions.manifest import (
 )
 from index.versions.versions import highest_next_id, list_versions, mark_version, read_current, set_current
 from index.writing.build_config import RunOptions
-from index.writing.publish_change import naming_trouble, run_change
+from index.writing.pending import embed_pending
+from index.writing.publishing import publish
 from index.writing.scanning import find_assigned, scan_sources
-from index.writing.workspace import Workspace, is_intact_work
+from index.writing.workspace import Workspace, is_intact_work, naming_trouble
 
 logger = logging.getLogger(__name__)
 
@@ -332,7 +339,7 @@ class _Repair:
     start: float = field(default_factory=time.perf_counter)
 
     def run(self) -> RepairReport:
-        if require_own_folder(self.gallery) is Standing.DAMAGED:
+        if require_own_folder(self.gallery) is FolderState.DAMAGED:
             self.damaged.append(f"{self._show()}: its mark or CURRENT is damaged or missing")
         identity, changed = restore_identity(self.gallery)
         if changed:
@@ -444,14 +451,14 @@ class _Repair:
         assert work.kept_ids is not None
         indexed = len(work.kept_ids)
 
-        def change(catalog: CatalogWriter) -> None:
-            self._set_store(catalog)
-            sources, lost = catalog.sources(), catalog.find(work.find_lost(catalog).tolist()).values()
-            there = {row.id for row in lost if sources[row.source].locate(row).is_there()}
-            catalog.make_pending(there, confirm=True)
-            catalog.make_pending([row.id for row in lost if row.id not in there], confirm=False)
-
-        report = run_change(work, change, how=Publication(compact=True))
+        with work.opened():
+            with work.change() as catalog:
+                self._set_store(catalog)
+                sources = catalog.sources()
+                for row in catalog.find(work.find_lost().tolist()).values():
+                    catalog.make_pending([row.id], confirm=sources[row.source].locate(row).is_there())
+            embed_pending(work)
+            report = publish(work, how=Publication(compact=True))
         lost = max(0, indexed - report.indexed)
         if lost:
             self.notes.append(
@@ -477,28 +484,29 @@ class _Repair:
         work = self._open_work(folders, sha256=sha256, runtime=None)
         work.open_without_base(folders[0].name, rows=None, kept={}, runtime=None)
 
-        def change(catalog: CatalogWriter) -> None:
-            catalog.set(mark.get("settings", {}))
-            self._set_store(catalog)
-            if not self.sources:
-                recorded = [(kind, os.fsencode(location)) for kind, location in mark["sources"]]
-                insert = "INSERT OR IGNORE INTO sources (kind, location) VALUES (?, ?)"
-                catalog.connection.executemany(insert, recorded)
-            uploads = added_folder(self.gallery)
-            given = [*self.sources, *([str(uploads)] if uploads.is_dir() else [])]
-            catalog.add_sources(map(find_source, given))
-            sources = catalog.sources()
-            for source in sources.values():
-                if not source.is_there():
-                    raise InputError(
-                        f"{printable_path(source.location)}: not there, and the gallery is to be built again from it; "
-                        "mount or put it back and run this again, or name what there is with --source"
-                    )
-            numbers, labels = list(sources), find_assigned(catalog)
-            found = scan_sources(catalog, numbers, labels=labels, progress=self._begin_step("Scanning"))
-            catalog.record_scan(found, scanned=numbers, restore=False)
-
-        report = run_change(work, change, how=Publication(compact=True))
+        with work.opened():
+            with work.change() as catalog:
+                catalog.set(mark.get("settings", {}))
+                self._set_store(catalog)
+                if not self.sources:
+                    recorded = [(kind, os.fsencode(location)) for kind, location in mark["sources"]]
+                    insert = "INSERT OR IGNORE INTO sources (kind, location) VALUES (?, ?)"
+                    catalog.connection.executemany(insert, recorded)
+                uploads = added_folder(self.gallery)
+                given = [*self.sources, *([str(uploads)] if uploads.is_dir() else [])]
+                catalog.add_sources(map(find_source, given))
+                sources = catalog.sources()
+                for source in sources.values():
+                    if not source.is_there():
+                        raise InputError(
+                            f"{printable_path(source.location)}: not there, and the gallery is to be built again from "
+                            "it; mount or put it back and run this again, or name what there is with --source"
+                        )
+                labels, scanning = find_assigned(catalog), self._begin_step("Scanning")
+                found = scan_sources(catalog, list(sources), labels=labels, progress=scanning)
+                catalog.record_scan(found, scanned=list(sources))
+            embed_pending(work)
+            report = publish(work, how=Publication(compact=True))
         self.notes.append(
             "the catalogue was lost in every version: all images have new ids, and those that were taken out are back"
         )

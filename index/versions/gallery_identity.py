@@ -76,7 +76,7 @@ def _wait(descriptor: int, shown: str, *, wait_s: float, begin_step: BeginStep) 
     )
 
 
-class Standing(Enum):
+class FolderState(Enum):
     """The state of a folder before a command writes into it."""
 
     MARKED = auto()  # a gallery with its mark
@@ -85,33 +85,33 @@ class Standing(Enum):
     FOREIGN = auto()  # anything else
 
 
-def recognise(folder: Path) -> Standing:
-    """The standing of a folder, which is not changed."""
+def recognise(folder: Path) -> FolderState:
+    """The state of a folder."""
     if read_mark(folder) is not None:
-        return Standing.MARKED
+        return FolderState.MARKED
     if is_vacant(folder):
-        return Standing.VACANT
-    return Standing.DAMAGED if any(_known_identities(folder)) else Standing.FOREIGN
+        return FolderState.VACANT
+    return FolderState.DAMAGED if any(_known_identities(folder)) else FolderState.FOREIGN
 
 
 def require_gallery(folder: Path) -> None:
     """Check that a folder is an undamaged gallery, finished or not."""
-    if require_own_folder(folder) is Standing.DAMAGED:
+    if require_own_folder(folder) is FolderState.DAMAGED:
         raise find_damage(folder)
 
 
-def require_own_folder(folder: Path) -> Standing:
-    """Check that a folder is a gallery, which may be damaged; its standing."""
+def require_own_folder(folder: Path) -> FolderState:
+    """Check that a folder is a gallery, which may be damaged; its state."""
     shown = printable_path(str(folder))
     if not folder.is_dir():
         raise GalleryError(shown, describe_no_gallery(folder))
     try:
-        standing = recognise(folder)
+        state = recognise(folder)
     except OSError as error:
         raise InputError(f"{shown}: the gallery cannot be read: {error.strerror}") from error
-    if standing in (Standing.VACANT, Standing.FOREIGN):
+    if state in (FolderState.VACANT, FolderState.FOREIGN):
         raise GalleryError(shown, describe_no_gallery(folder))
-    return standing
+    return state
 
 
 def find_damage(folder: Path) -> GalleryError:

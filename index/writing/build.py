@@ -4,37 +4,34 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from index.catalog.reader import Catalog, read_catalog
+from index.catalog.reader import Catalog
 from index.catalog.rows import SKIP_SETTING
-from index.catalog.writer import CatalogWriter, write_catalog
+from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
-from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
+from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.filters.condition import TAG, Condition, list_columns
 from index.filters.parser import write_condition
 from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
-from index.markers import GALLERY_MARK, LOCK_NAME
 from index.model.builtin import find_builtin
 from index.model.embedder import Embedder
-from index.progress import no_steps
 from index.sources.local_source import FileSource, FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource, Reach
 from index.text import command_line, printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
-from index.versions.gallery_identity import Standing, find_damage, recognise
+from index.versions.gallery_identity import FolderState, find_damage, recognise
 from index.versions.gallery_parts import make_mark
-from index.versions.manifest import CATALOG_NAME, Version
 from index.writing.build_config import RunOptions
-from index.writing.publish_change import BuildReport, change_gallery, open_workspace, run_change
-from index.writing.scanning import AssignedLabels, Trust, find_assigned, find_parts, scan_sources
+from index.writing.pending import embed_pending
+from index.writing.publishing import BuildReport, publish
+from index.writing.scanning import AssignedLabels, find_assigned, find_parts, scan_sources
 from index.writing.shard_plan import check_complete
-from index.writing.workspace import Workspace, find_model
+from index.writing.workspace import Workspace, find_model, open_workspace
 
 
 def build_gallery(
@@ -59,78 +56,42 @@ def build_gallery(
 
     Args:
         model_path: an exported model; None: the gallery's own, or the built-in model for a new gallery.
-        sources: folders, archives, globs, lists, tables, single images or addresses; see
-            `index.sources.registry.find_source`.
-        out: the gallery folder, which may not exist yet.
+        sources: anything of `index.sources.registry.find_source`.
         labels_file: CSV or Parquet of `path,label`, which replaces other labels; items without a row have none.
         dedup: near-duplicates to leave out: `off`, `exact` or `near`.
-        duplicates: thresholds of near-duplicates.
         index: changed fields of `AnnConfig`; the gallery remembers the rest.
         shards: a folder of shards with the outcome of every image, so that none is embedded.
         backend: the runtime; None: that of RETRIEVAL_BACKEND, or else the gallery's.
         store: the store of the vectors; None: the gallery's own, or files for a new gallery.
         skip_if: images that match are skipped, also in later updates; None takes them in again.
-
-    Raises:
-        InputError: the sources, labels or `skip_if` cannot be used, or no image is usable.
-        ModelFileError: the model cannot be used, or fails on a batch; what is done is kept.
-        GalleryMismatchError: the gallery is of another model or of other sources.
-        GalleryError: `out` is no gallery, is written by another process, is damaged, or the disk is full.
     """
     start = time.perf_counter()
-    skip_text = None if skip_if is None else _write_skip_condition(skip_if)
     given = [find_source(os.fspath(source)) for source in sources]
     gallery = check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
-    backend = backend or usual_runtime_in(gallery)
-    embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend)
+    embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend or usual_runtime_in(gallery))
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
-        "dedup": None if dedup == "off" else dedup,
-        SKIP_SETTING: skip_text,
-        **{
-            name: json.dumps(value) if dedup == "near" else None
-            for name, value in asdict(duplicates or DuplicateConfig()).items()
-        },
+        SKIP_SETTING: None if skip_if is None else _write_skip_condition(skip_if),
+        **_describe_deduplication(dedup, duplicates or DuplicateConfig()),
     }
     is_new = not gallery.exists()
     make_gallery_folder(gallery, shown=out)
-
-    def change(catalog: CatalogWriter) -> None:
-        repeats = {name: settings[name] for name in settings if name not in ("labels", SKIP_SETTING)}
-        if {name: catalog.setting(name) for name in repeats} != repeats:
-            catalog.release_all_duplicates()
-            catalog.set({LIMITS_SETTING: None})
-        trust = Trust.SHARDS if catalog.setting("labels") == settings["labels"] else Trust.NONE
-        catalog.set(settings)
-        catalog.set({STORE_SETTING: _choose_store(catalog, store, work=work)})
-        remembered = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
-        catalog.set({INDEX_SETTING: replace(remembered, **(index or {})).to_text()})
-        numbers = catalog.add_sources(given)
-        catalog.record_scan(
-            scan_sources(catalog, numbers, labels=labels, trust=trust, progress=work.begin_step("Scanning")),
-            scanned=numbers,
-            restore=False,
-        )
-        if labels is not None:
-            labels.check_used()
-        if shards is not None:
-            check_complete(catalog, shards)
-
-    with open_workspace(gallery, embedder=embedder, start=start, **run) as work:
+    with open_workspace(gallery, embedder=embedder, start=start, is_new=is_new, **run) as work:
         work.shards = shards
-        try:
-            _check_sources(work, given)
-        except GalleryMismatchError:
-            if work.is_new:  # there is nothing to continue
-                work.remove()
-            raise
-        try:
-            return run_change(work, change)
-        except RetrievalError:
-            if is_new:
-                _remove_unbegun(gallery)
-            raise
+        with work.change() as catalog:
+            _take_same_sources(work, given)
+            is_known = catalog.setting("labels") == settings["labels"]
+            _change_settings(work, settings, index=index or {}, store=store)
+            numbers, scanning = catalog.add_sources(given), work.begin_step("Scanning")
+            found = scan_sources(catalog, numbers, labels=labels, trust=is_known, progress=scanning)
+            catalog.record_scan(found, scanned=numbers)
+            if labels is not None:
+                labels.check_used()
+            if shards is not None:
+                check_complete(catalog, shards)
+        embed_pending(work)
+        return publish(work)
 
 
 def add_to_gallery(gallery: Path, sources: Sequence[str | Path], **run: Unpack[RunOptions]) -> BuildReport:
@@ -138,23 +99,18 @@ def add_to_gallery(gallery: Path, sources: Sequence[str | Path], **run: Unpack[R
 
     A source inside a folder of the gallery stays part of that folder. Removed items that are named here come back.
     """
-    given, begin_step = [find_source(os.fspath(source)) for source in sources], run.get("begin_step", no_steps)
-
-    def change(catalog: CatalogWriter) -> None:
-        parts = find_parts(catalog, given)
-        numbers = catalog.add_sources(source for source in given if source.location not in parts)
-        found = scan_sources(
-            catalog,
-            numbers,
-            labels=find_assigned(catalog),
-            parts=parts,
-            restore=True,
-            trust=Trust.SHARDS,
-            progress=begin_step("Scanning"),
-        )
-        catalog.record_scan(found, scanned=numbers, restore=True)
-
-    return change_gallery(gallery, change, **run)
+    given = [find_source(os.fspath(source)) for source in sources]
+    with open_workspace(gallery, **run) as work:
+        with work.change() as catalog:
+            parts = find_parts(catalog, given)
+            numbers = catalog.add_sources(source for source in given if source.location not in parts)
+            labels, scanning = find_assigned(catalog), work.begin_step("Scanning")
+            found = scan_sources(
+                catalog, numbers, labels=labels, parts=parts, restore=True, trust=True, progress=scanning
+            )
+            catalog.record_scan(found, scanned=numbers, restore=True)
+        embed_pending(work)
+        return publish(work)
 
 
 def update_gallery(
@@ -176,32 +132,25 @@ def update_gallery(
         skip_if: another condition of images to skip than the gallery has.
     """
     skip_text = None if skip_if is None else _write_skip_condition(skip_if)
-
-    def change(catalog: CatalogWriter) -> None:
-        move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
-        if skip_text is not None:
-            catalog.set({SKIP_SETTING: skip_text})
-        numbers = list(catalog.sources())
-        for source in catalog.sources().values():
-            if not source.is_there() and not source.is_one_item:
-                shown = printable_path(source.location)
-                raise InputError(f"{shown}: no such folder or file; {_advise(source, gallery)}")
-        scanning = run.get("begin_step", no_steps)("Scanning")
-        found = scan_sources(
-            catalog,
-            numbers,
-            labels=find_assigned(catalog),
-            trust=Trust.NONE if thorough else Trust.ALL,
-            ask=not thorough,
-            progress=scanning,
-        )
-        catalog.record_scan(found, scanned=numbers, restore=False, thorough=thorough)
-        for source in catalog.emptied_sources():  # whose disk may not be there
-            if not source.is_one_item:
-                shown = printable_path(source.location)
-                raise InputError(f"{shown}: nothing is left in it; {_advise(source, gallery)}")
-
-    return change_gallery(gallery, change, **run)
+    with open_workspace(gallery, **run) as work:
+        with work.change() as catalog:
+            move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
+            if skip_text is not None:
+                catalog.set({SKIP_SETTING: skip_text})
+            sources = catalog.sources()
+            for source in sources.values():
+                if not source.is_there() and not source.is_one_item:
+                    raise _lost_source(source, gallery, "no such folder or file")
+            labels, scanning = find_assigned(catalog), work.begin_step("Scanning")
+            found = scan_sources(
+                catalog, list(sources), labels=labels, trust=not thorough, ask=not thorough, progress=scanning
+            )
+            catalog.record_scan(found, scanned=list(sources), thorough=thorough)
+            for source in catalog.emptied_sources():  # whose disk may not be there
+                if not source.is_one_item:
+                    raise _lost_source(source, gallery, "nothing is left in it")
+        embed_pending(work)
+        return publish(work)
 
 
 def _write_skip_condition(where: Condition) -> str:
@@ -225,39 +174,31 @@ def remove_from_gallery(
         GalleryError: as `build_gallery`.
     """
 
-    def change(catalog: CatalogWriter) -> int:
-        removed = sum(forget_source(catalog, source) for source in sources)
-        if selection is not None:
-            rows = list(selection.select(catalog))
-            catalog.take_out(rows)
-            removed += len(rows)
-        if not catalog.count("indexed") + catalog.count("pending"):
-            shown = printable_path(str(gallery))
-            raise InputError(
-                f"{shown}: nothing would be left of it, so nothing was removed; a gallery holds at least one image: "
-                "add others first (`retrieval index add`), or build another gallery into a folder of its own"
-            )
-        return removed
-
-    return change_gallery(gallery, change, undo=True, **run)
+    with open_workspace(gallery, undo=True, **run) as work:
+        with work.change() as catalog:
+            removed = sum(forget_source(catalog, source) for source in sources)
+            if selection is not None:
+                rows = list(selection.select(catalog))
+                catalog.take_out(rows)
+                removed += len(rows)
+            if not work.count_usable():
+                shown = printable_path(str(gallery))
+                raise InputError(
+                    f"{shown}: nothing would be left of it, so nothing was removed; a gallery holds at least one "
+                    "image: add others first (`retrieval index add`), or build another gallery into a folder of its own"
+                )
+        work.counts["removed"] = removed
+        embed_pending(work)
+        return publish(work)
 
 
 def make_gallery_folder(gallery: Path, *, shown: Path) -> None:
     try:
         gallery.mkdir(parents=True, exist_ok=True)
-        if recognise(gallery) is Standing.VACANT:
+        if recognise(gallery) is FolderState.VACANT:
             make_mark(gallery)
     except OSError as error:
         raise InputError(f"{printable_path(str(shown))}: the gallery cannot be made: {error.strerror}") from error
-
-
-def _remove_unbegun(gallery: Path) -> None:
-    """Remove the folder of a build that was refused before it began; its lock is held."""
-    with suppress(OSError):
-        if set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:
-            for name in (GALLERY_MARK, LOCK_NAME):  # a process that waits for the lock makes both again
-                (gallery / name).unlink(missing_ok=True)
-            gallery.rmdir()
 
 
 def choose_model(gallery: Path) -> Path:
@@ -268,21 +209,33 @@ def choose_model(gallery: Path) -> Path:
         return find_builtin()
 
 
-def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Workspace) -> str | None:
-    """The setting of the store, which can be chosen only before the first version."""
-    text = catalog.setting(STORE_SETTING)
-    remembered = StoreConfig.from_text(text)
-    if given is None or given == remembered:
-        return text
-    if work.base is None:
-        return given.to_text()
-    raise GalleryMismatchError(
-        printable_path(str(work.gallery)),
-        what="store",
-        expected=remembered.show(),
-        seen=given.show(),
-        advice="copy it there with `retrieval index copy`",
-    )
+def _describe_deduplication(dedup: str, config: DuplicateConfig) -> dict[str, str | None]:
+    """The settings of `--dedup`."""
+    values = {name: json.dumps(value) if dedup == "near" else None for name, value in asdict(config).items()}
+    return {"dedup": None if dedup == "off" else dedup, **values}
+
+
+def _change_settings(
+    work: Workspace, settings: Mapping[str, str | None], *, index: Mapping[str, Any], store: StoreConfig | None
+) -> None:
+    """Set a catalogue's settings; other ones of duplicates release those there are."""
+    catalog = work.catalog
+    deduplication = _describe_deduplication("off", DuplicateConfig()).keys()
+    if any(catalog.setting(name) != settings[name] for name in deduplication):
+        catalog.release_all_duplicates()
+        catalog.set({LIMITS_SETTING: None})
+    if store is not None and store != work.store:
+        if work.base is not None:
+            raise GalleryMismatchError(
+                printable_path(str(work.gallery)),
+                what="store",
+                expected=work.store.show(),
+                seen=store.show(),
+                advice="copy it there with `retrieval index copy`",
+            )
+        catalog.set({STORE_SETTING: store.to_text()})
+    config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **index)
+    catalog.set({**settings, INDEX_SETTING: config.to_text()})
 
 
 def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
@@ -302,39 +255,33 @@ def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
         raise InputError(f"{shown}: expected a folder for the gallery, found a file; give another --out")
     if not os.access(gallery, os.R_OK | os.W_OK | os.X_OK):
         raise InputError(f"{shown}: permission denied; the gallery cannot be written there")
-    standing = recognise(gallery)
-    if standing is Standing.FOREIGN:
+    state = recognise(gallery)
+    if state is FolderState.FOREIGN:
         raise GalleryError(shown, "the folder has other files in it and is no gallery; give a new or empty --out")
-    if standing is Standing.DAMAGED:
+    if state is FolderState.DAMAGED:
         raise find_damage(gallery)
     return gallery
 
 
-def _check_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
-    with write_catalog(work.catalog_path) as catalog:
-        mismatch = _find_mismatch(catalog, given, gallery=work.gallery)
-    if mismatch is None:
-        return
-    if work.base is None and not work.has_vectors():  # the stopped build did nothing yet
-        work.restart()
-        return
-    raise mismatch
+def _take_same_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
+    """Check the sources; a stopped first build without any vector takes others."""
+    try:
+        check_same_sources(work.catalog, given, gallery=work.gallery)
+    except GalleryMismatchError:
+        if work.base is not None or work.has_vectors():
+            raise
+        for number in work.catalog.sources():
+            work.catalog.remove_source(number)
 
 
-def check_same_sources(version: Version, given: Sequence[ImageSource], *, gallery: Path) -> None:
-    with read_catalog(version.folder / CATALOG_NAME) as catalog:
-        mismatch = _find_mismatch(catalog, given, gallery=gallery)
-    if mismatch is not None:
-        raise mismatch
-
-
-def _find_mismatch(catalog: Catalog, given: Sequence[ImageSource], *, gallery: Path) -> GalleryMismatchError | None:
+def check_same_sources(catalog: Catalog, given: Sequence[ImageSource], *, gallery: Path) -> None:
+    """Check that a gallery was built from the given sources."""
     sources, added = catalog.sources(), catalog.added_source()
     known = {source.location for number, source in sources.items() if number != added}
     locations = {source.location for source in given}
     if not known or known == locations:
-        return None
-    return GalleryMismatchError(
+        return
+    raise GalleryMismatchError(
         printable_path(str(gallery)),
         what="sources",
         expected=list_locations(known),
@@ -416,9 +363,9 @@ def list_locations(locations: Iterable[str]) -> str:
     return ", ".join(printable_path(location) for location in sorted(locations))
 
 
-def _advise(source: ImageSource, gallery: Path) -> str:
+def _lost_source(source: ImageSource, gallery: Path, problem: str) -> InputError:
     forget = command_line("remove", gallery, {"--source": source.location})
-    return (
-        "if it was moved, say where it is now with --root; if its disk is not mounted, mount it; "
-        f"if it is gone for good, forget it: {forget}"
+    return InputError(
+        f"{printable_path(source.location)}: {problem}; if it was moved, say where it is now with --root; if its disk "
+        f"is not mounted, mount it; if it is gone for good, forget it: {forget}"
     )

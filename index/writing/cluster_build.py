@@ -7,25 +7,23 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from index.catalog.reader import read_catalog
 from index.durable import is_temporary, make_temporary
 from index.errors import GalleryError, InputError, RetrievalError, naming_extras
-from index.model.embedder import Embedder
 from index.progress import Progress, no_progress, no_steps
-from index.sources.source import ImageSource
+from index.sources.registry import find_source
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
-from index.versions.manifest import MODEL_NAME
 from index.writing.build_config import BuildConfig, RunOptions
-from index.writing.publish_change import BuildReport, naming_trouble
-from index.writing.shard_plan import Shard, ShardPlan, list_counts, share_plan
-from index.writing.sharding import ShardReport, SharedWork, describe_work, embed_listed, merge_shards, open_listing
+from index.writing.publishing import BuildReport
+from index.writing.shard_plan import Shard, list_counts
+from index.writing.sharding import ShardReport, SharedWork, embed_shard, join_shards, merge_shards, open_listing
+from index.writing.workspace import naming_trouble
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +49,6 @@ def build_on_cluster(
     start = time.perf_counter()
     progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
     with connected(address) as ray, naming_trouble(work.gallery):
-        share_plan(work.folder, work.plan)
         for path in work.folder.iterdir():  # listings of builds that were killed
             if is_temporary(path.name.removesuffix("-journal")):
                 path.unlink(missing_ok=True)
@@ -93,21 +90,17 @@ def find_cluster(address: str | None) -> tuple[str | None, Any]:
     switch_off_telemetry()
     address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray takes for none where it is empty, too
     if address is not None:
-        _check_answers(address)
+        host, separator, port = address.rpartition(":")
+        if not separator or "/" in host or not port.isdigit():
+            raise InputError(f"{address}: expected the address of a Ray cluster's head as HOST:PORT, such as head:6379")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+        except (OSError, OverflowError) as error:
+            advice = f"start one there with `ray start --head --port {port}`, or give the address of another"
+            raise InputError(f"{address}: no Ray cluster answers there ({error}); {advice}") from error
     with naming_extras("--engine ray"):
         import ray
     return address, ray
-
-
-def _check_answers(address: str) -> None:
-    host, separator, port = address.rpartition(":")
-    if not separator or "/" in host or not port.isdigit():
-        raise InputError(f"{address}: expected the address of a Ray cluster's head as HOST:PORT, such as head:6379")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
-    except (OSError, OverflowError) as error:
-        advice = f"start one there with `ray start --head --port {port}`, or give the address of another"
-        raise InputError(f"{address}: no Ray cluster answers there ({error}); {advice}") from error
 
 
 def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progress) -> None:
@@ -116,10 +109,9 @@ def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progre
     counts = list_counts(work.folder)
     count = counts[0] if len(counts) == 1 else max(1, _SHARDS_EACH * workers)
     config = replace(work.config, workers=int(needs["num_cpus"]))
-    told = work.gallery, listing, work.plan, config
     task = ray.remote(embed_sent).options(max_retries=_MOST_DEATHS, scheduling_strategy="SPREAD", **needs)
     shards = [Shard(number, count) for number in range(1, count + 1)]
-    waiting = {task.remote(*told, shard): shard for shard in shards}
+    waiting = {task.remote(work.gallery, listing, config, shard): shard for shard in shards}
     done, lived, alive = 0, time.monotonic(), _list_nodes(ray)
     while waiting:
         ready, _ = ray.wait(list(waiting), num_returns=1, timeout=_LOOK_S)
@@ -170,27 +162,21 @@ def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
 
 
 def _take(ray: Any, ref: Any, *, shard: Shard, folder: Path) -> ShardReport:
-    errors = ray.exceptions
-    place = f"{shard} ({printable_path(str(folder / shard.folder))})"
+    errors, place = ray.exceptions, f"{shard} ({printable_path(str(folder / shard.folder))})"
     try:
         result = ray.get(ref)
     except errors.RayTaskError as error:
         raise GalleryError("the Ray cluster", f"a worker failed at {place}: {error.cause!r}") from error
-    except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
-        advice = "take out the images that kill them, or give workers more memory; what is done is kept"
-        problem = f"workers died {1 + _MOST_DEATHS} times at {place}: {_join_lines(error)}; {advice}"
-        raise GalleryError("the Ray cluster", problem) from error
     except errors.RayError as error:
-        problem = f"{place} failed: {_join_lines(error)}; what is done is kept"
-        raise GalleryError("the Ray cluster", problem) from error
+        problem = f"{place} failed: {' '.join(str(error).split())[:300]}"
+        if isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError | errors.OutOfMemoryError):
+            problem = f"workers died {1 + _MOST_DEATHS} times: {problem}; take out the images that kill them, or give "
+            problem += "workers more memory"
+        raise GalleryError("the Ray cluster", f"{problem}; what is done is kept") from error
     if isinstance(result, RetrievalError):
         raise GalleryError("a node of the cluster", str(result)) from result
     report: ShardReport = result
     return report
-
-
-def _join_lines(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _await_visible(folder: Path) -> None:
@@ -206,38 +192,23 @@ def _await_visible(folder: Path) -> None:
         os.listdir(folder.parent)
 
 
-def embed_sent(
-    gallery: Path, listing: Path, plan: ShardPlan, config: BuildConfig, shard: Shard
-) -> ShardReport | RetrievalError:
-    """Embed a shard on a node. Expected errors are returned as values, and end the build.
+def embed_sent(gallery: Path, listing: Path, config: BuildConfig, shard: Shard) -> ShardReport | RetrievalError:
+    """Embed a shard on a node, as `index build --shard` does. Expected errors are returned, and end the build.
 
     Args:
         listing: the catalogue of all items, in the folder of the shards.
-        plan: of the machine that scanned the sources.
     """
-    folder = listing.parent
     try:
-        if not (folder / MODEL_NAME).is_file():
-            shown = printable_path(str(folder))
+        if not listing.is_file():
+            shown = printable_path(str(listing.parent))
             raise GalleryError(shown, "not visible on a node; name a folder that all machines share with --shards")
-        with naming_trouble(gallery), read_catalog(listing) as catalog:
-            sources = [source for source in catalog.sources().values() if source.location in plan.sources]
-            _check_sources(sources)
-            embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
-            embedder = embedder.giving(*embedder.contract.widths)
-            plan = replace(plan, vectors=describe_work(embedder, config))
-            share_plan(folder, plan)
-            work = SharedWork(gallery, folder, embedder, sources, None, plan, config)
-            report = embed_listed(work, shard, catalog)
-            if report.skipped:
-                _check_sources(sources)  # missing sources, not images, may be the cause
+        work = join_shards(gallery, listing.parent, config)
+        sources = [find_source(location) for location in work.plan.sources]
+        report = embed_shard(work, shard, listing=listing)
+        for source in sources if report.skipped else ():
+            if not source.is_there():  # the cause may be a lost disk
+                shown = printable_path(source.location)
+                raise InputError(f"{shown}: not visible on a node any more; every machine needs it at this path")
     except RetrievalError as error:
         return error
     return report
-
-
-def _check_sources(sources: Sequence[ImageSource]) -> None:
-    for source in sources:
-        if not source.is_there():
-            shown = printable_path(source.location)
-            raise InputError(f"{shown}: not visible on a node; every machine needs it at this path")

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Unpack
 
 from index.arrays import Labels
-from index.catalog.writer import CatalogWriter
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.text import printable_path
 from index.vectors.clusters import cluster_embeddings
 from index.writing.build_config import RunOptions
-from index.writing.publish_change import BuildReport, change_gallery
+from index.writing.pending import embed_pending
+from index.writing.publishing import BuildReport, publish
+from index.writing.workspace import open_workspace
 
 _MOST_USUAL = 256
 
@@ -34,22 +35,24 @@ def cluster_gallery(
     Raises:
         InputError: the images have metadata `cluster` of their own, or there are too few images.
     """
-    sizes: dict[str, int] = {}
-
-    def change(catalog: CatalogWriter) -> None:
-        opened = Gallery.open(gallery)
-        if opened.count < 2:
-            raise InputError(f"{printable_path(opened.name)}: {opened.count} images cannot be clustered; add images")
-        with opened.catalog() as reading:
-            labels = {row.id: row.label for row in reading.rows(status="indexed")}
-        usual = min(max(2, round(math.sqrt(opened.count / 2))), _MOST_USUAL)
-        clusters = cluster_embeddings(opened.vectors(opened.ids), clusters=usual if count is None else count, seed=0)
-        names = name_clusters(clusters, [labels[number] for number in opened.ids.tolist()])
-        chosen = [names[cluster] for cluster in clusters.tolist()]
-        sizes.update(Counter(chosen).most_common())
-        catalog.set_clusters(zip(opened.ids.tolist(), chosen, strict=True), gallery=printable_path(opened.name))
-
-    return change_gallery(gallery, change, **run), sizes
+    with open_workspace(gallery, **run) as work:
+        with work.change() as catalog:
+            opened = Gallery.open(gallery)
+            if opened.count < 2:
+                raise InputError(
+                    f"{printable_path(opened.name)}: {opened.count} images cannot be clustered; add images"
+                )
+            with opened.catalog() as reading:
+                labels = {row.id: row.label for row in reading.rows(status="indexed")}
+            usual = min(max(2, round(math.sqrt(opened.count / 2))), _MOST_USUAL)
+            clusters = cluster_embeddings(
+                opened.vectors(opened.ids), clusters=usual if count is None else count, seed=0
+            )
+            names = name_clusters(clusters, [labels[number] for number in opened.ids.tolist()])
+            chosen = [names[cluster] for cluster in clusters.tolist()]
+            catalog.set_clusters(zip(opened.ids.tolist(), chosen, strict=True), gallery=printable_path(opened.name))
+        embed_pending(work)
+        return publish(work), dict(Counter(chosen).most_common())
 
 
 def name_clusters(clusters: Labels, labels: Sequence[str | None]) -> dict[int, str]:

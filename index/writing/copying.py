@@ -11,7 +11,6 @@ from typing import Any, Unpack
 import numpy as np
 
 from index.arrays import Vectors
-from index.catalog.writer import CatalogWriter
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
@@ -24,13 +23,14 @@ from index.vectors.ann_building import find_reason_for_flat
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.stores import Publication, hold_vectors
 from index.versions.annotations import added_folder
-from index.versions.gallery_identity import Standing, lock_gallery, recognise
+from index.versions.gallery_identity import FolderState, lock_gallery, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, check_file
 from index.versions.versions import hold_current, read_current
 from index.writing.build_config import RunOptions
-from index.writing.publish_change import BuildReport, change_gallery, naming_trouble, run_change
-from index.writing.workspace import Workspace
+from index.writing.pending import embed_pending
+from index.writing.publishing import BuildReport, publish
+from index.writing.workspace import Workspace, naming_trouble, open_workspace
 
 _FEW_QUERIES = 100
 
@@ -56,9 +56,6 @@ def copy_gallery(source: Path, out: Path, *, store: StoreConfig | None = None, *
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     version, held = hold_current(source)
 
-    def change(catalog: CatalogWriter) -> None:
-        catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
-
     try:
         manifest = Manifest.read(version)
         for name in manifest.files:
@@ -79,7 +76,11 @@ def copy_gallery(source: Path, out: Path, *, store: StoreConfig | None = None, *
                     kept={output: hold_vectors(version, output) for output in manifest.outputs},
                     runtime=manifest.runtime,
                 )
-                report = run_change(work, change)
+                with work.opened():
+                    with work.change() as catalog:
+                        catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
+                    embed_pending(work)
+                    report = publish(work)
     finally:
         os.close(held)
     return CopyReport(
@@ -99,13 +100,15 @@ def _check_out(out: Path) -> None:
     if not out.is_dir():
         raise InputError(f"{shown}: expected a folder for the copy, found a file; give another")
     is_stopped = read_mark(out) is not None and read_current(out) is None
-    if not is_stopped and recognise(out) is not Standing.VACANT:
+    if not is_stopped and recognise(out) is not FolderState.VACANT:
         raise InputError(f"{shown}: the folder has something in it; give a new or empty one for the copy")
 
 
 def compact_gallery(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
     """Rewrite the current version: one index over all members, without deleted vectors."""
-    return change_gallery(gallery, None, how=Publication(compact=True), **run)
+    with open_workspace(gallery, **run) as work:
+        embed_pending(work)
+        return publish(work, how=Publication(compact=True))
 
 
 def tune_gallery(
@@ -121,13 +124,14 @@ def tune_gallery(
     AnnConfig(**(changes or {}))  # before any query is embedded
     asking = _embed(gallery, queries) if queries else None
 
-    def change(catalog: CatalogWriter) -> None:
-        config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
-        catalog.set({INDEX_SETTING: config.to_text()})
-        if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
-            raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
-
-    return change_gallery(gallery, change, how=Publication(tune=True, queries=asking), **run)
+    with open_workspace(gallery, **run) as work:
+        with work.change() as catalog:
+            config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
+            catalog.set({INDEX_SETTING: config.to_text()})
+            if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
+                raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
+        embed_pending(work)
+        return publish(work, how=Publication(tune=True, queries=asking))
 
 
 def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:

@@ -5,7 +5,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
@@ -87,15 +86,7 @@ def find_assigned(catalog: Catalog) -> AssignedLabels | None:
     return AssignedLabels(labels_file)
 
 
-class Trust(Enum):
-    """Which archives of unchanged time are not read again, because their rows are trusted, labels included."""
-
-    NONE = "none"
-    SHARDS = "remote and compressed ones"
-    ALL = "all"
-
-
-def _scan_source(catalog: CatalogWriter, number: int, *, trust: Trust, ask: bool) -> Iterator[FoundItem]:
+def _scan_source(catalog: CatalogWriter, number: int, *, trust: bool, ask: bool) -> Iterator[FoundItem]:
     """The items of one source; of an archive that needs no reading those of its rows.
 
     `ask` looks up known addresses of lists for changes; a stopped command's look-ups are not repeated.
@@ -109,9 +100,10 @@ def _scan_source(catalog: CatalogWriter, number: int, *, trust: Trust, ask: bool
         if not found.is_archive:
             yield found
             continue
-        is_shard, known = is_address(source.location) or is_compressed(found.path), None
-        if trust is Trust.ALL or (trust is Trust.SHARDS and is_shard):
-            known = catalog.archive_items(number, found.path, mtime_ns=found.mtime_ns, with_skipped=is_shard)
+        known = None
+        if trust:
+            is_costly = is_address(source.location) or is_compressed(found.path)
+            known = catalog.archive_items(number, found.path, mtime_ns=found.mtime_ns, with_skipped=is_costly)
         yield from source.members(found) if known is None else known
 
 
@@ -130,7 +122,7 @@ def scan_sources(
     labels: AssignedLabels | None,
     parts: Mapping[str, int] | None = None,
     restore: bool = False,
-    trust: Trust = Trust.NONE,
+    trust: bool = False,
     ask: bool = True,
     progress: Progress = no_progress,
 ) -> Iterator[tuple[int, FoundItem]]:
@@ -144,7 +136,7 @@ def scan_sources(
         labels: replace those of the sources.
         parts: of `find_parts`, scanned first.
         restore: let removed items of other sources, met here, come back.
-        trust: archives of unchanged time that are not read again.
+        trust: take the items of an archive of unchanged time from its rows, labels included.
         ask: check the addresses of lists for changes.
         progress: called with (items met, 0).
     """

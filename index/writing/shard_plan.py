@@ -14,36 +14,31 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import Ids
 from index.catalog.reader import Catalog
 from index.durable import create_durably, hash_file, replacing
 from index.errors import GalleryError, ImageError, InputError
 from index.items import EmbeddedItem, ItemFields
 from index.markers import is_part, is_vacant, read_object
-from index.measures import MEASURES, Measures
+from index.measures import Measures
 from index.model.embedder import Embedder
 from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 from index.versions.manifest import MODEL_NAME
 
 FORMAT_VERSION = 2
-ENDING = ".npz"
-_KEY_BYTES, _KEY, _SHA256 = 16, "S32", "S64"
-_DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, IndexError, EOFError)
+_ENDING = ".npz"
+_KEY_BYTES = 16
+_DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError, StopIteration)
 _NAMED_SHARDS = 12
 _FOLDER = re.compile(r"(\d{5,})-of-(\d{5,})")
-
-Keys = npt.NDArray[np.bytes_]
-"""(n,) keys of items, 32 hexadecimal digits each."""
 
 
 def key_item(location: str, item: ItemFields) -> str:
@@ -52,40 +47,31 @@ def key_item(location: str, item: ItemFields) -> str:
     return hashlib.blake2b(json.dumps(place).encode("ascii"), digest_size=_KEY_BYTES).hexdigest()
 
 
-def as_keys(keys: Iterable[str]) -> Keys:
-    return np.array(list(keys), dtype=_KEY)
-
-
-def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedItem], *, made_by: str) -> Path:
+def write_outcomes(folder: Path, items: Mapping[str, EmbeddedItem], *, made_by: str) -> Path:
     """Write a file of outcomes, durably and atomically.
 
     Args:
-        keys: of the items, in the same order.
-        items: their ids are not written.
+        items: by their keys; their ids are not written.
         made_by: digest of all that the vectors depend on beside the images.
     """
     folder.mkdir(exist_ok=True)  # without its parents, which a merge may have removed meanwhile
-    problems = {
-        row: (item.problem.path, item.problem.reason, item.problem.detail)
-        for row, item in enumerate(items)
-        if item.problem is not None
+    outcomes = {
+        key: {
+            "sha256": item.sha256,
+            "phash": item.phash,
+            "measures": None if item.measures is None else item.measures.to_values(),
+            "problem": item.problem and (item.problem.path, item.problem.reason, item.problem.detail),
+            "fetched": item.fetched,
+        }
+        for key, item in items.items()
     }
-    fetched = {row: item.fetched for row, item in enumerate(items) if item.fetched is not None}
-    told = {"format_version": FORMAT_VERSION, "made_by": made_by, "problems": problems, "fetched": fetched}
-    head = json.dumps(told).encode("ascii")
-    usable = [item for item in items if item.vector is not None]
-    vectors = [item.vector for item in usable if item.vector is not None]
-    path = folder / f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:32]}{ENDING}"
+    head = json.dumps({"format_version": FORMAT_VERSION, "made_by": made_by, "outcomes": outcomes}).encode("ascii")
+    vectors = [item.vector for item in items.values() if item.vector is not None]
+    path = folder / f"{hashlib.sha256(''.join(items).encode()).hexdigest()[:32]}{_ENDING}"
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(
             file,
             head=np.frombuffer(head, np.uint8),
-            keys=as_keys(keys),
-            sha256=np.array([item.sha256 or "" for item in items], dtype=_SHA256),
-            phash=np.array([item.phash for item in usable], dtype="<i8"),
-            measures=np.array([(item.measures or Measures()).to_numbers() for item in usable], dtype="<f8").reshape(
-                -1, len(MEASURES)
-            ),
             vectors=np.stack(vectors).astype("<f4") if vectors else np.empty((0, 0), "<f4"),
         )
     return path
@@ -93,60 +79,59 @@ def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedIt
 
 def find_outcome_files(folder: Path) -> list[Path]:
     """Files of outcomes in a folder and below, in a fixed order."""
-    found = (Path(above, name) for above, _, names in os.walk(folder) for name in names if name.endswith(ENDING))
+    found = (Path(above, name) for above, _, names in os.walk(folder) for name in names if name.endswith(_ENDING))
     return sorted(found)
 
 
 @contextmanager
-def opened_outcomes(path: Path, *, made_by: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A file of outcomes: its arrays by name, read on demand, and its head."""
+def _opened(path: Path, made_by: str) -> Iterator[tuple[Any, dict[str, dict[str, Any]]]]:
+    """A file of outcomes: its arrays by name, read on demand, and its outcomes without vectors by key."""
     shown = printable_path(str(path))
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            head: dict[str, Any] = json.loads(arrays["head"].tobytes())
+            head = json.loads(arrays["head"].tobytes())
             if head["made_by"] != made_by or head["format_version"] != FORMAT_VERSION:
                 raise GalleryError(
                     shown,
                     "made by another model or with other options than the shards beside it; move it elsewhere "
                     "and run its shard again",
                 )
-            yield arrays, head
+            yield arrays, head["outcomes"]
     except (*_DAMAGE, OSError) as error:
         detail = f"damaged or unreadable ({error}); delete it and run its shard again: the others are kept"
         raise GalleryError(shown, detail) from error
 
 
-def read_keys(path: Path, *, made_by: str) -> tuple[Keys, int]:
-    """The keys of a file's items, and the number of unusable ones."""
-    with opened_outcomes(path, made_by=made_by) as (arrays, head):
-        return arrays["keys"], len(head["problems"])
+def read_done(folder: Path, *, made_by: str) -> dict[str, bool]:
+    """Whether each item with an outcome in a folder or below is usable, by key."""
+    done = dict[str, bool]()
+    for path in find_outcome_files(folder):
+        with _opened(path, made_by) as (_, outcomes):
+            done |= {key: one["problem"] is None for key, one in outcomes.items()}
+    return done
 
 
-def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[EmbeddedItem]]:
-    """The keys and outcomes of a file, with ids from 0."""
-    with opened_outcomes(path, made_by=made_by) as (arrays, head):
-        problems, remote = head["problems"], head["fetched"]
-        keys, hashes = arrays["keys"], arrays["sha256"].tolist()
-        phash, vectors = arrays["phash"].tolist(), arrays["vectors"].astype(np.float32)
-        measures = arrays["measures"]
-        usable = len(keys) - len(problems)
-        if len(hashes) != len(keys) or len(phash) != usable or vectors.shape != (usable, width if usable else 0):
+def read_outcomes(path: Path, *, made_by: str, width: int) -> dict[str, EmbeddedItem]:
+    """The outcomes of a file by key, with the id 0."""
+    items = dict[str, EmbeddedItem]()
+    with _opened(path, made_by) as (arrays, outcomes):
+        vectors = arrays["vectors"].astype(np.float32)
+        usable = sum(one["problem"] is None for one in outcomes.values())
+        if vectors.shape != (usable, width if usable else 0):
             raise ValueError(f"{vectors.shape} vectors of {usable} images, expected a width of {width}")
-        if measures.shape != (usable, len(MEASURES)):
-            raise ValueError(f"{measures.shape} measures of {usable} images")
-        items, made = [], iter(zip(vectors, phash, map(Measures.from_numbers, measures), strict=True))
-        for number, sha256 in enumerate(hash_.decode("ascii") or None for hash_ in hashes):
-            fetched = tuple(remote[str(number)]) if str(number) in remote else None
-            if str(number) in problems:
-                name, reason, detail = problems[str(number)]
-                error = ImageError(path=name, reason=reason, detail=detail)
-                items.append(EmbeddedItem(number, sha256=sha256, problem=error, fetched=fetched))
-            else:
-                vector, own, measured = next(made)
-                items.append(
-                    EmbeddedItem(number, vector=vector, sha256=sha256, phash=own, measures=measured, fetched=fetched)
-                )
-    return keys, items
+        rows = iter(vectors)
+        for key, one in outcomes.items():
+            problem, measures, fetched = one["problem"], one["measures"], one["fetched"]
+            items[key] = EmbeddedItem(
+                0,
+                vector=next(rows) if problem is None else None,
+                sha256=one["sha256"],
+                phash=one["phash"],
+                measures=None if measures is None else Measures(*measures),
+                problem=problem and ImageError(path=problem[0], reason=problem[1], detail=problem[2]),
+                fetched=None if fetched is None else (fetched[0], fetched[1]),
+            )
+    return items
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,60 +255,37 @@ def _other(folder: Path, name: str, seen: object, given: object) -> GalleryError
     )
 
 
-def are_known(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
-    """(n,) bool: which of (n,) keys are among rising `known` keys."""
-    if not len(known):
-        return np.zeros(len(keys), bool)
-    found: npt.NDArray[np.bool_] = known[np.searchsorted(known, keys).clip(max=len(known) - 1)] == keys
-    return found
-
-
 def check_complete(catalog: Catalog, folder: Path) -> None:
     """Check that shards have the outcome of every pending row."""
-    _, wanted = _pending_keys(catalog)
-    made_by = read_shard_plan(folder).made_by
-    found = [read_keys(path, made_by=made_by)[0] for path in find_outcome_files(folder)]
-    known = np.unique(np.concatenate([as_keys([]), *found]))
-    is_missing = ~are_known(wanted, known)
-    if is_missing.any():
-        strange = not are_known(known, np.sort(wanted)).all()
+    wanted, done = _pending_ids(catalog), read_done(folder, made_by=read_shard_plan(folder).made_by)
+    is_missing = [key not in done for key in wanted]
+    if any(is_missing):
+        strange = not done.keys() <= wanted.keys()
         raise GalleryError(printable_path(str(folder)), _describe_missing(folder, is_missing, strange=strange))
 
 
 def find_outcomes(catalog: Catalog, folder: Path, *, width: int) -> Generator[list[EmbeddedItem], None, None]:
     """The outcome of every pending row, once, a file at a time."""
-    made_by = read_shard_plan(folder).made_by
-    ids, wanted = _pending_keys(catalog)
-    order = np.argsort(wanted)
-    ids, wanted = ids[order], wanted[order]
-    is_open = np.ones(len(wanted), bool)
+    made_by, wanted = read_shard_plan(folder).made_by, _pending_ids(catalog)
     for path in find_outcome_files(folder):
-        keys, items = read_outcomes(path, made_by=made_by, width=width)
-        rows = np.flatnonzero(are_known(keys, wanted))
-        places = np.searchsorted(wanted, keys[rows])
-        fresh = is_open[places]  # an item of two shards counts once
-        is_open[places] = False
-        outcomes = []
-        for row, place in zip(rows[fresh].tolist(), places[fresh].tolist(), strict=True):
-            outcomes.append(replace(items[row], id=int(ids[place])))
+        found = read_outcomes(path, made_by=made_by, width=width).items()
+        outcomes = [replace(item, id=wanted.pop(key)) for key, item in found if key in wanted]
         if outcomes:
             yield outcomes
-    if is_open.any():
-        raise GalleryError(printable_path(str(folder)), f"{int(is_open.sum())} outcomes are gone; merge again")
+    if wanted:
+        raise GalleryError(printable_path(str(folder)), f"{len(wanted)} outcomes are gone; merge again")
 
 
-def _pending_keys(catalog: Catalog) -> tuple[Ids, Keys]:
-    sources, ids, keys = catalog.sources(), list[int](), list[bytes]()
-    for row in catalog.rows(status="pending"):
-        ids.append(row.id)
-        keys.append(key_item(sources[row.source].location, row).encode())
-    return np.array(ids, np.int64), np.array(keys, as_keys([]).dtype)
+def _pending_ids(catalog: Catalog) -> dict[str, int]:
+    """The ids of pending rows by the keys of their items, in the order of ids."""
+    sources = catalog.sources()
+    return {key_item(sources[row.source].location, row): row.id for row in catalog.rows(status="pending")}
 
 
-def _describe_missing(folder: Path, is_missing: npt.NDArray[np.bool_], *, strange: bool) -> str:
+def _describe_missing(folder: Path, is_missing: Sequence[bool], *, strange: bool) -> str:
     """The message that names the shards to run again."""
     counts, total = list_counts(folder), len(is_missing)
-    seen = f"{int(is_missing.sum()):,} of {total:,} images are in no shard"
+    seen = f"{sum(is_missing):,} of {total:,} images are in no shard"
     if len(counts) > 1:
         mixed = " and ".join(map(str, counts))
         return f"{seen}: there are shards of {mixed}; run all those of one number, what is done is kept"
@@ -333,12 +295,11 @@ def _describe_missing(folder: Path, is_missing: npt.NDArray[np.bool_], *, strang
     parts = list[str]()
     for shard in (Shard(number, count) for number in range(1, count + 1)):
         own = shard.positions(total)
-        lacks = int(is_missing[own.start : own.stop].sum())
-        if lacks:
-            is_there = (folder / shard.folder).is_dir()
-            parts.append(
-                f"{shard.number} has {len(own) - lacks:,} of {len(own):,}" if is_there else f"{shard.number} is missing"
-            )
+        lacks = sum(is_missing[own.start : own.stop])
+        if lacks and (folder / shard.folder).is_dir():
+            parts.append(f"{shard.number} has {len(own) - lacks:,} of {len(own):,}")
+        elif lacks:
+            parts.append(f"{shard.number} is missing")
     named = ", ".join(parts[:_NAMED_SHARDS]) + (", …" if parts[_NAMED_SHARDS:] else "")
     why = ", for the sources or the gallery changed since some were made" if strange else ""
     return f"{seen}{why}: of {count} shards {named}; run these again, what is done is kept"

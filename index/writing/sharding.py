@@ -5,14 +5,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
-from index.catalog.reader import Catalog
+from index.catalog.reader import Catalog, read_catalog
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.embedding.cached import describe_vectors
@@ -32,21 +32,20 @@ from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest
 from index.versions.versions import read_current
 from index.writing.build import build_gallery, check_out, check_same_sources, choose_model, make_gallery_folder
 from index.writing.build_config import BuildConfig, RunOptions
-from index.writing.publish_change import BuildReport, naming_trouble
+from index.writing.publishing import BuildReport
 from index.writing.scanning import AssignedLabels, scan_sources
 from index.writing.shard_plan import (
     Shard,
     ShardPlan,
-    find_outcome_files,
     key_item,
     make_shards_folder,
-    read_keys,
+    read_done,
     read_shard_plan,
     share_model,
     share_plan,
     write_outcomes,
 )
-from index.writing.workspace import require_model
+from index.writing.workspace import naming_trouble, require_model
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +71,6 @@ class SharedWork:
     gallery: Path
     folder: Path
     embedder: Embedder
-    sources: Sequence[ImageSource]
-    labels: AssignedLabels | None
     plan: ShardPlan
     config: BuildConfig
 
@@ -84,6 +81,7 @@ def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Itera
 
     Its pending rows are the items to embed, in the same order on every machine.
     """
+    labels = None if work.plan.labels is None else AssignedLabels(Path(work.plan.labels))
     with TemporaryDirectory(prefix="retrieval-listing-") as folder:
         path = Path(folder, CATALOG_NAME)
         current = read_current(work.gallery) if work.gallery.is_dir() else None
@@ -91,11 +89,11 @@ def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Itera
             shutil.copyfile(current.folder / CATALOG_NAME, path)
         with write_catalog(path) as catalog:
             catalog.prepare()
-            numbers = catalog.add_sources(work.sources)
-            found = scan_sources(catalog, numbers, labels=work.labels, progress=progress)
-            catalog.record_scan(found, scanned=numbers, restore=False)
-            if work.labels is not None:
-                work.labels.check_used()
+            numbers = catalog.add_sources(map(find_source, work.plan.sources))
+            found = scan_sources(catalog, numbers, labels=labels, progress=progress)
+            catalog.record_scan(found, scanned=numbers)
+            if labels is not None:
+                labels.check_used()
             total = max(catalog.count("pending"), 1)
             progress(total, total)
             yield catalog
@@ -113,91 +111,106 @@ def open_shards(
     index: Mapping[str, Any] | None = None,
     config: BuildConfig | None = None,
 ) -> SharedWork:
-    """Open the model, and create the folder of shards with a copy of it; other arguments are those of `build_gallery`.
+    """Create the folder of shards with the model and the plan; other arguments are those of `build_gallery`.
 
     Args:
-        shards: their folder, shared by all machines; None for one in the gallery.
+        shards: the folder, shared by all machines; None for one in the gallery.
     """
     given, config = [find_source(os.fspath(source)) for source in sources], config or BuildConfig()
     gallery = check_out(out, sources=given)
     if shards is not None:
         _check_apart(shards, gallery, given)
-    labels = None if labels_file is None else AssignedLabels(labels_file)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=usual_runtime_in(gallery))
     embedder = embedder.giving(*embedder.contract.widths)
-    _check_current(gallery, embedder, given)
-    with naming_trouble(gallery):
-        if shards is None:
-            make_gallery_folder(gallery, shown=out)
-        folder = make_shards_folder(gallery, shards)
-        share_model(folder, embedder)
+    current = read_current(gallery) if gallery.is_dir() else None
+    if current is not None:  # the merge would refuse them, after everything was embedded
+        require_model(embedder, expected=Manifest.read(current).model_sha256, gallery=gallery)
+        with read_catalog(current.folder / CATALOG_NAME) as catalog:
+            check_same_sources(catalog, given, gallery=gallery)
     plan = ShardPlan(
         sources=[source.location for source in given],
         labels=None if labels_file is None else str(labels_file.absolute()),
         dedup=dedup,
         duplicates=asdict(duplicates or DuplicateConfig()),
         index=dict(index or {}),
-        vectors=describe_work(embedder, config),
+        vectors=_describe_vectors(embedder, config),
     )
-    return SharedWork(gallery, folder, embedder, given, labels, plan, config)
+    with naming_trouble(gallery):
+        if shards is None:
+            make_gallery_folder(gallery, shown=out)
+        folder = make_shards_folder(gallery, shards)
+        share_model(folder, embedder)
+        share_plan(folder, plan)
+    return SharedWork(gallery, folder, embedder, plan, config)
 
 
-def describe_work(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
-    """Everything that the vectors depend on beside their images."""
+def join_shards(gallery: Path, folder: Path, config: BuildConfig) -> SharedWork:
+    """Open the model and the plan of a folder of shards on another machine."""
+    plan = read_shard_plan(folder)
+    embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
+    embedder = embedder.giving(*embedder.contract.widths)
+    plan = replace(plan, vectors=_describe_vectors(embedder, config))
+    share_plan(folder, plan)
+    return SharedWork(gallery, folder, embedder, plan, config)
+
+
+def _describe_vectors(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
     batch_size = config.batch_size or embedder.usual_batch
     return describe_vectors(embedder, batch_size=batch_size, max_pixels=config.max_pixels)
 
 
 def embed_shard(
-    work: SharedWork, shard: Shard, *, progress: Progress = no_progress, begin_step: BeginStep = no_steps
+    work: SharedWork,
+    shard: Shard,
+    *,
+    listing: Path | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
 ) -> ShardReport:
-    """Embed one shard, or its missing part; machines may embed different shards at the same time."""
-    start = time.perf_counter()
-    with naming_trouble(work.gallery):
-        share_plan(work.folder, work.plan)
-        with open_listing(work, progress=begin_step("Scanning")) as catalog:
-            report = embed_listed(work, shard, catalog, progress=progress)
-    seconds = time.perf_counter() - start
-    return replace(report, seconds=seconds, images_per_second=report.new_images / seconds)
+    """Embed one shard, or its missing part; machines may embed different shards at the same time.
 
-
-def embed_listed(work: SharedWork, shard: Shard, catalog: Catalog, *, progress: Progress = no_progress) -> ShardReport:
-    """Embed a shard's pending rows without an outcome, a file of outcomes at a time."""
+    Args:
+        listing: the catalogue of `open_listing`, where another process has made it.
+    """
     start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
-    known, skipped, made = set[str](), 0, 0
-    for path in find_outcome_files(own):
-        found, problems = read_keys(path, made_by=work.plan.made_by)
-        known.update(key.decode() for key in found.tolist())
-        skipped += problems
-    sources, positions = catalog.sources(), shard.positions(catalog.count("pending"))
-    own.mkdir(exist_ok=True)
-    keys, had = dict[int, str](), 0
+    with naming_trouble(work.gallery), ExitStack() as stack:
+        opened = read_catalog(listing) if listing else open_listing(work, progress=begin_step("Scanning"))
+        catalog: Catalog = stack.enter_context(opened)
+        own.mkdir(exist_ok=True)
+        done, keys = read_done(own, made_by=work.plan.made_by), dict[int, str]()
+        sources, positions = catalog.sources(), shard.positions(catalog.count("pending"))
+        before = len(done)
 
-    def missing() -> Iterator[tuple[int, Place]]:
-        nonlocal had
-        for row in islice(catalog.rows(status="pending"), positions.start, positions.stop):
-            key = key_item(sources[row.source].location, row)
-            if key in known:
-                had += 1
-            else:
-                keys[row.id] = key
-                yield row.id, sources[row.source].locate(row)
+        def missing() -> Iterator[tuple[int, Place]]:
+            for row in islice(catalog.rows(status="pending"), positions.start, positions.stop):
+                key = key_item(sources[row.source].location, row)
+                if key not in done:
+                    keys[row.id] = key
+                    yield row.id, sources[row.source].locate(row)
 
-    engine = ThreadedEngine(
-        work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
-    )
-    with closing(engine.embed(missing())) as batches:
+        engine = ThreadedEngine(
+            work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
+        )
+        batches = stack.enter_context(closing(engine.embed(missing())))
         for items in in_checkpoints(
             batches,
             images=config.checkpoint_images,
             seconds=config.checkpoint_seconds,
-            progress=lambda done: progress(had + done, len(positions)),
+            progress=lambda count: progress(min(before + count, len(positions)), len(positions)),
         ):
-            write_outcomes(own, [keys.pop(item.id) for item in items], items, made_by=work.plan.made_by)
-            made += len(items)
-            skipped += sum(item.problem is not None for item in items)
-    seconds = time.perf_counter() - start
-    return ShardReport(str(own), shard.number, shard.count, len(positions), skipped, made, seconds, made / seconds)
+            write_outcomes(own, {keys[item.id]: item for item in items}, made_by=work.plan.made_by)
+            done |= {keys.pop(item.id): item.problem is None for item in items}
+    made, seconds = len(done) - before, time.perf_counter() - start
+    return ShardReport(
+        folder=str(own),
+        shard=shard.number,
+        count=shard.count,
+        images=len(positions),
+        skipped=sum(not is_usable for is_usable in done.values()),
+        new_images=made,
+        seconds=seconds,
+        images_per_second=made / seconds,
+    )
 
 
 def merge_shards(gallery: Path, *, shards: Path | None = None, **run: Unpack[RunOptions]) -> BuildReport:
@@ -250,12 +263,3 @@ def _check_apart(shards: Path, gallery: Path, given: Sequence[ImageSource]) -> N
                 f"{printable_path(str(shards))}: the shards must not lie in the image folder "
                 f"{printable_path(source.location)}; give another folder with --shards"
             )
-
-
-def _check_current(gallery: Path, embedder: Embedder, given: Sequence[ImageSource]) -> None:
-    """Refuse, before anything is embedded, what the merge would refuse."""
-    current = read_current(gallery) if gallery.is_dir() else None
-    if current is None:
-        return
-    require_model(embedder, expected=Manifest.read(current).model_sha256, gallery=gallery)
-    check_same_sources(current, given, gallery=gallery)

@@ -1,12 +1,16 @@
 """Unfinished work of a gallery, `GALLERY/building/`: it survives a kill, and becomes a version."""
 
 import json
+import logging
+import os
 import shutil
+import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import reduce
-from operator import attrgetter
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,54 +19,112 @@ import numpy as np
 from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.catalog.writer import CatalogWriter, write_catalog
-from index.durable import hash_file, link_file, remove_durably, write_durably
-from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
-from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
-from index.items import EmbeddedItem
-from index.markers import PART_MARK, is_part
+from index.durable import link_file, remove_durably, write_durably
+from index.errors import CancelledError, GalleryDamagedError, GalleryError, GalleryMismatchError, RetrievalError
+from index.faiss_library import import_faiss
+from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output, usual_runtime_in
+from index.limits import LOCK_WAIT_S
+from index.markers import GALLERY_MARK, LOCK_NAME, is_part
 from index.model.embedder import Embedder
-from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.progress import no_progress, no_steps
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
-from index.vectors.shards import HeldVectors, VectorRows, find_checkpoint, write_checkpoint
-from index.vectors.stores import Publication, Published, WriterTask, load_store, open_store
+from index.vectors.shards import HeldVectors, find_checkpoint
+from index.vectors.stores import load_store, store_of
+from index.versions.gallery_identity import claim_gallery, lock_gallery, require_gallery
 from index.versions.gallery_parts import (
     BUILDING,
     PLAN_NAME,
-    announce,
     describe_no_gallery,
     find_announced,
     identify,
     make_part,
     read_plan,
-    remove_own,
     remove_part,
 )
-from index.versions.manifest import (
-    CATALOG_NAME,
-    FORMAT_VERSION,
-    MANIFEST_NAME,
-    MODEL_NAME,
-    Manifest,
-    Version,
-    check_file,
-    describe_file,
-    part_folder,
-    part_start,
-)
+from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import (
+    find_version,
     highest_next_id,
     latest_version,
-    next_version,
-    publish_version,
     read_current,
+    remove_old_versions,
     set_current,
     versions_folder,
 )
 from index.writing.build_config import BuildConfig, RunOptions
 
-_VERSION = "version"
+logger = logging.getLogger(__name__)
+
+CHECKPOINTS = "checkpoints"
+_BEFORE = "before.sqlite"
+_RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
+
+
+@contextmanager
+def naming_trouble(
+    gallery: Path, *, advice: str = "what is done is kept; remove the cause and run the same command again"
+) -> Iterator[None]:
+    """Turn disk errors into GalleryErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise GalleryError(printable_path(str(gallery)), f"{error}; {advice}") from error
+
+
+@contextmanager
+def open_workspace(
+    gallery: Path,
+    *,
+    embedder: Embedder | None = None,
+    start: float | None = None,
+    is_new: bool = False,
+    undo: bool = False,
+    **run: Unpack[RunOptions],
+) -> "Iterator[Workspace]":
+    """Lock a gallery and open its unfinished work; disk errors become GalleryErrors.
+
+    Args:
+        embedder: the gallery's model; None: read from the gallery.
+        is_new: remove the gallery's folder where the first build fails before it has done anything.
+        undo: as of `Workspace.opened`.
+    """
+    start = time.perf_counter() if start is None else start
+    wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
+    import_faiss()
+    _warn_of_rivals()
+    require_gallery(gallery)
+    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
+        claim_gallery(gallery.resolve())
+        if embedder is None:
+            embedder = Embedder(find_model(gallery), threads=1, backend=usual_runtime_in(gallery))
+        work = Workspace(gallery.resolve(), embedder=embedder, start=start, **run)
+        work.open()
+        try:
+            with work.opened(undo=undo):
+                yield work
+        except RetrievalError:
+            if is_new:
+                _remove_unbegun(gallery)
+            raise
+
+
+def _warn_of_rivals() -> None:
+    """Warn where two packages that overwrite each other's files are both installed."""
+    for names in _RIVALS:
+        with suppress(PackageNotFoundError):
+            for name in names:
+                distribution(name)
+            logger.warning("both %s and %s are installed; uninstall both, then install one of them", *names)
+
+
+def _remove_unbegun(gallery: Path) -> None:
+    """Remove a gallery's folder where nothing but its mark and its lock is in it."""
+    with suppress(OSError):
+        if set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:
+            for name in (GALLERY_MARK, LOCK_NAME):  # a process that waits for the lock makes both again
+                (gallery / name).unlink(missing_ok=True)
+            gallery.rmdir()
 
 
 class Workspace:
@@ -70,14 +132,20 @@ class Workspace:
 
     Attributes:
         embedder: giving all its outputs.
+        catalog: of the next version, open within `opened`.
+        counts: of this run, for the report.
         base: the current version, from which the next one starts; None for the first.
         is_new: whether there was no unfinished work before.
         kept_vectors: by output, vectors to publish with the new ones, without a base.
         kept_ids: (n,) int64 ids that never become duplicates, without a base; None with a base.
         kept_runtime: the manifest's runtime of the base's or kept vectors.
+        made_runtime: the manifest's runtime of the vectors of the unfinished work.
         shards: a folder of shards with the outcome of every item, so that nothing is embedded.
-        previous: the version that a repair leaves for a rollback; None: the one before the new one.
+        previous: the version that a rollback will use; None: the one before the published one.
+        published: the current version at the end, after which old versions and the unfinished work go.
     """
+
+    catalog: CatalogWriter
 
     def __init__(
         self, gallery: Path, *, embedder: Embedder, start: float | None = None, **run: Unpack[RunOptions]
@@ -88,15 +156,16 @@ class Workspace:
         self.start = time.perf_counter() if start is None else start
         self.folder = gallery / BUILDING
         self.catalog_path = self.folder / CATALOG_NAME
+        self.counts = dict.fromkeys(("new_images", "from_cache", "moved", "vanished", "removed"), 0)
         self.base: Version | None = None
-        self.is_new = False
+        self.is_new = self._undo = False
         self.kept_vectors: Mapping[str, Sequence[HeldVectors]] = {}
         self.kept_ids: Ids | None = None
         self.kept_runtime: dict[str, Any] | None = None
+        self.made_runtime = describe_runtime(self.embedder)
         self.shards: Path | None = None
         self.previous: str | None = None
-        self._remembered: dict[str, Any] = {}
-        self._made_runtime = describe_runtime(self.embedder)
+        self.published: str | None = None
 
     def open(self) -> None:
         """Continue unfinished work, or start from the current version.
@@ -137,11 +206,11 @@ class Workspace:
         found = read_plan(self.gallery) or {}
         if "runtime" in found and self.has_vectors():
             require_same_output(found["runtime"], self.embedder, gallery=self.gallery)
-            self._made_runtime = join_runtimes(found["runtime"], self._made_runtime)
+            self.made_runtime = join_runtimes(found["runtime"], self.made_runtime)
         self._record(plan)
 
     def _record(self, plan: Mapping[str, Any]) -> None:
-        recorded = {**plan, "runtime": self._made_runtime}
+        recorded = {**plan, "runtime": self.made_runtime}
         if read_plan(self.gallery) != recorded:
             write_durably(self.folder / PLAN_NAME, json.dumps(recorded, indent=2).encode())
 
@@ -159,7 +228,7 @@ class Workspace:
         self.is_new = True
         self.remove()
         make_part(self.gallery, BUILDING)
-        (self.folder / "checkpoints").mkdir()
+        (self.folder / CHECKPOINTS).mkdir()
         if self.base is None:
             shutil.copyfile(self.embedder.path, self.folder / MODEL_NAME)
             if rows is not None:
@@ -204,19 +273,78 @@ class Workspace:
         else:
             self._start(plan, rows=rows)
 
-    def find_lost(self, catalog: CatalogWriter) -> Ids:
+    def find_lost(self) -> Ids:
         """(n,) int64 rising ids of indexed rows, in a repair, without a vector of some output."""
         held = [
             np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))
-            for files in self.vector_files(catalog).values()
+            for files in self.vector_files().values()
         ]
-        indexed = np.array(catalog.indexed_ids(), dtype=np.int64)
+        indexed = np.array(self.catalog.indexed_ids(), dtype=np.int64)
         return np.setdiff1d(indexed, reduce(np.intersect1d, held), assume_unique=True)
 
-    def restart(self) -> None:
-        self.remove()
-        self._made_runtime = describe_runtime(self.embedder)
-        self.open()
+    @contextmanager
+    def opened(self, *, undo: bool = False) -> Iterator[None]:
+        """Open the catalogue, and clean up after a publication.
+
+        After a failure the next command continues with what was embedded. After a cancellation, or with `undo`, the
+        unfinished work is as it was before.
+        """
+        self._undo, before = undo, None
+        if not self.is_new:
+            before, part = self.folder / _BEFORE, self.folder / f"{_BEFORE}.tmp"
+            part.unlink(missing_ok=True)
+            with closing(sqlite3.connect(self.catalog_path)) as source, closing(sqlite3.connect(part)) as copy:
+                source.backup(copy)
+            os.replace(part, before)
+        try:
+            with write_catalog(self.catalog_path) as self.catalog:
+                yield
+        except (RetrievalError, OSError) as error:
+            if not (self._undo or isinstance(error, CancelledError)):
+                raise
+            if before is None:
+                self.remove()
+            elif before.exists():  # else the change has removed the work
+                for end in ("-wal", "-shm"):
+                    Path(f"{self.catalog_path}{end}").unlink(missing_ok=True)
+                before.replace(self.catalog_path)
+            raise
+        if self.published is not None:
+            self._clean_up(self.published)
+
+    @contextmanager
+    def change(self) -> Iterator[CatalogWriter]:
+        """A transaction on the catalogue; where it fails, new work goes."""
+        try:
+            with self.catalog.transaction():
+                yield self.catalog
+                count, width = self.count_usable(), self.embedder.contract.embedding_dim
+                config = AnnConfig.from_text(self.catalog.setting(INDEX_SETTING))
+                kind = load_store(self.store.store)
+                kind.check(self.store, base=self.base, count=count, width=width, config=config)
+        except RetrievalError:
+            self._undo |= self.is_new
+            raise
+
+    def count_usable(self) -> int:
+        """The number of rows that are, or may become, images of the next version."""
+        return self.catalog.count("indexed") + self.catalog.count("pending")
+
+    @property
+    def store(self) -> StoreConfig:
+        """The store of the vectors."""
+        return StoreConfig.from_text(self.catalog.setting(STORE_SETTING))
+
+    def _clean_up(self, version: str) -> None:
+        """Remove old versions and finished work; what cannot be removed is left to the next writer."""
+        try:
+            self.remove()
+            remove_old_versions(self.gallery, current=version, previous=self.previous)
+            manifest = Manifest.read(find_version(self.gallery))
+            store_of(manifest).tidy(self.gallery, manifest)
+        except (OSError, GalleryError) as error:
+            shown = printable_path(str(self.gallery))
+            logger.warning("%s: version %s is in use, but what is left over stays: %s", shown, version, error)
 
     def remove(self) -> None:
         """Remove the unfinished work; finished versions stay."""
@@ -226,26 +354,15 @@ class Workspace:
             remove_part(self.folder, of=identity)
 
     def has_vectors(self) -> bool:
-        return any((self.folder / "checkpoints").glob("*.npy"))
+        return any((self.folder / CHECKPOINTS).glob("*.npy"))
 
-    def save_checkpoint(self, catalog: CatalogWriter, items: list[EmbeddedItem]) -> int:
-        """Write the vectors of some items, then settle their rows in one transaction; the number of vectors."""
-        usable = [(item.id, item.vector) for item in sorted(items, key=attrgetter("id")) if item.vector is not None]
-        checkpoints = dict[str, str]()
-        if usable:
-            name = f"{len(catalog.checkpoints()):09d}.npy"
-            rows = VectorRows(
-                np.array([key for key, _ in usable], dtype=np.int64), np.stack([vector for _, vector in usable])
-            )
-            checkpoints[name] = write_checkpoint(self.folder / "checkpoints" / name, rows)
-        catalog.record_outcomes(items, checkpoints=checkpoints)
-        return len(usable)
-
-    def vector_files(self, catalog: CatalogWriter) -> dict[str, list[HeldVectors]]:
+    def vector_files(self) -> dict[str, list[HeldVectors]]:
         """By output, the vectors to publish beside the base's; of an id in several files the last counts."""
-        folder, start = self.folder / "checkpoints", 0
+        folder, start = self.folder / CHECKPOINTS, 0
         try:
-            made = [find_checkpoint(folder / name, sha256=sha256) for name, sha256 in catalog.checkpoints().items()]
+            made = [
+                find_checkpoint(folder / name, sha256=sha256) for name, sha256 in self.catalog.checkpoints().items()
+            ]
         except GalleryDamagedError as error:
             raise self._damaged(error) from error
         files: dict[str, list[HeldVectors]] = {}
@@ -255,100 +372,6 @@ class Workspace:
             files[output] = [*self.kept_vectors.get(output, ()), *own]
             start += width
         return files
-
-    def has_changed(self, catalog: CatalogWriter) -> bool:
-        return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
-
-    def write(self, catalog: CatalogWriter, *, how: Publication) -> None:
-        """Write a complete version of the settled rows, for `publish`."""
-        version = self.folder / _VERSION
-        version.mkdir(exist_ok=True)
-        if others := remove_own(version):
-            shown = printable_path(str(version / others[0]))
-            raise GalleryError(shown, "not this gallery's, and in the way; move it elsewhere and run this again")
-        (version / PART_MARK).unlink(missing_ok=True)  # of an interrupted publication
-        if hash_file(self.folder / MODEL_NAME) != self.embedder.sha256:
-            raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
-        link_file(self.folder / MODEL_NAME, version / MODEL_NAME)
-        published = self._write_vectors(catalog, version, how)
-        files = {
-            f"{part_start(output)}{name}": file
-            for output, part in published.items()
-            for name, file in part.files.items()
-        }
-        if files and self.base is not None:
-            manifest = Manifest.read(self.base)
-            check_file(self.base.folder, MODEL_NAME, manifest, contents=False)
-            files[MODEL_NAME] = manifest.files[MODEL_NAME]
-        catalog.write_finished(version / CATALOG_NAME, compact=how.compact)
-        for path in sorted(path for path in version.rglob("*") if path.is_file()):
-            name = path.relative_to(version).as_posix()
-            files[name] = files.get(name) or describe_file(path)
-        finished = self._describe(catalog, published, files)
-        (version / MANIFEST_NAME).write_text(finished.to_json(), encoding="utf-8")
-        self._remembered = catalog.remembered()
-
-    def _write_vectors(self, catalog: CatalogWriter, version: Path, how: Publication) -> dict[str, Published]:
-        """Write the vectors of every output; their entries in the manifest."""
-        config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
-        store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
-        members = np.array(catalog.indexed_ids(), dtype=np.int64)
-        before = members[:0]
-        if self.base is not None:
-            before = open_store(self.base.folder, Manifest.read(self.base), SEMANTIC).ids
-        new = np.setdiff1d(members, before, assume_unique=True)
-        deleted = np.setdiff1d(before, members, assume_unique=True)
-        made, published = self.vector_files(catalog), dict[str, Published]()
-        for output, width in self.embedder.contract.widths.items():
-            task = WriterTask(
-                gallery=self.gallery,
-                folder=part_folder(version, output),
-                store=store,
-                config=config if output != UNTRAINED else AnnConfig(index_type="flat"),  # nobody searches them
-                width=width,
-                made=made[output],
-                how=how if output == SEMANTIC else replace(how, queries=None),  # given queries are semantic
-                model_sha256=self.embedder.sha256,
-                begin_step=self.begin_step,
-                output=output,
-            )
-            published[output] = load_store(store.store).publish(task, new, deleted, self.base)
-        return published
-
-    def _describe(
-        self, catalog: CatalogWriter, published: Mapping[str, Published], files: dict[str, dict[str, Any]]
-    ) -> Manifest:
-        contract, reasons = self.embedder.contract, catalog.skipped_by_reason()
-        if catalog.count("pending"):
-            raise GalleryDamagedError(printable_path(CATALOG_NAME), "some items were never settled")
-        counts = {"indexed": catalog.count("indexed"), "duplicate": catalog.count("duplicate")}
-        counts["skipped"] = sum(reasons.values())
-        parts = {
-            output: {"embedding_dim": contract.widths[output], "index": part.index, "deleted": part.deleted}
-            for output, part in published.items()
-        }
-        found, deleted, runtime = sum(counts.values()), published[SEMANTIC].deleted, self.kept_runtime
-        if catalog.checkpoints():  # something was embedded
-            runtime = join_runtimes(runtime, self._made_runtime)
-        return Manifest(
-            model_sha256=files[MODEL_NAME]["sha256"],
-            preprocessing=contract.preprocess,
-            embedding_dim=contract.embedding_dim,
-            counts={"found": found, **counts, "skipped_by_reason": reasons, "deleted": deleted},
-            next_id=catalog.next_id(),
-            index=published[SEMANTIC].index,
-            files=files,
-            copy={**parts[COPY], "threshold": contract.copy_threshold} if COPY in parts else None,
-            untrained=parts.get(UNTRAINED),
-            store=StoreConfig.from_text(catalog.setting(STORE_SETTING)).describe(),
-            runtime=runtime,
-        )
-
-    def publish(self) -> Path:
-        """Make the written version the current one; its folder."""
-        name = next_version(self.gallery)
-        announce(self.gallery, name)
-        return publish_version(self.gallery, self.folder / _VERSION, name=name, remembered=self._remembered)
 
 
 def require_model(embedder: Embedder, *, expected: str, gallery: Path) -> None:
@@ -374,7 +397,7 @@ def is_intact_work(folder: Path) -> bool:
         with write_catalog(folder / CATALOG_NAME) as catalog:
             catalog.check()
             for name, sha256 in catalog.checkpoints().items():
-                find_checkpoint(folder / "checkpoints" / name, sha256=sha256)
+                find_checkpoint(folder / CHECKPOINTS / name, sha256=sha256)
     except GalleryError:
         return False
     return True

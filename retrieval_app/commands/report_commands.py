@@ -26,7 +26,7 @@ from index.commands.console import (
     refuse_unused,
     where_option,
 )
-from index.commands.images_or_gallery import settle_gallery
+from index.commands.images_or_gallery import ensure_gallery
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.progress import Progress, StepProgress
 from index.user_cache import user_cache
@@ -257,7 +257,7 @@ def duplicates(
 
     config = build_config(DuplicateConfig, options) if kind == "near" else None
     check = partial(check_duplicates_folder, out) if out is not None else lambda: None
-    opened = Gallery.open(settle_gallery(gallery, check=check))
+    opened = Gallery.open(ensure_gallery(gallery, check=check))
     document: dict[str, Any] = {}
     texts: list[str] = []
     if out is not None:

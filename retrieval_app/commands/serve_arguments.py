@@ -9,15 +9,15 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from index.commands.images_or_gallery import settle_gallery
+from index.commands.images_or_gallery import ensure_gallery
 from index.errors import InputError
 from index.markers import BESIDE
 from index.text import printable_path
-from index.versions.gallery_identity import Standing, recognise
+from index.versions.gallery_identity import FolderState, recognise
 from retrieval_app.api.security.tokens import is_open_to_others, make_token, read_token_file
 from retrieval_app.server.options import ServedGallery, check_names
 
-_GALLERIES = (Standing.MARKED, Standing.DAMAGED)  # opening a damaged one says so
+_GALLERIES = (FolderState.MARKED, FolderState.DAMAGED)  # opening a damaged one says so
 
 
 def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
@@ -32,12 +32,12 @@ def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
     if len(named) > 1:
         named = [(name or _name(Path(path)), path) for name, path in named]
     check_names(tuple(ServedGallery(Path(path), name) for name, path in named))  # before any is made
-    return tuple(ServedGallery(settle_gallery(Path(path)), name) for name, path in named)
+    return tuple(ServedGallery(ensure_gallery(Path(path)), name) for name, path in named)
 
 
 def list_galleries(folder: Path) -> list[Path]:
     """The galleries that lie side by side in a folder which holds no images; none where it is another folder."""
-    if not folder.is_dir() or recognise(folder) is not Standing.FOREIGN:
+    if not folder.is_dir() or recognise(folder) is not FolderState.FOREIGN:
         return []
     galleries, images = list[Path](), list[Path]()
     for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):

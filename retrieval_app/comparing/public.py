@@ -168,13 +168,13 @@ def _find_candidate(text: str) -> tuple[str, Path]:
     from index.markers import is_training_folder
     from index.model.builtin import find_named_model
     from index.model.contract import find_contract
-    from index.versions.gallery_identity import Standing, recognise
+    from index.versions.gallery_identity import FolderState, recognise
 
     path, shown = find_named_model(text), printable_path(text)
     if path.is_dir():
         if is_training_folder(path):
             return RUN, path
-        if recognise(path) in (Standing.MARKED, Standing.DAMAGED):
+        if recognise(path) in (FolderState.MARKED, FolderState.DAMAGED):
             return GALLERY, path
         raise InputError(
             f"{shown}: neither a gallery (`retrieval index build`) nor a run (`retrieval train`); IMAGES come first, "

@@ -10,7 +10,7 @@ import numpy as np
 
 from index.arrays import Ids
 from index.duplicates.duplicate_config import MAX_HASH_DISTANCE, DuplicateConfig
-from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates, settle_limits
+from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates, resolve_limits
 from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
@@ -158,7 +158,7 @@ def find_duplicate_groups(
         view, copy = gallery.by(gallery.manifest.similarity[-1]), gallery.manifest.copy
         if config is not None:
             threshold = None if copy is None else copy["threshold"]
-            config = settle_limits(config, copy_threshold=threshold, catalog=catalog, read=view.vectors)
+            config = resolve_limits(config, copy_threshold=threshold, catalog=catalog, read=view.vectors)
     by_kept_id: dict[int, list[Duplicate]] = {}
     for found in find_gallery_duplicates(images, view.vectors, config=config, progress=progress):
         by_kept_id.setdefault(found.kept_id, []).append(found)

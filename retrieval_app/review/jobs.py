@@ -24,7 +24,7 @@ from index.progress import Progress
 from index.public import evaluate
 from index.text import printable_path
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
-from index.writing.publish_change import BuildReport
+from index.writing.publishing import BuildReport
 from retrieval_app.review import added_images
 from retrieval_app.review.activity_log import ActivityLog, Client
 from retrieval_app.review.subjects import find_subjects

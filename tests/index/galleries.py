@@ -22,7 +22,7 @@ from index.versions.manifest import describe_file
 from index.versions.versions import find_version, set_current
 from index.writing.build import build_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.publish_change import BuildReport
+from index.writing.publishing import BuildReport
 from tests.conftest import draw_folder
 
 ROOT = Path(__file__).parents[2]

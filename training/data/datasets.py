@@ -30,7 +30,7 @@ from index.sources.table_rows import (
     read_label_file,
 )
 from index.text import printable_path
-from index.versions.gallery_identity import Standing, recognise
+from index.versions.gallery_identity import FolderState, recognise
 
 logger = logging.getLogger(__name__)
 _NAMED_PARTS = 6
@@ -138,7 +138,7 @@ def _count_parts(parts: Mapping[str, Sequence[Record]]) -> str:
 
 def _is_gallery(data: Path) -> bool:
     """Whether a folder is a gallery, damaged or not, and not one of class folders."""
-    return data.is_dir() and recognise(data) in (Standing.MARKED, Standing.DAMAGED)
+    return data.is_dir() and recognise(data) in (FolderState.MARKED, FolderState.DAMAGED)
 
 
 def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Dataset, dict[str, str]]:

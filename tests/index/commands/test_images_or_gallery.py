@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from index.commands.images_or_gallery import settle_gallery
+from index.commands.images_or_gallery import ensure_gallery
 from index.commands.index_group import index_group
 from index.commands.search_command import search
 from index.errors import GalleryError, InputError
@@ -36,9 +36,9 @@ def test_a_folder_is_searched_by_one_command(photos: Path) -> None:
 
 def test_what_is_a_gallery_or_nothing_or_one_image_is_left_to_the_command(photos: Path) -> None:
     (empty := Path("empty")).mkdir()
-    gallery = settle_gallery(photos)
+    gallery = ensure_gallery(photos)
     for given in (gallery, empty, Path("missing"), photos / "red" / "2.jpg"):
-        assert settle_gallery(given) == given
+        assert ensure_gallery(given) == given
 
 
 def test_a_query_that_is_not_there_is_told_before_anything_is_made(photos: Path) -> None:
@@ -52,9 +52,9 @@ def test_where_no_gallery_can_be_made_it_is_told_how_to_make_it_elsewhere(photos
     Path("photos-gallery").mkdir()
     Path("photos-gallery", "letters.txt").write_text("dear")
     with pytest.raises(GalleryError, match=r"or make it elsewhere, `retrieval index build .*photos --out GALLERY`"):
-        settle_gallery(photos)
+        ensure_gallery(photos)
     with pytest.raises(InputError, match=r"give --out GALLERY; .*; make it elsewhere"):
-        settle_gallery(Path("/"))
+        ensure_gallery(Path("/"))
 
 
 def test_a_build_that_names_no_model_keeps_that_of_the_gallery(photos: Path, tiny_model: Path) -> None:
@@ -73,6 +73,6 @@ def test_a_model_of_any_name_is_known_and_comes_first(photos: Path, tiny_model: 
 
 def test_a_gallery_of_other_images_is_not_taken_for_theirs(photos: Path) -> None:
     draw_folder(Path("others"))
-    settle_gallery(Path("others")).rename("photos-gallery")
+    ensure_gallery(Path("others")).rename("photos-gallery")
     with pytest.raises(GalleryError, match="photos-gallery: a gallery of other images than photos; name it"):
-        settle_gallery(Path("photos"))
+        ensure_gallery(Path("photos"))

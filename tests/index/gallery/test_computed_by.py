@@ -87,7 +87,7 @@ def test_unfinished_work_is_gone_on_with_in_a_runtime_that_agrees(
     images, out = draw_folder(tmp_path / "images"), tmp_path / "gallery"
     with monkeypatch.context() as patched:
         patched.setenv(VARIABLE, "openvino")
-        with stopped_at("writing.workspace.Workspace.write"):
+        with stopped_at("writing.publishing._write_version"):
             build_gallery(model_path=tiny_model, sources=[images], out=out)
     path = out / "building" / "plan.json"
     plan = json.loads(path.read_text())

@@ -28,7 +28,7 @@ from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery, tune_gallery
-from index.writing.publish_change import BuildReport
+from index.writing.publishing import BuildReport
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, few_for_an_index
 from tests.models import write_tiny_model

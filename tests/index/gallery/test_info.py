@@ -10,7 +10,7 @@ import pytest
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.durable import hash_file
 from index.errors import GalleryError
-from index.gallery.info import GalleryInfo, Unfinished, describe_index, find_unfinished, read_info
+from index.gallery.info import GalleryInfo, describe_index, find_unfinished, read_info
 from index.gallery.selection import Selection
 from index.vectors.ann_building import build_ann_index
 from index.vectors.ann_config import AnnConfig
@@ -107,7 +107,7 @@ def test_a_first_build_that_was_stopped_has_no_version_but_is_so_far(tmp_path: P
     with pytest.raises(KeyboardInterrupt):
         build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "g", config=SMALL, progress=stop_after_12)
     unfinished = find_unfinished(tmp_path / "g")
-    assert (unfinished.found, unfinished.settled) == (33, 8)  # one checkpoint
+    assert unfinished == {"found": 33, "done": 8}  # one checkpoint
     with pytest.raises(GalleryError, match="has not finished"):
         read_info(tmp_path / "g")
     assert update_gallery(tmp_path / "g", config=SMALL).indexed == 30
@@ -122,9 +122,9 @@ def test_an_update_that_was_stopped_waits_beside_the_version(tmp_path: Path, tin
     with pytest.raises(KeyboardInterrupt):
         update_gallery(tmp_path / "g", config=SMALL, progress=stop_after_12)
     info = read_info(tmp_path / "g")
-    assert (info.version, info.counts["found"], info.unfinished) == ("000001", 15, Unfinished(35, 23))
+    assert (info.version, info.counts["found"], info.unfinished) == ("000001", 15, {"found": 35, "done": 23})
     (tmp_path / "g" / "building" / "catalog.sqlite").unlink()
-    assert read_info(tmp_path / "g").unfinished == Unfinished(0, 0)
+    assert read_info(tmp_path / "g").unfinished == {"found": 0, "done": 0}
 
 
 ROWS = 1500

@@ -328,7 +328,7 @@ def test_vectors_come_from_the_cache(tmp_path: Path, tiny_model: Path, image_fol
 
 
 def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(gallery: Path) -> None:
-    with stopped_at("writing.publish_change.settle"):
+    with stopped_at("writing.pending._embed"):
         update_gallery(gallery)
     assert not mend(gallery).damaged
     (gallery / "CURRENT").unlink()
@@ -344,11 +344,7 @@ def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(gallery: Pat
 
 @pytest.mark.parametrize(
     "moment",
-    [
-        "writing.workspace.Workspace.save_checkpoint",
-        "versions.versions.set_current",
-        "writing.publish_change._clean_up",
-    ],
+    ["writing.pending._save_checkpoint", "versions.versions.set_current", "writing.workspace.Workspace._clean_up"],
 )
 def test_a_repair_that_was_stopped_is_gone_on_with(gallery: Path, moment: str) -> None:
     before, found = rows(gallery), search(gallery)
@@ -428,7 +424,7 @@ def test_duplicates_stay_those_of_their_images_or_take_their_place(
     before = rows(gallery)
     assert sum(row.status == "duplicate" for row in before) == 2
     flip(place(gallery, "version/vectors/00000.npy"))
-    with stopped_at("writing.workspace.Workspace.save_checkpoint"):
+    with stopped_at("writing.pending._save_checkpoint"):
         mend(gallery)
     mend(gallery)
     assert rows(gallery) == before

@@ -249,8 +249,8 @@ MOMENTS = {
     "while the vectors are written": ("index.vectors.files", "write_shards", 1, "before"),
     "before the index is written": ("index.vectors.ann_building", "write_ann", 1, "before"),
     "after the index is written": ("index.vectors.ann_building", "write_ann", 1, "after"),
-    "before the manifest is written": ("index.writing.workspace:Workspace", "_describe", 1, "before"),
-    "before the version is renamed": ("index.writing.workspace", "publish_version", 1, "before"),
+    "before the manifest is written": ("index.writing.publishing", "_describe", 1, "before"),
+    "before the version is renamed": ("index.writing.publishing", "publish_version", 1, "before"),
     "before CURRENT is replaced": (VERSIONS, "set_current", 1, "before"),
     "before the work in progress is removed": (VERSIONS, "set_current", 1, "after"),
 }

@@ -20,7 +20,7 @@ from index.sources import local_source
 from index.sources.folder_walk import walk_folder
 from index.sources.reading import read_place
 from index.versions.versions import find_version
-from index.writing import settling
+from index.writing import pending
 from index.writing.build import add_to_gallery, build_gallery, update_gallery
 from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
@@ -156,16 +156,16 @@ def test_a_reader_of_the_unfinished_catalogue_cannot_spoil_what_is_published(
     build(image_folder, tmp_path / "g", tiny_model)
     draw_folder(tmp_path / "more", per_class=2)
     held: list[sqlite3.Connection] = []
-    real = settling._embed_pending
+    real = pending._embed
 
-    def hold(work: object, *words: object, **options: object) -> int:
+    def hold(work: object, *words: object, **options: object) -> None:
         connection = sqlite3.connect(tmp_path / "g" / "building" / "catalog.sqlite")
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM images").fetchone()
         held.append(connection)
-        return real(work, *words, **options)
+        real(work, *words, **options)
 
-    monkeypatch.setattr(settling, "_embed_pending", hold)
+    monkeypatch.setattr(pending, "_embed", hold)
     report = add_to_gallery(tmp_path / "g", [tmp_path / "more"])
     with closing(held[0]):
         assert report.indexed == len(members(tmp_path / "g")) == 21
@@ -208,7 +208,7 @@ def test_a_copy_that_was_stopped_is_made_again(
 
     build(image_folder, tmp_path / "g", tiny_model)
     with monkeypatch.context() as patched:
-        patched.setattr("index.writing.workspace.Workspace.write", fail)
+        patched.setattr("index.writing.publishing._write_version", fail)
         with pytest.raises(GalleryError, match=r"device; remove the cause and run the same command again"):
             copy_gallery(tmp_path / "g", tmp_path / "copy")
     with pytest.raises(GalleryError, match="run the same `retrieval index copy` again"):

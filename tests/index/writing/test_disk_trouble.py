@@ -97,13 +97,13 @@ START = "index.writing.workspace.Workspace.open"
 WRITTEN_BY_ALL = {
     "the catalogue": Full(START, 20_000),
     "a finished catalogue": Full("index.catalog.writer.CatalogWriter.write_finished", 5_000),
-    "the manifest": Full("index.writing.workspace.Workspace._describe", 100, then="full"),
+    "the manifest": Full("index.writing.publishing._describe", 100, then="full"),
     "CURRENT": Full("index.versions.versions.set_current", 10),
 }
 WRITTEN = {
     **WRITTEN_BY_ALL,
     "the model": Full(START, 100),
-    "a checkpoint": Full("index.writing.workspace.write_checkpoint", 500),
+    "a checkpoint": Full("index.writing.pending.write_checkpoint", 500),
     "its rows": Full("index.catalog.writer.CatalogWriter.record_outcomes", 5_000),
     "the ids": Full("index.vectors.files.write_shards", 150),
     "the vectors": Full("index.vectors.files.write_shards", 300),
@@ -239,7 +239,7 @@ def test_workers_never_outlive_a_command_that_fails(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("index.writing.workspace.write_checkpoint", fail)
+        patched.setattr("index.writing.pending.write_checkpoint", fail)
         with pytest.raises(GalleryError, match=f"Input/output error.*{ADVICE}"):
             build(image_folder, tmp_path / "g", tiny_model)
     assert threading.active_count() == before

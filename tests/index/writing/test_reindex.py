@@ -167,7 +167,7 @@ def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
     ("moment", "finish"),
     [
         ("vectors.files.write_shards", update_gallery),
-        ("writing.workspace.Workspace._describe", tune_gallery),
+        ("writing.publishing._describe", tune_gallery),
         ("versions.versions.set_current", compact_gallery),
     ],
 )

@@ -13,7 +13,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.sources.reading import read_indexed
 from index.user_cache import user_cache
-from index.writing import workspace
+from index.writing import pending
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from tests.conftest import draw_image
@@ -116,7 +116,7 @@ def test_a_build_that_was_stopped_goes_on_without_fetching_anything_twice(
     urls = list_urls(web, tmp_path, image_folder)
     web.faults["/blue/0.jpg"] = [Fault(404)]
     config = BuildConfig(batch_size=1, workers=1, checkpoint_images=2)
-    real, saved = workspace.write_checkpoint, []
+    real, saved = pending.write_checkpoint, []
 
     def fail_late(*args: object) -> object:
         saved.append(args)
@@ -124,10 +124,10 @@ def test_a_build_that_was_stopped_goes_on_without_fetching_anything_twice(
             raise OSError(28, "No space left on device")
         return real(*args)
 
-    monkeypatch.setattr(workspace, "write_checkpoint", fail_late)
+    monkeypatch.setattr(pending, "write_checkpoint", fail_late)
     with pytest.raises(Exception, match="what is done is kept"):
         build_gallery(model_path=tiny_model, sources=[urls], out=tmp_path / "g", config=config)
-    monkeypatch.setattr(workspace, "write_checkpoint", real)
+    monkeypatch.setattr(pending, "write_checkpoint", real)
     web.asked.clear()
     report = build_gallery(model_path=tiny_model, sources=[urls], out=tmp_path / "g", config=config)
     assert (report.indexed, report.skipped, report.new_images) == (14, 1, 9)

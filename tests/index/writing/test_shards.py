@@ -264,20 +264,19 @@ def test_shards_have_a_folder_of_their_own(tmp_path: Path, tiny_model: Path, ima
 def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
     vector = np.linspace(-1, 1, 5, dtype=np.float32)
     problem = ImageError(path="caf\udce9.png", reason="not-an-image", detail="é \ud800\0")
-    items = [
-        EmbeddedItem(7, problem=problem),
-        EmbeddedItem(3, vector=vector, sha256="ab" * 32, phash=-(1 << 63), measures=Measures(3, 4, border=0.1)),
-        EmbeddedItem(9, sha256="cd" * 32, problem=problem),
-    ]
-    path = write_outcomes(tmp_path, ["0" * 32, "1" * 32, "2" * 32], items, made_by="x")
-    assert write_outcomes(tmp_path, ["0" * 32, "1" * 32, "2" * 32], items, made_by="x") == path
-    keys, back = read_outcomes(path, made_by="x", width=5)
-    assert keys.tolist() == [b"0" * 32, b"1" * 32, b"2" * 32]
-    for number, (one, other) in enumerate(zip(items, back, strict=True)):
-        assert (other.id, other.sha256, other.phash, other.measures) == (number, one.sha256, one.phash, one.measures)
-        assert (other.problem is None) == (one.problem is None)
-        if other.problem is not None:
-            assert (other.problem.reason, other.problem.detail) == (problem.reason, problem.detail)
-    assert back[1].vector.tobytes() == vector.tobytes()
+    items = {
+        "0": EmbeddedItem(7, problem=problem),
+        "1": EmbeddedItem(3, vector=vector, sha256="ab" * 32, phash=-(1 << 63), measures=Measures(3, 4, border=0.1)),
+        "2": EmbeddedItem(9, sha256="cd" * 32, problem=problem),
+    }
+    path = write_outcomes(tmp_path, items, made_by="x")
+    assert write_outcomes(tmp_path, items, made_by="x") == path
+    back = read_outcomes(path, made_by="x", width=5)
+    assert back.keys() == items.keys()
+    for key, one in items.items():
+        assert (back[key].id, back[key].sha256, back[key].phash) == (0, one.sha256, one.phash)
+        assert back[key].measures == one.measures
+        assert str(back[key].problem) == str(one.problem)
+    assert back["1"].vector.tobytes() == vector.tobytes()
     with pytest.raises(GalleryError, match="width of 6"):
         read_outcomes(path, made_by="x", width=6)

@@ -294,7 +294,7 @@ def test_a_waiting_job_is_cancelled_and_the_others_are_done(shop: Shop, block: C
 def test_a_running_job_is_cancelled_between_its_steps(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     (shop.path.parent / "images" / "red" / "new.png").write_bytes(picture(5))
     with monkeypatch.context() as patched:
-        patched.setattr("index.writing.workspace.Workspace.write", full_disk)
+        patched.setattr("index.writing.publishing._write_version", full_disk)
         with pytest.raises(GalleryError, match="No space"):
             update_gallery(shop.path)
     at_work, go_on = threading.Event(), threading.Event()

@@ -1,71 +1,72 @@
-"""Settling the rows after a scan: hash changed items, embed new ones, set duplicates aside."""
+"""Pending rows after a scan: hash changed items, embed new ones, mark duplicates."""
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, fields
 from functools import partial
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
 from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.catalog.rows import CatalogRow
-from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
-from index.duplicates.gallery_duplicates import settle_limits
+from index.duplicates.gallery_duplicates import resolve_limits
 from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
 from index.embedding.engine import in_checkpoints
 from index.errors import ImageError
-from index.items import Place
+from index.items import EmbeddedItem, Place
 from index.outputs import COPY, SEMANTIC
-from index.progress import Progress, no_progress
+from index.progress import Progress
 from index.sources.reading import fetch_ahead, read_place
 from index.sources.source import ImageSource
 from index.threads import map_ahead, usable_cores
-from index.vectors.shards import gather_rows
+from index.vectors.shards import VectorRows, gather_rows, write_checkpoint
 from index.vectors.stores import hold_vectors
 from index.versions.manifest import CATALOG_NAME
 from index.writing.build_config import BuildConfig
 from index.writing.shard_plan import find_outcomes
-from index.writing.workspace import Workspace
+from index.writing.workspace import CHECKPOINTS, Workspace
+
+logger = logging.getLogger(__name__)
 
 _HASHED_AHEAD = 64
 _HASHED_AT_ONCE = 256
 _COMPARED_ROWS = 4096
 
 
-def settle(work: Workspace, catalog: CatalogWriter) -> dict[str, int]:
-    """Settle every pending row, and remove vanished ones; counts as in `BuildReport`."""
-    sources = catalog.sources()
+def embed_pending(work: Workspace) -> None:
+    """Embed every pending row, after a look at the bytes of those that may not have changed; remove vanished rows."""
+    catalog, sources = work.catalog, work.catalog.sources()
+    for move in catalog.moved_sources():
+        logger.warning("%s", move)
+    catalog.record_places()
     comparing, compared = work.begin_step("Comparing"), 0
     for hashed in _hash_rows(catalog.changed(), sources, config=work.config):
         catalog.confirm(hashed)
         compared += len(hashed)
         comparing(compared, 0)
-    moved = 0
     for hashed in _hash_rows(catalog.moved_candidates(), sources, config=work.config):
-        moved += catalog.confirm_moved(hashed)
+        work.counts["moved"] += catalog.confirm_moved(hashed)
         compared += len(hashed)
         comparing(compared, 0)
-    vanished = catalog.drop_vanished()
+    work.counts["vanished"] = catalog.drop_vanished()
     if work.kept_ids is not None:  # their duplicates stay, also where this is stopped
-        catalog.make_pending(work.find_lost(catalog).tolist(), confirm=True)
-    embedded, known = _embed_pending(work, catalog, sources)
+        catalog.make_pending(work.find_lost().tolist(), confirm=True)
+    _embed(work, sources)
     if work.kept_ids is not None and catalog.count_orphans():  # their images cannot be embedded any more
         with catalog.transaction():
             catalog.release_duplicates()
-        more = _embed_pending(work, catalog, sources)
-        embedded, known = embedded + more[0], known + more[1]
+        _embed(work, sources)
     while catalog.skip_matching():
-        more = _embed_pending(work, catalog, sources)
-        embedded, known = embedded + more[0], known + more[1]
-    set_duplicates_aside(work, catalog, progress=work.begin_step("Finding duplicates"))
-    return {"new_images": embedded, "from_cache": known, "moved": moved, "vanished": vanished}
+        _embed(work, sources)
+    _mark_duplicates(work, progress=work.begin_step("Finding duplicates"))
 
 
 def _hash_rows(
@@ -95,11 +96,11 @@ def _hash_rows(
             yield some
 
 
-def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int, ImageSource]) -> tuple[int, int]:
-    """Embed every pending item, a checkpoint at a time; the numbers of vectors, and of those from the cache."""
-    config, total, made = work.config, catalog.count("pending"), 0
+def _embed(work: Workspace, sources: Mapping[int, ImageSource]) -> None:
+    """Embed the pending rows, a checkpoint at a time."""
+    catalog, config, total = work.catalog, work.config, work.catalog.count("pending")
     if not total:
-        return 0, 0
+        return
     with ExitStack() as stack:
         engine = None
         if work.shards is not None:
@@ -123,38 +124,52 @@ def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int
             seconds=config.checkpoint_seconds,
             progress=lambda done: work.progress(done, total),
         ):
-            made += work.save_checkpoint(catalog, items)
-        return made, 0 if engine is None else engine.found
+            work.counts["new_images"] += _save_checkpoint(work, items)
+        work.counts["from_cache"] += 0 if engine is None else engine.found
 
 
-def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: Progress = no_progress) -> None:
+def _save_checkpoint(work: Workspace, items: Sequence[EmbeddedItem]) -> int:
+    """Write the vectors of some items, then record their rows in one transaction; the number of vectors."""
+    usable = [(item.id, item.vector) for item in sorted(items, key=attrgetter("id")) if item.vector is not None]
+    checkpoints = dict[str, str]()
+    if usable:
+        name = f"{len(work.catalog.checkpoints()):09d}.npy"
+        ids = np.array([key for key, _ in usable], dtype=np.int64)
+        rows = VectorRows(ids, np.stack([vector for _, vector in usable]))
+        checkpoints[name] = write_checkpoint(work.folder / CHECKPOINTS / name, rows)
+    work.catalog.record_outcomes(items, checkpoints=checkpoints)
+    return len(usable)
+
+
+def _mark_duplicates(work: Workspace, *, progress: Progress) -> None:
     """Mark near-duplicates among indexed rows, by the gallery's settings.
 
     Images that the base kept with the same settings, or that have duplicates, stay. Of new images the first labelled
     one is kept, or the first.
     """
+    catalog = work.catalog
     kind = catalog.setting("dedup")
     if kind is None:
         return
     ids, hashes, is_labelled = catalog.fingerprints()
-    is_kept = np.isin(ids, np.concatenate([_kept_ids(work, catalog), np.array(catalog.kept_images(), np.int64)]))
+    is_kept = np.isin(ids, np.concatenate([_kept_ids(work), np.array(catalog.kept_images(), np.int64)]))
     if is_kept.all():
         return
     order = [ids[is_kept], ids[~is_kept & is_labelled], ids[~is_kept & ~is_labelled]]
     if kind == "exact":
         catalog.set_duplicates(_exact_duplicates(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
     else:
-        catalog.set_duplicates(_near_duplicates(work, catalog, ids, hashes, order=order, progress=progress))
+        catalog.set_duplicates(_near_duplicates(work, ids, hashes, order=order, progress=progress))
 
 
-def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
+def _kept_ids(work: Workspace) -> Ids:
     """(n,) int64 ids of the base's images, where it has the same settings of duplicates."""
     if work.kept_ids is not None:
         return work.kept_ids
     if work.base is not None:
         with read_catalog(work.base.folder / CATALOG_NAME) as base:
             names = ("dedup", *(field.name for field in fields(DuplicateConfig)))
-            if all(base.setting(name) == catalog.setting(name) for name in names):
+            if all(base.setting(name) == work.catalog.setting(name) for name in names):
                 return np.array(base.indexed_ids(), dtype=np.int64)
     return np.empty(0, dtype=np.int64)
 
@@ -173,16 +188,17 @@ def _exact_duplicates(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int)
 
 
 def _near_duplicates(
-    work: Workspace, catalog: CatalogWriter, ids: Ids, hashes: Ids, *, order: Sequence[Ids], progress: Progress
+    work: Workspace, ids: Ids, hashes: Ids, *, order: Sequence[Ids], progress: Progress
 ) -> list[tuple[int, int]]:
     """(row, kept image) of near-duplicates of earlier images; the first array of the order is kept whole."""
+    catalog = work.catalog
     given = {field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     contract = work.embedder.contract
     output = COPY if COPY in contract.widths else SEMANTIC
-    files = [*hold_vectors(work.base, output), *work.vector_files(catalog)[output]]
+    files = [*hold_vectors(work.base, output), *work.vector_files()[output]]
     read = partial(gather_rows, files=files, embedding_dim=contract.widths[output])
     threshold = contract.copy_threshold if output == COPY else None
-    config = settle_limits(DuplicateConfig(**given), copy_threshold=threshold, catalog=catalog, read=read)
+    config = resolve_limits(DuplicateConfig(**given), copy_threshold=threshold, catalog=catalog, read=read)
     catalog.set({LIMITS_SETTING: json.dumps(asdict(config))})
     kept_images = KeptImages(read, config)
     kept, stream = order[0], np.concatenate(order[1:])
