@@ -49,39 +49,33 @@ def choose_ann(
         reduced_width: rotated dimensions that suffice to find candidates; None: all.
         machine_bytes: memory of the machine; None: of this one.
     """
+    kinds, reason = list_kinds(count, config)
+    plans = [plan for kind in kinds for plan in kind.plan(count, width, reduced_width)]
+    if kinds[0].is_exact:
+        return replace(plans[0], reason=reason)
     limit = config.memory_bytes or (machine_bytes or machine_memory()) // 2
-    reason = find_reason_for_flat(count, config)
-    if reason is not None:
-        return replace(KINDS["flat"].plan(count, width)[0], reason=reason)
-    plans = [plan for kind in list_kinds(count, config) for plan in kind.plan(count, width, reduced_width)]
     for plan in plans:
         if plan.memory_bytes <= limit:
-            return plan
-    smallest = min(plans, key=lambda plan: plan.memory_bytes)
-    otherwise = ", or --index-type auto" if config.kind else ""
+            return replace(plan, reason=reason or plan.reason)
+    smallest = min(plan.memory_bytes for plan in plans)
+    otherwise = "" if config.index_type == "auto" else ", or --index-type auto"
     raise InputError(
-        f"an index of {count:,} vectors of {width} numbers takes at least {smallest.memory_bytes:,} bytes as "
+        f"an index of {count:,} vectors of {width} numbers takes at least {smallest:,} bytes as "
         f"{config.index_type}, {limit:,} are allowed; allow more, also for a finished gallery, with "
         f"`retrieval index tune GALLERY --memory-limit SIZE`{otherwise}"
     )
 
 
-def list_kinds(count: int, config: AnnConfig) -> Sequence[IndexKind]:
-    """The kinds, other than a scan, for so many vectors, the first choice first."""
-    if config.kind is not None:
-        return [config.kind]
-    return [kind for kind in KINDS.values() if not kind.is_exact and count <= kind.most_rows]
-
-
-def find_reason_for_flat(count: int, config: AnnConfig) -> str | None:
-    """Why so many vectors are searched by a scan; None where they get an index."""
-    if config.kind is not None and config.kind.is_exact:
-        return "asked for"
-    if config.kind is None and count <= FLAT_ROWS:
-        return f"up to {FLAT_ROWS:,} images exact search is fast enough"
-    if count < MIN_ROWS:
-        return f"fewer than {MIN_ROWS:,} images, too few to measure another index with"
-    return None
+def list_kinds(count: int, config: AnnConfig) -> tuple[Sequence[IndexKind], str]:
+    """The kinds for so many vectors, the first choice first; and the reason, empty where it is the chosen kind's."""
+    flat, asked = KINDS["flat"], KINDS.get(config.index_type)
+    if asked is None and count <= FLAT_ROWS:
+        return [flat], f"up to {FLAT_ROWS:,} images exact search is fast enough"
+    if asked is not flat and count < MIN_ROWS:
+        return [flat], f"fewer than {MIN_ROWS:,} images, too few to measure another index with"
+    if asked is not None:
+        return [asked], "asked for"
+    return [kind for kind in KINDS.values() if not kind.is_exact and count <= kind.most_rows], ""
 
 
 def machine_memory() -> int:
@@ -112,22 +106,22 @@ def build_ann_index(
     """
     stored = StoredRows.of(shards)
     with faiss_threads(usable_cores()):
-        is_reducible = any(kind.is_reducible for kind in list_kinds(len(stored), config))
-        is_scanned = find_reason_for_flat(len(stored), config) is not None
-        axes = find_reduced_axes(stored) if is_reducible and not is_scanned else None
+        is_reducible = any(kind.is_reducible for kind in list_kinds(len(stored), config)[0])
+        axes = find_reduced_axes(stored) if is_reducible else None
         reduced_width = None if axes is None else len(axes)
         plan = choose_ann(count=len(stored), width=stored.width, config=config, reduced_width=reduced_width)
         described = {
             "type": plan.type,
             "factory": plan.full_factory,
-            "reason": "asked for" if config.index_type == plan.type else plan.reason,
+            "reason": plan.reason,
             "memory_bytes": plan.memory_bytes,
             "shards": len(shards),
             **asdict(config),
         }
         if KINDS[plan.type].is_exact:
             return {**described, **_describe_scan(VectorSearch(stored))}
-        logger.info("%s", plan.describe_building(count=len(stored), cores=usable_cores()))
+        size = f"{plan.memory_bytes / 1e9:.1f} GB of memory"
+        logger.info("the ANN index %s of %s vectors takes about %s", plan.full_factory, f"{len(stored):,}", size)
         held_out = choose_held_out(len(stored))
         rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
         if plan.reduced_width is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
-from index.vectors.kinds import INDEX_TYPES, KINDS, IndexKind, list_summaries
+from index.vectors.kinds import INDEX_TYPES, list_summaries
 
 INDEX_SETTING = "index"  # of a catalogue
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
@@ -47,10 +47,6 @@ class AnnConfig:
         check_fields(self)
         if self.memory_limit and self.memory_bytes == 0:
             raise InputError(f"--memory-limit must be a size like 500MB or 4GB, got {self.memory_limit!r}")
-
-    @property
-    def kind(self) -> IndexKind | None:
-        return KINDS.get(self.index_type)
 
     @property
     def memory_bytes(self) -> int | None:

@@ -19,7 +19,7 @@ from index.markers import read_mark
 from index.model.embedder import Embedder
 from index.progress import no_steps
 from index.text import printable_path, valid_text
-from index.vectors.ann_building import find_reason_for_flat
+from index.vectors.ann_building import list_kinds
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.stores import Publication, hold_vectors
 from index.versions.annotations import added_folder
@@ -128,7 +128,7 @@ def tune_gallery(
         with work.change() as catalog:
             config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
             catalog.set({INDEX_SETTING: config.to_text()})
-            if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
+            if queries and list_kinds(catalog.count("indexed"), config)[0][0].is_exact:
                 raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
         embed_pending(work)
         return publish(work, how=Publication(tune=True, queries=asking))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.vectors.ann_building import choose_held_out, find_reason_for_flat
+from index.vectors.ann_building import choose_held_out, list_kinds
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.exact import measure_cosines
 from index.vectors.files import read_deleted
@@ -87,16 +87,10 @@ PLANS: Mapping[str, MilvusPlan] = {
 
 def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
     """The kind of index for so many vectors, and the reason."""
-    if config.kind is not None and config.kind.name not in PLANS:
+    if config.index_type not in ("auto", *PLANS):
         raise InputError(f"--index-type {config.index_type}: a gallery in Milvus takes one of {', '.join(PLANS)}")
-    reason = find_reason_for_flat(count, config)
-    if reason is not None:
-        return "flat", reason
-    if config.kind is not None:
-        return config.kind.name, "asked for"
-    if count <= KINDS["hnsw"].most_rows:
-        return "hnsw", "the fastest of those that Milvus builds"
-    return "ivf", "a graph would take too much memory, or hours to build"
+    kinds, reason = list_kinds(count, config)
+    return kinds[0].name, reason or kinds[0].reason
 
 
 @dataclass(frozen=True, slots=True)
