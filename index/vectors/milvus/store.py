@@ -8,7 +8,7 @@ with vectors that the index lacks, against an exact scan.
 
 import hashlib
 import logging
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from index.vectors.ann_building import choose_held_out, list_kinds
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.exact import measure_cosines
 from index.vectors.files import read_deleted
-from index.vectors.kinds import KINDS, count_lists
+from index.vectors.kinds import CONSTRUCTION_EFFORT, GRAPH_LINKS, KINDS
 from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, STRONG, Collection, Hits, Server, batches
 from index.vectors.search import MEASURED_K
 from index.vectors.shards import HeldVectors, gather_rows, read_ids, write_array
@@ -36,70 +36,35 @@ from index.versions.versions import list_versions, next_version
 logger = logging.getLogger(__name__)
 
 IDS_NAME = "ids/00000.npy"
+_BUILT = {"flat": ("FLAT", {}), "hnsw": ("HNSW", {"M": GRAPH_LINKS, "efConstruction": CONSTRUCTION_EFFORT})}
+_EFFORT, _EFFORTS = "ef", (32, 64, 128, 256, 512, 1024)  # Milvus's search parameter of a graph, and values to measure
+_EXPRESSED = 2000  # ids in the expression of a filter: parsing one takes as long as finding a candidate
 _SPARE_CANDIDATES = 16
 _SPARE_SHARE = 1.5  # times the candidates that a filter independent of the query would need
 _SCORE_NOISE = 1e-5  # as `search.VectorSearch` allows for
-_MOST_SCORE = 1.1  # above every cosine
+_FIRST_ABOVE = 64  # results of the first search for all above a score
 _NOTHING = np.empty(0, np.int64)
 _DEPTH = MEASURED_K + _SPARE_CANDIDATES
 
 Ranked = tuple[Floats, Ids]
 
 
-@dataclass(frozen=True, slots=True)
-class MilvusPlan:
-    """A kind of index in Milvus.
-
-    Attributes:
-        type: Milvus's name.
-        build: build parameters for so many vectors.
-        effort: Milvus's name of the search parameter; empty for an exact index.
-        efforts: to measure, rising.
-        bytes_of_number: memory for each number of a vector.
-        keeps_effort: whether the effort is a number of candidates, at least as many as are wanted.
-    """
-
-    type: str
-    build: Callable[[int], Mapping[str, int]]
-    effort: str
-    efforts: tuple[int, ...]
-    bytes_of_number: int
-    keeps_effort: bool
-
-    def scale(self, parameters: Mapping[str, int], *, depth: int) -> Mapping[str, int]:
-        if not self.effort:
-            return {}
-        effort = parameters[self.effort]
-        return {self.effort: max(effort, depth) if self.keeps_effort else effort}
-
-
-PLANS: Mapping[str, MilvusPlan] = {
-    "flat": MilvusPlan("FLAT", lambda count: {}, "", (), 4, False),
-    "hnsw": MilvusPlan(
-        "HNSW", lambda count: {"M": 24, "efConstruction": 200}, "ef", (32, 64, 128, 256, 512, 1024), 4, True
-    ),
-    "ivf": MilvusPlan(
-        "IVF_SQ8", lambda count: {"nlist": count_lists(count)}, "nprobe", (4, 8, 16, 32, 64, 128, 256), 1, False
-    ),
-}
-"""By the names of `index.vectors.kinds`."""
-
-
 def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
-    """The kind of index for so many vectors, and the reason."""
-    if config.index_type not in ("auto", *PLANS):
-        raise InputError(f"--index-type {config.index_type}: a gallery in Milvus takes one of {', '.join(PLANS)}")
+    """The kind of index for so many vectors, `flat` or `hnsw`, and the reason."""
+    if config.index_type not in ("auto", *_BUILT):
+        raise InputError(
+            f"--index-type {config.index_type}: a gallery in Milvus takes one of auto, {', '.join(_BUILT)}"
+        )
     kinds, reason = list_kinds(count, config)
-    return kinds[0].name, reason or kinds[0].reason
+    return "flat" if kinds[0].is_exact else "hnsw", reason or "the index that galleries in Milvus have"
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenIds:
-    """A subset of members: ids, the expressions whose union it is, and the number of ids listed in them."""
+    """A subset of members: (n,) rising ids, and an expression of it; None: it is applied to candidates of all."""
 
     ids: Ids
-    expressions: Sequence[str]
-    listed: int
+    expression: str | None
 
     def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
         places = np.searchsorted(self.ids, ids)
@@ -150,7 +115,6 @@ class MilvusStore:
         self.ids: Ids = np.setdiff1d(self._rows.ids, self._rows.gone, assume_unique=True)
         self._collection = self._rows.collection
         self._rows.check()
-        self._plan = PLANS[self._index["type"]]
         self._is_exact = KINDS[self._index["type"]].is_exact
 
     def search(
@@ -162,128 +126,95 @@ class MilvusStore:
         exclude_ids: Ids | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`: more candidates are fetched until the results are certain.
-
-        A filter with a long list of ids is first applied to candidates of all members: the server takes about as long
-        to parse an id as to find a candidate.
-        """
+        """As `VectorStore.search`: more candidates are fetched until the results are certain."""
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        total = len(self.ids if among is None else among.ids)
+        members = self.ids if among is None else among.ids
+        wanted, left = min(len(members), k + (exclude_ids is not None)), np.arange(len(queries))
+        found: list[Ranked] = [(np.empty(0, np.float32), _NOTHING)] * len(queries)
+        depth, total = wanted + _SPARE_CANDIDATES, len(members)
+        if among is not None and among.expression is None:
+            total = len(self.ids)
+            depth = int(_SPARE_SHARE * depth * total / max(1, len(members))) + 1
+        depth = min(depth, total)
+        while len(left) and wanted:
+            if depth > MOST_FOUND:
+                for row, ranked in zip(left.tolist(), self._scan_all(queries[left], members, keep=wanted), strict=True):
+                    found[row] = ranked
+                break
+            unsure = np.zeros(len(left), dtype=bool)
+            for place, hits in enumerate(self._ask(queries[left], among, depth)):
+                row = int(left[place])
+                found[row], lowest = self._rank(queries[row], hits, among, wanted)
+                unsure[place] = len(found[row][1]) < wanted
+                if self._is_exact and depth < total and not unsure[place]:  # others may tie with the last result
+                    unsure[place] = found[row][0][wanted - 1] <= lowest + _SCORE_NOISE
+            left = left[unsure]
+            depth = min(total, 4 * depth) if depth < total else MOST_FOUND + 1
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
         ids = np.full((len(queries), k), NO_ID, dtype=np.int64)
-        wanted = min(total, k + (exclude_ids is not None))
-        depth, left = min(total, wanted + _SPARE_CANDIDATES), np.arange(len(queries))
-        of_all = int(_SPARE_SHARE * (wanted + _SPARE_CANDIDATES) * len(self.ids) / max(1, total)) + 1
-        is_first = among is not None and of_all < min(MOST_FOUND, among.listed)
-        parameters = self._index["parameters"]
-        while len(left) and depth:
-            if is_first and among is not None:
-                found, unsure = self._filter(queries[left], among, wanted, of_all, parameters)
-            elif depth > MOST_FOUND:
-                found, unsure = self._scan_all(queries[left], among, wanted), np.zeros(len(left), dtype=bool)
-            else:
-                found = self._ask(queries[left], among, depth, parameters)
-                unsure = np.array([self._is_unsure(near, wanted, depth, total) for near, _ in found])
-            for row, (near, near_ids) in zip(left.tolist(), found, strict=True):
-                other = slice(None) if exclude_ids is None else near_ids != exclude_ids[row]
-                near, near_ids = rank(near[other], near_ids[other], k=k)
-                scores[row, : len(near)], ids[row, : len(near)] = near, near_ids
-            left = left[unsure]
-            if not is_first:
-                depth = min(total, max(4 * depth, depth + 1)) if depth < total else MOST_FOUND + 1
-            is_first = False
+        for row, (near, near_ids) in enumerate(found):
+            other = np.flatnonzero(near_ids != (NO_ID if exclude_ids is None else exclude_ids[row]))[:k]
+            scores[row, : len(other)], ids[row, : len(other)] = near[other], near_ids[other]
         return scores, ids
 
-    def _is_unsure(self, scores: Floats, wanted: int, depth: int, total: int) -> bool:
-        """Whether too few were found, or others may tie with the last result."""
-        if len(scores) < min(depth, total):
-            return len(scores) < wanted
-        ranked = -np.sort(-scores)
-        return self._is_exact and depth < total and bool(ranked[-1] >= ranked[wanted - 1] - _SCORE_NOISE)
-
-    def _express(self, among: ChosenIds | None) -> Sequence[str]:
-        return [self._rows.express(self._rows.gone)] if among is None else among.expressions
-
-    def _ask(
-        self, queries: Vectors, among: ChosenIds | None, depth: int, parameters: Mapping[str, int]
-    ) -> list[Ranked]:
-        found = _nobody(queries)
-        for expression in self._express(among):
-            answers = self._collection.search(
-                queries, limit=depth, expression=expression, parameters=self._plan.scale(parameters, depth=depth)
-            )
-            for row, (_, ids, vectors) in enumerate(answers):
-                found[row] = _join(found[row], (measure_cosines(vectors, queries[row]), ids))
-        return found
-
-    def _scan_all(self, queries: Vectors, among: ChosenIds | None, keep: int) -> list[Ranked]:
-        """For each query the best of all vectors, which are downloaded."""
-        found = _nobody(queries)
-        for ids, vectors in self._read(self.ids if among is None else among.ids):
-            for row, query in enumerate(queries):
-                found[row] = rank(*_join(found[row], (measure_cosines(vectors, query), ids)), k=keep)
-        return found
-
-    def _filter(
-        self, queries: Vectors, among: ChosenIds, wanted: int, depth: int, parameters: Mapping[str, int]
-    ) -> tuple[list[Ranked], npt.NDArray[np.bool_]]:
-        """For each query the best chosen ones among candidates of all members, and whether more are needed."""
-        answers = self._collection.search(
+    def _ask(self, queries: Vectors, among: ChosenIds | None, depth: int) -> list[Hits]:
+        """Candidates of each query, of the subset where it has an expression, else of all members without vectors."""
+        expression = None if among is None else among.expression
+        parameters = self._index["parameters"]
+        if _EFFORT in parameters:
+            parameters = {_EFFORT: max(parameters[_EFFORT], depth)}
+        return self._collection.search(
             queries,
             limit=depth,
-            expression=self._rows.express(self._rows.gone),
-            parameters=self._plan.scale(parameters, depth=depth),
-            with_vectors=False,
+            expression=expression or self._rows.express(self._rows.gone),
+            parameters=parameters,
+            with_vectors=among is None or expression is not None,
         )
-        most = wanted + _SPARE_CANDIDATES
-        found: list[Ranked] = []
-        unsure = np.zeros(len(queries), dtype=bool)
-        for row, (near, ids, _) in enumerate(answers):
-            chosen = among.has(ids)
-            kept, kept_ids = rank(near[chosen], ids[chosen], k=most)
-            unsure[row] = len(kept) < wanted
-            if self._is_exact and not unsure[row]:
-                # Candidates that were cut off score no higher than `bound`.
-                bound = kept[-1] if len(kept) == most else near.min()
-                unsure[row] = kept[wanted - 1] <= bound + _SCORE_NOISE
-            found.append((measure_cosines(self.gather(kept_ids), queries[row]), kept_ids))
-        return found, unsure
+
+    def _rank(self, query: Vectors, hits: Hits, among: ChosenIds | None, wanted: int) -> tuple[Ranked, float]:
+        """The exact ranking of one query's candidates, and the score below which others may lie."""
+        near, ids, vectors = hits
+        lowest = float(near.min(initial=np.inf))
+        if among is not None and among.expression is None:
+            most, chosen = wanted + _SPARE_CANDIDATES, among.has(ids)
+            near, ids = rank(near[chosen], ids[chosen], k=most)
+            lowest, vectors = float(near[-1]) if len(ids) == most else lowest, self.gather(ids)
+        return rank(measure_cosines(vectors, query), ids, k=len(ids)), lowest
+
+    def _scan_all(self, queries: Vectors, ids: Ids, *, keep: int, min_score: float = -np.inf) -> list[Ranked]:
+        """For each query the best of these members, whose vectors are downloaded."""
+        found: list[Ranked] = [(np.empty(0, np.float32), _NOTHING)] * len(queries)
+        for part, vectors in self._read(ids):
+            for row, query in enumerate(queries):
+                scores = np.append(found[row][0], measure_cosines(vectors, query))
+                high = scores >= min_score
+                found[row] = rank(scores[high], np.append(found[row][1], part)[high], k=keep)
+        return found
 
     def search_above(
         self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None, exclude_ids: Ids | None = None
     ) -> list[Ranked]:
-        """As `VectorStore.search_above`: a range search of an exact index, else all vectors are downloaded."""
-        found, left = _nobody(queries), list(range(len(queries)))
-        if self._is_exact:
-            wanted = {"radius": min_score - _SCORE_NOISE, "range_filter": _MOST_SCORE}
-            answers = [
-                self._collection.search(queries, limit=MOST_FOUND, expression=expression, parameters=wanted)
-                for expression in self._express(among)
+        """As `VectorStore.search_above`: deeper searches of an exact index, else all vectors are downloaded."""
+        members, k = self.ids if among is None else among.ids, _FIRST_ABOVE
+        if not self._is_exact:
+            found = self._scan_all(queries, members, keep=len(members), min_score=min_score)
+            excluded = [NO_ID] * len(queries) if exclude_ids is None else exclude_ids
+            return [
+                (scores[ids != other], ids[ids != other]) for (scores, ids), other in zip(found, excluded, strict=True)
             ]
-            left = [row for row in left if any(len(answer[row][1]) == MOST_FOUND for answer in answers)]
-            for row in set(range(len(queries))) - set(left):
-                for answer in answers:
-                    _, ids, vectors = answer[row]
-                    found[row] = _join(found[row], (measure_cosines(vectors, queries[row]), ids))
-        if left:
-            for ids, vectors in self._read(self.ids if among is None else among.ids):
-                near = queries[left] @ vectors.T >= min_score - _SCORE_NOISE
-                for row, some in zip(left, near, strict=True):
-                    found[row] = _join(found[row], (measure_cosines(vectors[some], queries[row]), ids[some]))
-        for row, (scores, ids) in enumerate(found):
-            kept = scores >= min_score
-            if exclude_ids is not None:
-                kept &= ids != exclude_ids[row]
-            found[row] = rank(scores[kept], ids[kept], k=len(ids))
-        return found
+        while True:
+            scores, ids = self.search(queries, k=k, among=among, exclude_ids=exclude_ids)
+            if k >= len(members) or (scores[:, -1] < min_score).all():
+                above = scores >= min_score
+                return [(near[high], some[high]) for near, some, high in zip(scores, ids, above, strict=True)]
+            k = min(len(members), 4 * k)
 
     def choose(self, ids: Ids) -> ChosenIds:
         chosen = np.intersect1d(ids, self.ids)
         others = np.setdiff1d(self._rows.ids, chosen, assume_unique=True)
-        if len(others) < min(len(chosen), MOST_LISTED):
-            return ChosenIds(chosen, [self._rows.express(others)], len(others))
-        expressions = [f"id in {part.tolist()}" for part in batches(chosen, MOST_LISTED)]
-        return ChosenIds(chosen, expressions, len(chosen))
+        if len(others) < min(len(chosen), _EXPRESSED):
+            return ChosenIds(chosen, self._rows.express(others))
+        return ChosenIds(chosen, f"id in {chosen.tolist()}" if len(chosen) <= _EXPRESSED else None)
 
     def gather(self, ids: Ids) -> Vectors:
         return self._collection.gather(ids)
@@ -332,14 +263,6 @@ def rank(scores: Floats, ids: Ids, *, k: int) -> Ranked:
     return scores[order], ids[order]
 
 
-def _nobody(queries: Vectors) -> list[Ranked]:
-    return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
-
-
-def _join(first: Ranked, second: Ranked) -> Ranked:
-    return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
-
-
 def name_start(gallery: Path) -> str:
     """The prefix of a gallery's collections, which a copy of the folder elsewhere does not share."""
     text = f"{identify(gallery)} {gallery.resolve()}"
@@ -383,12 +306,13 @@ def _may_go_on(task: WriterTask, manifest: Manifest, rows: MilvusRows, fresh: Id
 
 def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence[HeldVectors]) -> Published:
     kind, reason = choose_kind(len(members), task.config)
-    plan, is_exact, version = PLANS[kind], KINDS[kind].is_exact, next_version(task.gallery)
+    is_exact, version = KINDS[kind].is_exact, next_version(task.gallery)
     collection = Collection(server, f"{name_start(task.gallery)}_{task.output}_{version}", task.width)
     noted = {"model_sha256": task.model_sha256, "output": task.output, "index": kind, "version": version}
     if (found := collection.find()) is not None and found != noted:
         collection.drop()
-    collection.make(noted, kind=plan.type, parameters=plan.build(len(members)))
+    built, parameters = _BUILT[kind]
+    collection.make(noted, kind=built, parameters=parameters)
     held_out = _NOTHING if is_exact else members[choose_held_out(len(members))]
     first = np.setdiff1d(members, held_out, assume_unique=True)
     foreign = _fill(task, collection, first, tables, above=-1)
@@ -396,9 +320,9 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
     collection.flush()
     described: dict[str, Any] = {
         "type": kind,
-        "factory": f"{plan.type} of Milvus",
+        "factory": f"{built} of Milvus",
         "reason": reason,
-        "memory_bytes": plan.bytes_of_number * task.width * len(members),
+        "memory_bytes": 4 * task.width * len(members),
         "shards": 1,
         **asdict(task.config),
         "collection": collection.name,
@@ -412,14 +336,14 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
         )
     else:
         collection.await_index(task.begin_step("Building index"))
-        described |= _measure(task, collection, kind, first, held_out, tables)
+        described |= _measure(task, collection, first, held_out, tables)
     _fill(task, collection, held_out, tables, above=-1)
     _finish(task, collection, members, gone=_NOTHING)
     return Published(described, 0)
 
 
 def _measure(
-    task: WriterTask, collection: Collection, kind: str, rows: Ids, held_out: Ids, tables: Sequence[HeldVectors]
+    task: WriterTask, collection: Collection, rows: Ids, held_out: Ids, tables: Sequence[HeldVectors]
 ) -> dict[str, Any]:
     """Measure rising efforts until one surely meets the target; entries of the manifest.
 
@@ -427,22 +351,22 @@ def _measure(
         rows: ids in the collection, whose vectors give the truth.
         held_out: ids that it lacks, used as queries where the task has none.
     """
-    plan, target = PLANS[kind], task.config.recall_target
-    queries = task.how.queries
+    queries, target = task.how.queries, task.config.recall_target
     if queries is None:
         queries = gather_rows(held_out, tables, embedding_dim=task.width)
     truth = np.full((len(queries), MEASURED_K), -np.inf, dtype=np.float32)
-    for part in parts(rows, width=task.width):
+    for part in batches(rows, collection.rows_at_once):
         vectors = gather_rows(part, tables, embedding_dim=task.width)
         scores = np.concatenate([truth, queries @ vectors.T], axis=1)
         truth = -np.partition(-scores, MEASURED_K - 1, axis=1)[:, :MEASURED_K]
     trial, progress = Trial(queries, truth), task.begin_step("Measuring index")
     curve: list[dict[str, Any]] = []
-    for done, effort in enumerate(plan.efforts, start=1):
-        parameters = plan.scale({plan.effort: effort}, depth=_DEPTH)
+    for done, effort in enumerate(_EFFORTS, start=1):
 
-        def search(some: Vectors, parameters: Any = parameters) -> list[Hits]:
-            return collection.search(some, limit=_DEPTH, expression=f"id <= {rows[-1]}", parameters=parameters)
+        def search(some: Vectors, effort: int = effort) -> list[Hits]:
+            return collection.search(
+                some, limit=_DEPTH, expression=f"id <= {rows[-1]}", parameters={_EFFORT: max(effort, _DEPTH)}
+            )
 
         scores = np.full((len(queries), _DEPTH), -np.inf, dtype=np.float32)
         for row, (_, _, vectors) in enumerate(search(queries)):
@@ -450,29 +374,19 @@ def _measure(
         recall, error = trial.measure(-np.sort(-scores, axis=1)[:, :MEASURED_K])
         curve.append(
             {
-                "parameters": {plan.effort: effort},
+                "parameters": {_EFFORT: effort},
                 "recall_at_10": recall,
                 "recall_error": error,
                 "latency_ms_median": trial.time_ms(search),
                 "queries_per_second": trial.queries_per_second(search),
             }
         )
-        progress(done, len(plan.efforts))
+        progress(done, len(_EFFORTS))
         if recall - SURE * error >= max(target, 0.999):
             break
     best, is_met = choose_setting(curve, target=target)
-    return {
-        "curve": curve,
-        "recall_target": target,
-        "queries": len(queries),
-        **best,
-        "target_met": is_met,
-        "own_queries": task.how.queries is None,
-    }
-
-
-def parts(ids: Ids, *, width: int) -> Iterator[Ids]:
-    return batches(ids, max(1, min(4096, (8 << 20) // (4 * width))))
+    own = {"target_met": is_met, "own_queries": task.how.queries is None}
+    return {"curve": curve, "recall_target": target, "queries": len(queries), **best, **own}
 
 
 def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[HeldVectors], *, above: int) -> Ids:
@@ -482,7 +396,7 @@ def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[H
     """
     there = collection.list_ids(above=above)
     progress, done = task.begin_step("Writing vectors"), 0
-    for part in parts(ids, width=task.width):
+    for part in batches(ids, collection.rows_at_once):
         vectors = gather_rows(part, tables, embedding_dim=task.width)
         known = np.isin(part, there)
         if known.any():
@@ -511,31 +425,15 @@ def _finish(task: WriterTask, collection: Collection, stored: Ids, *, gone: Ids)
 
 
 def tidy(gallery: Path, current: Manifest) -> None:
-    """As `StoreKind.tidy`: point an alias of each output at the current collection, drop unused collections."""
+    """As `StoreKind.tidy`: drop the collections that no version uses."""
     texts = [path.read_bytes() for folder in list_versions(gallery) if (path := folder / "manifest.json").is_file()]
     manifests = [manifest for text in texts if (manifest := find_manifest(text)) is not None]
     if not manifests or len(manifests) < len(texts):  # an unreadable version may use any
         return
     assert current.store is not None
     server, start = Server(current.store["uri"]), name_start(gallery)
-    for output in current.outputs:  # first: a collection with an alias cannot be dropped
-        _point(server, f"{start}_{output}", str(current.part(output).index["collection"]))
     used = {manifest.part(output).index.get("collection") for manifest in manifests for output in manifest.outputs}
     for name in server.ask(lambda client: client.list_collections(), doing="listing collections"):
         if name.startswith(f"{start}_") and name not in used:
             Collection(server, name, 0).drop()
             logger.info("%s: dropped collection %s", server.uri, name)
-
-
-def _point(server: Server, alias: str, collection: str) -> None:
-    """Point an alias at a collection atomically, also where its old collection is gone."""
-
-    def point(client: Any) -> None:
-        try:
-            client.alter_alias(collection, alias)
-        except server.exception as error:
-            if "not found" not in str(error):
-                raise
-            client.create_alias(collection, alias)
-
-    server.ask(point, doing=f"pointing alias {alias}")
