@@ -34,7 +34,7 @@ from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.recent import RecentlyUsed
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
-from index.vectors.stores import Among, VectorStore, open_store
+from index.vectors.stores import IdSubset, VectorStore, open_store
 from index.versions.manifest import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import hold_current
 
@@ -86,8 +86,8 @@ class Gallery:
         dropped = self.decided.left_out
         self.ids: Ids = np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
         self.count = len(self.ids)
-        self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
-        self._shown: Among | None = None
+        self._kept: RecentlyUsed[Condition, IdSubset] = RecentlyUsed(_REMEMBERED_FILTERS)
+        self._shown: IdSubset | None = None
 
     @property
     def decided(self) -> DecidedRows:
@@ -374,7 +374,7 @@ class Gallery:
             labels, names = number_labels(catalog.labels(status="indexed"))
         return self.vectors(self.ids), labels, self.ids, names
 
-    def choose_among(self, where: Condition | None) -> Among | None:
+    def choose_among(self, where: Condition | None) -> IdSubset | None:
         """The members that a search may find; None: all."""
         if where is not None:
             return self.select(where)
@@ -382,7 +382,7 @@ class Gallery:
             self._shown = self.store.choose(self.ids)
         return self._shown
 
-    def select(self, where: Condition) -> Among:
+    def select(self, where: Condition) -> IdSubset:
         """The members that a filter keeps; the last filters are cached."""
         kept = self._kept.get(where)
         if kept is None:

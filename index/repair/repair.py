@@ -32,7 +32,7 @@ from index.progress import Progress, no_progress, no_steps
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
 from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
-from index.vectors.shards import HeldVectors
+from index.vectors.shards import VectorSource
 from index.vectors.stores import Publication, open_store, store_of
 from index.versions.annotations import added_folder
 from index.versions.gallery_identity import (
@@ -95,7 +95,7 @@ class CheckedVersion:
         seen, wanted = self.manifest, manifest
         return seen is not None and (seen.model_sha256, seen.runtime) == (wanted.model_sha256, wanted.runtime)
 
-    def hold(self, output: str) -> Sequence[HeldVectors]:
+    def hold(self, output: str) -> Sequence[VectorSource]:
         """The intact vectors of an output."""
         assert self.manifest is not None
         start = part_start(output)

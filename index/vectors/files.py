@@ -19,8 +19,8 @@ from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.kinds import KINDS
 from index.vectors.search import VectorSearch
 from index.vectors.shards import (
-    HeldVectors,
     VectorFile,
+    VectorSource,
     find_shards,
     gather_rows,
     read_ids,
@@ -102,11 +102,11 @@ class FileStore:
 open_vectors = FileStore  # as `StoreKind` has it
 
 
-def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+def hold(folder: Path, manifest: Manifest) -> Sequence[VectorSource]:
     return list(find_shards(folder))
 
 
-def hold_intact(folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
+def hold_intact(folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[VectorSource]:
     """As `StoreKind.hold_intact`: shards whose ids are intact too."""
     shards = sorted(name for name in names if name.startswith("vectors/"))
     ids = {name: name.replace("vectors/", "ids/") for name in shards}
@@ -176,7 +176,7 @@ def _is_small(fresh: Ids, gone: Ids, stored: Sequence[VectorFile], *, index: dic
     )
 
 
-def _write_anew(task: WriterTask, members: Ids, files: Sequence[HeldVectors]) -> Published:
+def _write_anew(task: WriterTask, members: Ids, files: Sequence[VectorSource]) -> Published:
     write_shards(task.folder, members, files, embedding_dim=task.width)
     index = build_ann_index(
         read_shards(task.folder),

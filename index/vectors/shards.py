@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 65_536
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
-class HeldVectors(Protocol):
+class VectorSource(Protocol):
     """Vectors by id, read on demand."""
 
     @property
@@ -109,7 +109,7 @@ def read_ids(path: Path) -> Ids:
     return np.array(_map_array(path))
 
 
-def write_shards(version: Path, ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int, first: int = 0) -> None:
+def write_shards(version: Path, ids: Ids, files: Sequence[VectorSource], *, embedding_dim: int, first: int = 0) -> None:
     """Write the vectors of (n,) rising ids as `vectors/*.npy` and `ids/*.npy`, numbered from `first`.
 
     They are gathered as by `gather_rows`.
@@ -124,7 +124,7 @@ def write_shards(version: Path, ids: Ids, files: Sequence[HeldVectors], *, embed
         _write_blocks(version / "vectors" / f"{number:05d}.npy", blocks, shape=(len(part), embedding_dim))
 
 
-def gather_rows(ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int) -> Vectors:
+def gather_rows(ids: Ids, files: Sequence[VectorSource], *, embedding_dim: int) -> Vectors:
     """The (n, D) float32 vectors of (n,) int64 ids, in their order; of an id in several files the last one's."""
     vectors = np.empty((len(ids), embedding_dim), dtype=np.float32)
     missing = np.ones(len(ids), dtype=bool)

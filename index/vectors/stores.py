@@ -15,11 +15,11 @@ from index.arrays import Floats, Ids, Vectors
 from index.outputs import SEMANTIC
 from index.progress import BeginStep, no_steps
 from index.vectors.ann_config import MILVUS, AnnConfig, StoreConfig
-from index.vectors.shards import HeldVectors
+from index.vectors.shards import VectorSource
 from index.versions.manifest import Manifest, Version, part_folder
 
 
-class Among(Protocol):
+class IdSubset(Protocol):
     """A subset of members for a search, made by `VectorStore.choose`."""
 
     @property
@@ -56,7 +56,7 @@ class VectorStore(Protocol):
     ) -> list[tuple[Floats, Ids]]:
         """For each query all members with at least this score, found exactly; in the order of `search`."""
 
-    def choose(self, ids: Ids) -> Among:
+    def choose(self, ids: Ids) -> IdSubset:
         """The members among (n,) int64 ids, for `among` of several searches."""
 
     def gather(self, ids: Ids) -> Vectors:
@@ -113,7 +113,7 @@ class WriterTask:
     store: StoreConfig
     config: AnnConfig
     width: int
-    made: Sequence[HeldVectors]
+    made: Sequence[VectorSource]
     how: Publication
     model_sha256: str
     begin_step: BeginStep = no_steps
@@ -126,10 +126,10 @@ class StoreKind(Protocol):
     def open_vectors(self, folder: Path, manifest: Manifest) -> VectorStore:
         """Open the vectors of a version for searching."""
 
-    def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+    def hold(self, folder: Path, manifest: Manifest) -> Sequence[VectorSource]:
         """All vectors of a version, members or not, read on demand."""
 
-    def hold_intact(self, folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
+    def hold_intact(self, folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[VectorSource]:
         """The intact vectors of a damaged version, by the names of its intact files."""
 
     def publish(self, task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
@@ -172,7 +172,7 @@ def open_store(version: Path, manifest: Manifest, output: str) -> VectorStore:
     return store_of(manifest).open_vectors(part_folder(version, output), manifest.part(output))
 
 
-def hold_vectors(version: Version | None, output: str) -> Sequence[HeldVectors]:
+def hold_vectors(version: Version | None, output: str) -> Sequence[VectorSource]:
     """All vectors of an output of a version, members or not; none without a version."""
     if version is None:
         return ()

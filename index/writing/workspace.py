@@ -29,7 +29,7 @@ from index.model.embedder import Embedder
 from index.progress import no_progress, no_steps
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
-from index.vectors.shards import HeldVectors, find_checkpoint
+from index.vectors.shards import VectorSource, find_checkpoint
 from index.vectors.stores import load_store, store_of
 from index.versions.gallery_identity import claim_gallery, lock_gallery, require_gallery
 from index.versions.gallery_parts import (
@@ -159,7 +159,7 @@ class Workspace:
         self.counts = dict.fromkeys(("new_images", "from_cache", "moved", "vanished", "removed"), 0)
         self.base: Version | None = None
         self.is_new = self._undo = False
-        self.kept_vectors: Mapping[str, Sequence[HeldVectors]] = {}
+        self.kept_vectors: Mapping[str, Sequence[VectorSource]] = {}
         self.kept_ids: Ids | None = None
         self.kept_runtime: dict[str, Any] | None = None
         self.made_runtime = describe_runtime(self.embedder)
@@ -250,7 +250,7 @@ class Workspace:
         base: str | None,
         *,
         rows: Path | None,
-        kept: Mapping[str, Sequence[HeldVectors]],
+        kept: Mapping[str, Sequence[VectorSource]],
         runtime: dict[str, Any] | None,
     ) -> None:
         """Continue or start a version without a sound base: a repair, or a copy.
@@ -356,7 +356,7 @@ class Workspace:
     def has_vectors(self) -> bool:
         return any((self.folder / CHECKPOINTS).glob("*.npy"))
 
-    def vector_files(self) -> dict[str, list[HeldVectors]]:
+    def vector_files(self) -> dict[str, list[VectorSource]]:
         """By output, the vectors to publish beside the base's; of an id in several files the last counts."""
         folder, start = self.folder / CHECKPOINTS, 0
         try:
@@ -365,7 +365,7 @@ class Workspace:
             ]
         except GalleryDamagedError as error:
             raise self._damaged(error) from error
-        files: dict[str, list[HeldVectors]] = {}
+        files: dict[str, list[VectorSource]] = {}
         for output, width in self.embedder.contract.widths.items():
             columns = slice(start, start + width)
             own = [replace(file, columns=columns) for file in made]

@@ -26,7 +26,7 @@ from index.vectors.files import read_deleted
 from index.vectors.kinds import CONSTRUCTION_EFFORT, GRAPH_LINKS, KINDS
 from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, STRONG, Collection, Hits, Server, batches
 from index.vectors.search import MEASURED_K
-from index.vectors.shards import HeldVectors, gather_rows, read_ids, write_array
+from index.vectors.shards import VectorSource, gather_rows, read_ids, write_array
 from index.vectors.stores import Published, WriterTask
 from index.vectors.tuning import SURE, Trial, choose_setting, describe_flat
 from index.versions.gallery_parts import identify
@@ -232,11 +232,11 @@ class MilvusStore:
 open_vectors = MilvusStore  # as `StoreKind` has it
 
 
-def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+def hold(folder: Path, manifest: Manifest) -> Sequence[VectorSource]:
     return [MilvusRows(folder, manifest)]
 
 
-def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequence[HeldVectors]:
+def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequence[VectorSource]:
     """As `StoreKind.hold_intact`: nothing where the collection lacks rows."""
     if IDS_NAME not in names:
         return []
@@ -304,7 +304,7 @@ def _may_go_on(task: WriterTask, manifest: Manifest, rows: MilvusRows, fresh: Id
     )
 
 
-def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence[HeldVectors]) -> Published:
+def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence[VectorSource]) -> Published:
     kind, reason = choose_kind(len(members), task.config)
     is_exact, version = KINDS[kind].is_exact, next_version(task.gallery)
     collection = Collection(server, f"{name_start(task.gallery)}_{task.output}_{version}", task.width)
@@ -343,7 +343,7 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
 
 
 def _measure(
-    task: WriterTask, collection: Collection, rows: Ids, held_out: Ids, tables: Sequence[HeldVectors]
+    task: WriterTask, collection: Collection, rows: Ids, held_out: Ids, tables: Sequence[VectorSource]
 ) -> dict[str, Any]:
     """Measure rising efforts until one surely meets the target; entries of the manifest.
 
@@ -389,7 +389,7 @@ def _measure(
     return {"curve": curve, "recall_target": target, "queries": len(queries), **best, **own}
 
 
-def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[HeldVectors], *, above: int) -> Ids:
+def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[VectorSource], *, above: int) -> Ids:
     """Write rows to a collection; other ids above `above` that it has.
 
     Rows of a killed writer are compared, and written again where they differ.
