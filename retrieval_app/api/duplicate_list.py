@@ -19,25 +19,16 @@ from retrieval_app.serving.live_gallery import Snapshot
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
 
 
-class _Member(Answer):
+class DuplicateImage(Answer):
+    """An image of a near-duplicate group."""
+
     id: int
     path: str
     label: str | None
     indexed: bool = Field(description="false where the build left it out")
-    similarity: float | None
-
-
-class DuplicateEntry(_Member):
-    """Another image of a near-duplicate group; `similarity` is known where one of the two is the kept image."""
-
-    same_bytes: bool
-
-
-class GroupImageEntry(_Member):
-    """An image of a group; `similarity` is to the kept image, which is the first."""
-
     size_bytes: int
-    same_bytes: bool | None = Field(description="whether its file equals the first image's; null for the first")
+    similarity: float | None = Field(description="to the first or the given image; null where it is unknown")
+    same_bytes: bool | None = Field(description="whether its file equals that of this image; null for the first")
 
 
 class GroupDecisionEntry(Answer):
@@ -51,7 +42,7 @@ class GroupEntry(Answer):
     """A group of near-duplicates."""
 
     group: str
-    images: list[GroupImageEntry]
+    images: list[DuplicateImage]
     labels_differ: bool
     burst: bool = Field(description="whether some are other shots of the scene than the kept image, not copies of it")
     best: int | None = Field(
@@ -100,7 +91,7 @@ def find_group(gallery: Gallery, groups: DuplicateReport, name: str) -> Duplicat
 
 
 def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
-    """The other images of an image's group, as `DuplicateEntry`; none before groups are computed."""
+    """The other images of an image's group, as `DuplicateImage`; none before groups are computed."""
     group = None if groups is None else groups.find(image_id)
     if group is None:
         return []
@@ -108,11 +99,8 @@ def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_
     # Similarities are to the kept image; of two others none is known.
     similarities = {image.id: image.similarity if asked is group.kept else None for image in group.images}
     similarities[group.kept.id] = asked.similarity
-    return [
-        _describe_member(gallery, image, similarities[image.id]) | {"same_bytes": image.sha256 == asked.sha256}
-        for image in group.images
-        if image is not asked
-    ]
+    others = (image for image in group.images if image is not asked)
+    return [_describe_image(gallery, image, asked, similarities[image.id]) for image in others]
 
 
 def _describe_group(
@@ -136,14 +124,7 @@ def _describe_group(
     kept = () if decision is None else decision.find_kept(here)
     return {
         "group": name,
-        "images": [
-            {
-                **_describe_member(gallery, image, image.similarity),
-                "size_bytes": image.size_bytes,
-                "same_bytes": None if image is group.kept else image.sha256 == group.kept.sha256,
-            }
-            for image in group.images
-        ],
+        "images": [_describe_image(gallery, image, group.kept, image.similarity) for image in group.images],
         "labels_differ": labels_differ,
         "burst": group.is_burst(find_undropped(gallery, group)),
         "best": None if labels_differ and issues is None else best.id,
@@ -151,9 +132,18 @@ def _describe_group(
     }
 
 
-def _describe_member(gallery: Gallery, image: GroupedImage, similarity: float | None) -> dict[str, Any]:
-    label, path = _find_label(gallery, image), valid_text(image.path)
-    return {"id": image.id, "path": path, "label": label, "indexed": image.indexed, "similarity": similarity}
+def _describe_image(
+    gallery: Gallery, image: GroupedImage, other: GroupedImage, similarity: float | None
+) -> dict[str, Any]:
+    return {
+        "id": image.id,
+        "path": valid_text(image.path),
+        "label": _find_label(gallery, image),
+        "indexed": image.indexed,
+        "size_bytes": image.size_bytes,
+        "similarity": similarity,
+        "same_bytes": None if image is other else image.sha256 == other.sha256,
+    }
 
 
 def _labels_differ(gallery: Gallery, group: DuplicateGroup) -> bool:

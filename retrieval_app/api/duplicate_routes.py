@@ -9,7 +9,6 @@ from pydantic import Field
 from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.text import valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.request_context import (
     BareContext,
@@ -24,7 +23,7 @@ from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, Label
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.keep_rules import KeepRule, choose_kept
-from retrieval_app.review.leaks import Leaks, drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
+from retrieval_app.review.leaks import Leak, Leaks, drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
 from retrieval_app.review.places import hide_folders
 
 router = make_router("review")
@@ -65,22 +64,6 @@ class LeakBy(Parameters):
     by: LabelText = Field(default=SPLIT, description="a metadata column, or `folder`, the first folder of the path")
 
 
-class LeakImage(Answer):
-    """An image of a leak, and its split."""
-
-    id: int
-    path: str
-    label: str | None
-    split: str
-
-
-class LeakEntry(Answer):
-    """Images in several splits that are near-duplicates, or of one group."""
-
-    images: list[LeakImage]
-    near_duplicates: bool
-
-
 class LeakList(Versioned):
     """Leaks, those with the most images first; at most 1,000 are listed."""
 
@@ -91,7 +74,7 @@ class LeakList(Versioned):
     recall_at_1: float | None = Field(description="null in galleries of more than 100,000 images")
     recall_at_1_without: float | None = Field(description="where no image finds another one of its leak")
     problem: str | None = Field(description="why there cannot be leaks: the column has not 2 to 100 values")
-    items: list[LeakEntry]
+    items: list[Leak]
 
 
 class MendLeaks(Body):
@@ -159,14 +142,7 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
                 raise SelectionChangedError(body.count, groups, what="groups")
             step = context.review.decide_duplicates(chosen.decisions, by=context.visitor.name).number
             context.log("decide-duplicates", step=step, keep=body.keep, count=groups)
-        return {
-            "groups": groups,
-            "dropped": chosen.dropped,
-            "differing": chosen.differing,
-            "bursts": chosen.bursts,
-            "unmatched": chosen.unmatched,
-            "step": step,
-        }
+        return {**chosen.to_json(), "step": step}
 
     return await context.read(run)
 
@@ -185,24 +161,10 @@ async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -
             found = _find_leaks(context, parameters.by, measures=True)
         except InputError as error:
             found, problem = Leaks(parameters.by, {}, ()), str(error)
-        items = _describe(found)
-        return {"version": context.snapshot.version, **found.to_json(), "problem": problem, "items": items}
+        return {"version": context.snapshot.version, "problem": problem, **found.to_json(limit=_LISTED)}
 
     document = await context.engine.look_up(run)  # no thumbnail waits for it
     return document if context.folders else hide_folders(document)
-
-
-def _describe(found: Leaks) -> list[dict[str, Any]]:
-    return [
-        {
-            "near_duplicates": leak.near_duplicates,
-            "images": [
-                {"id": row.id, "path": valid_text(row.path), "label": row.label, "split": split}
-                for row, split in zip(leak.rows, leak.values, strict=True)
-            ],
-        }
-        for leak in found.items[:_LISTED]
-    ]
 
 
 @router.post("/leaks", **{**MAY_DECIDE, **responses(MendedLeaks, 409, *BODY_ERRORS)})

@@ -17,7 +17,7 @@ from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
 from index.text import printable_path
-from retrieval_app.api.duplicate_list import DuplicateEntry, describe_duplicates
+from retrieval_app.api.duplicate_list import DuplicateImage, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.issue_list import LabelDecisionEntry, LabelIssueEntry, describe_decision, describe_issue
@@ -95,7 +95,7 @@ class ImageDetails(Answer):
     indexed: bool = Field(description="false for a near-duplicate that the build left out")
     dropped: bool = Field(description="whether a decision about its label or its near-duplicates drops it")
     set_aside: bool = Field(description="whether it is out of training and results until somebody decides")
-    duplicates: list[DuplicateEntry]
+    duplicates: list[DuplicateImage]
     label_issue: LabelIssueEntry | None
     decision: LabelDecisionEntry | None
 

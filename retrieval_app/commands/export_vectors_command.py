@@ -50,12 +50,8 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     with progress_bars() as begin, closing(ReviewStore.of_gallery(opened.path)) as store:
         groups = find_duplicate_groups(opened, begin("comparing", unit="images"))
         found = measure_leaks(opened, find_leaks(opened, groups, by=by, different=find_different(store)))
-    listed = [
-        [(split, row.label, row.path) for row, split in zip(leak.rows, leak.values, strict=True)]
-        for leak in found.items[:limit]
-    ]
     splits = ", ".join(f"{printable_path(name)} {count:,}" for name, count in found.splits.items())
-    lines = [f"{len(found.items):,} leaks with {found.images:,} images between the splits {splits}"]
+    lines = [f"{len(found.items):,} leaks with {len(found.image_ids):,} images between the splits {splits}"]
     if found.recall is not None and found.recall_without is not None:
         lines.append(f"Recall@1 {found.recall:.1%}, without the leaks {found.recall_without:.1%}")
     changed = 0
@@ -73,13 +69,12 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
         record_command(opened.path, what, step=step.number, value=move or drop, count=len(found.items))
     else:
         cells = [
-            (str(number), split, label or "-", printable_path(path))
-            for number, leak in enumerate(listed, start=1)
-            for split, label, path in leak
+            (str(number), image.split, image.label or "-", printable_path(image.path))
+            for number, leak in enumerate(found.items[:limit], start=1)
+            for image in leak.images
         ]
         lines += align([("leak", "split", "label", "path"), *cells], right={0}) if cells else []
-    items = [[{"split": split, "label": label, "path": path} for split, label, path in leak] for leak in listed]
-    emit({**found.to_json(), "changed": changed, "items": items}, as_json=as_json, text="\n".join(lines))
+    emit({**found.to_json(limit=limit), "changed": changed}, as_json=as_json, text="\n".join(lines))
 
 
 TABLE, ATLAS = "table", "atlas"

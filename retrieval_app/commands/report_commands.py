@@ -291,15 +291,8 @@ def _apply_rule(
             record_command(opened.path, "decide-duplicates", step=step.number, keep=rule, count=len(chosen.decisions))
     finally:
         store.close()
-    document = {
-        "groups": len(chosen.decisions),
-        "dropped": chosen.dropped,
-        "differing": chosen.differing,
-        "bursts": chosen.bursts,
-        "unmatched": chosen.unmatched,
-    }
     lines = [f"{len(chosen.decisions):,} groups decided: {chosen.dropped:,} near-duplicates left the results"]
     lines += [f"{chosen.differing:,} groups stay open, because their labels differ"] if chosen.differing else []
     lines += [f"{chosen.bursts:,} bursts stay open: different shots of one scene (--bursts)"] if chosen.bursts else []
     lines += [f"{chosen.unmatched:,} groups stay open: no image matches --keep-where"] if chosen.unmatched else []
-    return document, "\n".join(lines)
+    return chosen.to_json(), "\n".join(lines)

@@ -14,7 +14,7 @@ KeepRule: TypeAlias = Literal["largest", "first"]
 
 
 @dataclass(frozen=True, slots=True)
-class KeptImages:
+class RuleOutcome:
     """What a rule decides.
 
     Attributes:
@@ -31,6 +31,16 @@ class KeptImages:
     bursts: int
     unmatched: int
 
+    def to_json(self) -> dict[str, int]:
+        """Counts of the groups that are decided and that stay open, and of the dropped images."""
+        return {
+            "groups": len(self.decisions),
+            "dropped": self.dropped,
+            "differing": self.differing,
+            "bursts": self.bursts,
+            "unmatched": self.unmatched,
+        }
+
 
 def choose_kept(
     gallery: Gallery,
@@ -41,7 +51,7 @@ def choose_kept(
     decided: Container[str] = (),
     only: Container[str] | None = None,
     bursts: bool = False,
-) -> KeptImages:
+) -> RuleOutcome:
     """Decide which image of every open group is kept; bursts and groups whose labels differ are left to a person.
 
     Dropped images count as gone. Only images that are searched are kept: a build may have left the others out.
@@ -84,4 +94,4 @@ def choose_kept(
         DuplicateDecision(tuple(subjects[image.id] for image in group.images), DUPLICATES, (kept.id,))
         for group, kept in chosen
     )
-    return KeptImages(decisions, dropped, differing, left_bursts, unmatched)
+    return RuleOutcome(decisions, dropped, differing, left_bursts, unmatched)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,7 +17,7 @@ from index.gallery.gallery import Gallery
 from index.labels.group_decisions import DIFFERENT, DUPLICATES, DuplicateDecision
 from index.labels.group_decisions import name_group as name_duplicates
 from index.labels.tags import Mark
-from index.text import printable_path
+from index.text import printable_path, valid_text
 from index.vectors.exact import search_labels
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.review_store import ReviewStore, Step
@@ -30,11 +30,20 @@ _QUERIES = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Leak:
-    """Images that are nearly the same, or of one group, in several splits: rows, and the split of each."""
+class LeakImage:
+    """An image of a leak, and its split."""
 
-    rows: tuple[CatalogRow, ...]
-    values: tuple[str, ...]
+    id: int
+    path: str
+    label: str | None
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Images in several splits that are near-duplicates, or of one group."""
+
+    images: Sequence[LeakImage]
     near_duplicates: bool
 
 
@@ -52,24 +61,25 @@ class Leaks:
 
     by: str
     splits: Mapping[str, int]
-    items: tuple[Leak, ...]
+    items: Sequence[Leak]
     recall: float | None = None
     recall_without: float | None = None
 
     @property
-    def images(self) -> int:
-        """Number of images in leaks."""
-        return sum(len(leak.rows) for leak in self.items)
+    def image_ids(self) -> list[int]:
+        """Of all images in leaks."""
+        return [image.id for leak in self.items for image in leak.images]
 
-    def to_json(self) -> dict[str, Any]:
-        """The figures, without the images."""
+    def to_json(self, *, limit: int) -> dict[str, Any]:
+        """The figures and the first leaks."""
         return {
             "by": self.by,
             "splits": dict(self.splits),
             "leaks": len(self.items),
-            "images": self.images,
+            "images": len(self.image_ids),
             "recall_at_1": self.recall,
             "recall_at_1_without": self.recall_without,
+            "items": [asdict(leak) for leak in self.items[:limit]],
         }
 
 
@@ -113,10 +123,11 @@ def find_leaks(
         there = [number for number in ids if number in values and number not in seen]
         if len({values[number] for number in there}) > 1:
             seen.update(there)
-            leaking = tuple(rows[number] for number in there)
-            items.append(Leak(leaking, tuple(values[number] for number in there), is_near))
-    items.sort(key=lambda leak: -len(leak.rows))
-    return Leaks(by, dict(sorted(splits.items())), tuple(items))
+            named_rows = ((rows[number], values[number]) for number in there)
+            leaking = [LeakImage(row.id, valid_text(row.path), row.label, split) for row, split in named_rows]
+            items.append(Leak(leaking, is_near))
+    items.sort(key=lambda leak: -len(leak.images))
+    return Leaks(by, dict(sorted(splits.items())), items)
 
 
 def _join_groups(
@@ -156,12 +167,6 @@ def find_different(store: ReviewStore) -> frozenset[str]:
     return frozenset(name for name, one in store.duplicate_decisions().items() if one.decision == DIFFERENT)
 
 
-def measure_leaks(gallery: Gallery, leaks: Leaks) -> Leaks:
-    """The leaks with Recall@1, of a random sample of the queries where there are many."""
-    recall, recall_without = _measure(gallery, leaks.items)
-    return replace(leaks, recall=recall, recall_without=recall_without)
-
-
 def _value_of(row: CatalogRow, by: str) -> str | None:
     if by == FOLDER:
         folder, separator, _ = row.path.partition("/")
@@ -170,28 +175,27 @@ def _value_of(row: CatalogRow, by: str) -> str | None:
     return None if value in (None, "") or isinstance(value, dict | list) else str(value)
 
 
-def _measure(gallery: Gallery, items: Sequence[Leak]) -> tuple[float | None, float | None]:
-    """Recall@1 of the labelled images, or a random sample, and where none finds another one of its leak."""
+def measure_leaks(gallery: Gallery, leaks: Leaks) -> Leaks:
+    """The leaks with Recall@1 of the labelled images, or of a random sample where there are many."""
     vectors, labels, ids, _ = gallery.labelled_vectors()
     kept = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, ids = vectors[kept], labels[kept], ids[kept]
-    number_of = {row.id: number for number, leak in enumerate(items, start=1) for row in leak.rows}
+    number_of = {image.id: number for number, leak in enumerate(leaks.items, start=1) for image in leak.images}
     leak_of = np.array([number_of.get(number, -number - 1) for number in ids.tolist()], dtype=np.int64)
     asked = np.arange(len(ids))
     if len(ids) > _QUERIES:
         asked = np.sort(np.random.default_rng(0).choice(len(ids), _QUERIES, replace=False))
-    leaking = np.flatnonzero(leak_of[asked] > 0)
     same, other = (near.cosines[:, 0] for near in search_labels(vectors, labels, k=1, asked=asked))
-    if not np.isfinite(same).any():
-        return None, None
     same_without, other_without = same.copy(), other.copy()
+    leaking = np.flatnonzero(leak_of[asked] > 0)
     if len(leaking):
         found = search_labels(vectors, labels, k=1, asked=asked[leaking], groups=leak_of)
         same_without[leaking], other_without[leaking] = (near.cosines[:, 0] for near in found)
     findable = np.isfinite(same_without)
     if not findable.any():
-        return None, None
-    return float((same >= other)[findable].mean()), float((same_without >= other_without)[findable].mean())
+        return leaks
+    recall, recall_without = (same >= other)[findable].mean(), (same_without >= other_without)[findable].mean()
+    return replace(leaks, recall=float(recall), recall_without=float(recall_without))
 
 
 def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, by: str | None = None) -> Step:
@@ -199,7 +203,7 @@ def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, b
     if leaks.by != SPLIT:
         raise InputError(f"only the column {SPLIT} can be changed, not {printable_path(leaks.by)}; drop the images")
     _require(leaks, to)
-    subjects = find_subjects(gallery, (row.id for leak in leaks.items for row in leak.rows))
+    subjects = find_subjects(gallery, leaks.image_ids)
     return store.mark([Mark(subject.sha256, SPLIT, to) for subject in subjects.values()], by=by)
 
 
@@ -210,11 +214,11 @@ def drop_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, value: str
     """
     _require(leaks, value)
     decisions = []
-    subjects = find_subjects(gallery, (row.id for leak in leaks.items for row in leak.rows))
+    subjects = find_subjects(gallery, leaks.image_ids)
     for leak in leaks.items:
-        kept = tuple(row.id for row, split in zip(leak.rows, leak.values, strict=True) if split != value)
-        if len(kept) < len(leak.rows):
-            images = tuple(subjects[row.id] for row in leak.rows)
+        kept = tuple(image.id for image in leak.images if image.split != value)
+        if len(kept) < len(leak.images):
+            images = tuple(subjects[image.id] for image in leak.images)
             decisions.append(DuplicateDecision(images, DUPLICATES, kept, inherits=leak.near_duplicates))
     if not decisions:
         raise InputError(f"no leak has an image of {printable_path(value)}; nothing to drop")

@@ -1242,10 +1242,20 @@ export interface components {
             can_undo: boolean;
         };
         /**
-         * DuplicateEntry
-         * @description Another image of a near-duplicate group; `similarity` is known where one of the two is the kept image.
+         * DuplicateHit
+         * @description A near-duplicate that is collapsed into a result.
          */
-        DuplicateEntry: {
+        DuplicateHit: {
+            /** Id */
+            id: number;
+            /** Score */
+            score: number;
+        };
+        /**
+         * DuplicateImage
+         * @description An image of a near-duplicate group.
+         */
+        DuplicateImage: {
             /** Id */
             id: number;
             /** Path */
@@ -1257,20 +1267,18 @@ export interface components {
              * @description false where the build left it out
              */
             indexed: boolean;
-            /** Similarity */
+            /** Size Bytes */
+            size_bytes: number;
+            /**
+             * Similarity
+             * @description to the first or the given image; null where it is unknown
+             */
             similarity: number | null;
-            /** Same Bytes */
-            same_bytes: boolean;
-        };
-        /**
-         * DuplicateHit
-         * @description A near-duplicate that is collapsed into a result.
-         */
-        DuplicateHit: {
-            /** Id */
-            id: number;
-            /** Score */
-            score: number;
+            /**
+             * Same Bytes
+             * @description whether its file equals that of this image; null for the first
+             */
+            same_bytes: boolean | null;
         };
         /**
          * DuplicatesDecision
@@ -1535,7 +1543,7 @@ export interface components {
             /** Group */
             group: string;
             /** Images */
-            images: components["schemas"]["GroupImageEntry"][];
+            images: components["schemas"]["DuplicateImage"][];
             /** Labels Differ */
             labels_differ: boolean;
             /**
@@ -1549,32 +1557,6 @@ export interface components {
              */
             best: number | null;
             decision: components["schemas"]["GroupDecisionEntry"] | null;
-        };
-        /**
-         * GroupImageEntry
-         * @description An image of a group; `similarity` is to the kept image, which is the first.
-         */
-        GroupImageEntry: {
-            /** Id */
-            id: number;
-            /** Path */
-            path: string;
-            /** Label */
-            label: string | null;
-            /**
-             * Indexed
-             * @description false where the build left it out
-             */
-            indexed: boolean;
-            /** Similarity */
-            similarity: number | null;
-            /** Size Bytes */
-            size_bytes: number;
-            /**
-             * Same Bytes
-             * @description whether its file equals the first image's; null for the first
-             */
-            same_bytes: boolean | null;
         };
         /**
          * GroupList
@@ -1736,7 +1718,7 @@ export interface components {
              */
             set_aside: boolean;
             /** Duplicates */
-            duplicates: components["schemas"]["DuplicateEntry"][];
+            duplicates: components["schemas"]["DuplicateImage"][];
             label_issue: components["schemas"]["LabelIssueEntry"] | null;
             decision: components["schemas"]["LabelDecisionEntry"] | null;
         };
@@ -2231,10 +2213,10 @@ export interface components {
             unlabelled: number;
         };
         /**
-         * LeakEntry
+         * Leak
          * @description Images in several splits that are near-duplicates, or of one group.
          */
-        LeakEntry: {
+        Leak: {
             /** Images */
             images: components["schemas"]["LeakImage"][];
             /** Near Duplicates */
@@ -2287,7 +2269,7 @@ export interface components {
              */
             problem: string | null;
             /** Items */
-            items: components["schemas"]["LeakEntry"][];
+            items: components["schemas"]["Leak"][];
         };
         /**
          * Left
@@ -3028,8 +3010,8 @@ export type Crop = components['schemas']['Crop'];
 export type Decided = components['schemas']['Decided'];
 export type DecidedLabel = components['schemas']['DecidedLabel'];
 export type DecidedLabels = components['schemas']['DecidedLabels'];
-export type DuplicateEntry = components['schemas']['DuplicateEntry'];
 export type DuplicateHit = components['schemas']['DuplicateHit'];
+export type DuplicateImage = components['schemas']['DuplicateImage'];
 export type DuplicatesDecision = components['schemas']['DuplicatesDecision'];
 export type EmbedAnswer = components['schemas']['EmbedAnswer'];
 export type ErrorAnswer = components['schemas']['ErrorAnswer'];
@@ -3046,7 +3028,6 @@ export type GalleryMap = components['schemas']['GalleryMap'];
 export type GroupChoice = components['schemas']['GroupChoice'];
 export type GroupDecisionEntry = components['schemas']['GroupDecisionEntry'];
 export type GroupEntry = components['schemas']['GroupEntry'];
-export type GroupImageEntry = components['schemas']['GroupImageEntry'];
 export type GroupList = components['schemas']['GroupList'];
 export type GroupedRecall = components['schemas']['GroupedRecall'];
 export type Health = components['schemas']['Health'];
@@ -3073,7 +3054,7 @@ export type LabelPair = components['schemas']['LabelPair'];
 export type LabelSetting = components['schemas']['LabelSetting'];
 export type LabelShare = components['schemas']['LabelShare'];
 export type LabelShares = components['schemas']['LabelShares'];
-export type LeakEntry = components['schemas']['LeakEntry'];
+export type Leak = components['schemas']['Leak'];
 export type LeakImage = components['schemas']['LeakImage'];
 export type LeakList = components['schemas']['LeakList'];
 export type Left = components['schemas']['Left'];

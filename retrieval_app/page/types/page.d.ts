@@ -22,7 +22,7 @@ declare global {
   type GalleryMap = api.GalleryMap;
   type GroupDecision = api.GroupDecisionEntry;
   type GroupEntry = api.GroupEntry;
-  type GroupImage = api.GroupImageEntry;
+  type GroupImage = api.DuplicateImage;
   type ImageDetails = api.ImageDetails;
   /** One that the page has just made says nothing of who made it. */
   type LabelDecision = Pick<api.LabelDecisionEntry, 'decision' | 'label'> & Partial<api.LabelDecisionEntry>;

@@ -213,7 +213,7 @@ def test_a_near_duplicate_of_a_near_duplicate_in_another_split_is_a_leak(tmp_pat
     groups = find_duplicate_groups(opened, config=DuplicateConfig(0.998, 6))
     assert [len(group.images) for group in groups.groups] == [2]
     (leak,) = find_leaks(opened, groups, by="folder").items
-    assert sorted(row.path for row in leak.rows) == ["test/2.png", "train/0.png", "train/1.png"]
+    assert sorted(image.path for image in leak.images) == ["test/2.png", "train/0.png", "train/1.png"]
     name = name_group(image.sha256 for image in groups.groups[0].images)
     assert not find_leaks(opened, groups, by="folder", different={name}).items
 
