@@ -7,9 +7,8 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from index.catalog.rows import CatalogRow
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
-    from index.items import Place
+    from retrieval_app.dataset_export.rows import RowPlan
 
 KINDS = ("imagefolder", "parquet", "coco", "webdataset")
 GROUP, IMAGE = "group", "image"
@@ -85,53 +84,65 @@ def export_dataset(
         raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
     if by not in (GROUP, IMAGE):
         raise InputError(f"by: expected {GROUP} or {IMAGE}, got {by!r}")
-    from index.catalog.rows import SPLIT
     from index.filters.parser import parse_filter
     from index.gallery.gallery import Gallery
     from index.markers import EXPORT_MARK
     from retrieval_app.dataset_export.rows import plan_rows
-    from retrieval_app.dataset_export.writers import DatasetWriter
 
     folder = as_path(out, "out")
     opened = gallery if isinstance(gallery, Gallery) else Gallery.open(as_path(gallery, "gallery"))
     condition = parse_filter(where) if isinstance(where, str) else where
     _check_out(folder, opened)
     plan = plan_rows(opened, condition, split=split, by_group=by == GROUP, seed=seed)
-    labels, splits, left_out, linked = Counter[str | None](), Counter[str | None](), [], 0
     with _new_folder(folder.resolve()) as unfinished:
-        with closing(DatasetWriter(kind, unfinished, plan)) as writer:
-            read = partial(_read, opened, links=writer.links)
-            for done, (row, values, content) in enumerate(_read_all(opened, condition, plan, read), start=1):
+        report = _write(opened, condition, plan, unfinished, kind=kind, progress=progress)
+        report = replace(report, out=valid_text(str(folder)))
+        wanted = {"split": split, "by": by if split else None, "seed": seed if split else None}
+        manifest = {"format_version": _FORMAT_VERSION, **asdict(report), **wanted}
+        del manifest["out"]
+        write_durably(unfinished / EXPORT_MARK, json.dumps(manifest, indent=1).encode())
+    return report
+
+
+def _write(
+    gallery: Gallery, where: Condition | None, plan: RowPlan, folder: Path, *, kind: str, progress: Progress
+) -> DatasetReport:
+    from index.catalog.rows import SPLIT
+    from index.threads import map_ahead, usable_cores
+    from retrieval_app.dataset_export.writers import FORMATS, write_dataset
+
+    def read(row: CatalogRow) -> tuple[CatalogRow, dict[str, Any], bytes | Path | ImageError]:
+        return row, plan.describe(row), _read(gallery, row, links=FORMATS[kind].links)
+
+    labels, splits, left_out, linked = Counter[str | None](), Counter[str | None](), [], 0
+    with gallery.catalog() as catalog, write_dataset(kind, folder, plan) as write:
+        rows = catalog.rows(status="indexed", where=where)
+        with closing(map_ahead(read, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as found:
+            for done, (row, values, content) in enumerate(found, start=1):
                 try:
                     if isinstance(content, ImageError):
                         raise content
-                    linked += writer.write(row, values, content)
+                    linked += write(row, values, content)
                 except ImageError as error:
                     left_out.append({"path": valid_text(row.path), "reason": error.reason, "detail": error.detail})
                 else:
                     labels[row.label] += 1
                     splits[values.get(SPLIT)] += 1
                 progress(done, plan.images)
-            writer.finish()
-        report = DatasetReport(
-            out=valid_text(str(folder)),
-            kind=kind,
-            gallery=valid_text(opened.name),
-            version=opened.version,
-            images=labels.total(),
-            unlabelled=labels.pop(None, 0),
-            linked=linked,
-            labels={label: labels[label] for label in sorted(filter(None, labels))},
-            splits={name: count for name, count in splits.items() if name is not None},
-            left_out=tuple(left_out),
-        )
-        if not report.images:
-            raise InputError(f"{printable_path(str(opened.path))}: none of its images can be read, so none is exported")
-        wanted = {"split": split, "by": by if split else None, "seed": seed if split else None}
-        manifest = {"format_version": _FORMAT_VERSION, **asdict(report), **wanted}
-        del manifest["out"]
-        write_durably(unfinished / EXPORT_MARK, json.dumps(manifest, indent=1).encode())
-    return report
+    if not labels:
+        raise InputError(f"{printable_path(str(gallery.path))}: none of its images can be read, so none is exported")
+    return DatasetReport(
+        out=valid_text(str(folder)),
+        kind=kind,
+        gallery=valid_text(gallery.name),
+        version=gallery.version,
+        images=labels.total(),
+        unlabelled=labels.pop(None, 0),
+        linked=linked,
+        labels={label: labels[label] for label in sorted(filter(None, labels))},
+        splits={name: count for name, count in splits.items() if name is not None},
+        left_out=tuple(left_out),
+    )
 
 
 def _check_out(out: Path, gallery: Gallery) -> None:
@@ -188,47 +199,20 @@ def _new_folder(out: Path) -> Iterator[Path]:
         raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
 
 
-_Content = bytes | Path | ImageError
-
-
-def _read_all(
-    gallery: Gallery, where: Condition | None, plan: Any, read: Any
-) -> Iterator[tuple[CatalogRow, dict[str, Any], _Content]]:
-    """The rows in id order, with their columns and content."""
-    from index.threads import map_ahead, usable_cores
-
-    def read_row(row: CatalogRow) -> tuple[CatalogRow, dict[str, Any], _Content]:
-        return row, plan.describe(row), read(row)
-
-    with gallery.catalog() as catalog:
-        rows = catalog.rows(status="indexed", where=where)
-        with closing(map_ahead(read_row, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as found:
-            yield from found
-
-
-def _read(gallery: Gallery, row: CatalogRow, *, links: bool) -> _Content:
+def _read(gallery: Gallery, row: CatalogRow, *, links: bool) -> bytes | Path | ImageError:
     """The path of an unchanged local file, where links are wanted, or the checked bytes; or why neither can be had."""
+    from index.images.image_files import modified_ns
     from index.sources.reading import read_indexed
 
     try:
         place = gallery.place_of(row)
-        if links and _is_unchanged(place, row):
-            return Path(os.path.realpath(place.file))
+        if links and place.offset is None and place.store is None:
+            with suppress(OSError):
+                status = place.file.stat()
+                if (status.st_size, modified_ns(status)) == (row.size_bytes, row.mtime_ns):
+                    return Path(os.path.realpath(place.file))
         return read_indexed(place)
     except ImageError as error:
         return error.apart()
     except InputError as error:
         return ImageError(path=printable_path(row.path), reason="unreadable", detail=str(error))
-
-
-def _is_unchanged(place: Place, row: CatalogRow) -> bool:
-    """Whether a local file has the size and time that it was indexed with."""
-    from index.images.image_files import modified_ns
-
-    if place.offset is not None or place.store is not None:
-        return False
-    try:
-        status = place.file.stat()
-    except OSError:
-        return False
-    return (status.st_size, modified_ns(status)) == (row.size_bytes, row.mtime_ns)

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from index.evaluation.evaluate import read_members
 from index.evaluation.groups import find_groups
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
-from index.labels.decided_labels import LabelTrust, read_label_trust
+from index.labels.decided_labels import read_label_trust
 from index.labels.decisions import GIVEN, P_RIGHT
 from index.sources.table_rows import as_text
 from index.text import hide_folder, printable_path, valid_text
@@ -83,46 +84,37 @@ _MOST_SPLITS = 100
 _INT64 = range(-(2**63), 2**63)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the data set: name, type, and its value for a row and the row's metadata."""
+
+    name: str
+    kind: str
+    read: Callable[[CatalogRow, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class RowPlan:
     """What the rows of an export have in common.
 
     Attributes:
         images: their number.
         labels: all, sorted.
-        columns: the type of each column, in order.
-        names: the column of each metadata name.
-        assigned: the new split by id; None keeps those of the images.
-        trust: how probably the labels are right.
+        columns: in order.
         sizes: bytes of images by split.
         counts: number of images by split.
     """
 
     images: int
     labels: Sequence[str]
-    columns: Mapping[str, str]
-    names: Mapping[str, str]
-    assigned: Mapping[int, str] | None
-    trust: LabelTrust
-    sizes: Mapping[str | None, int] = field(default_factory=dict)
-    counts: Mapping[str | None, int] = field(default_factory=dict)
+    columns: Sequence[Column]
+    sizes: Mapping[str | None, int]
+    counts: Mapping[str | None, int]
 
     def describe(self, row: CatalogRow) -> dict[str, Any]:
         """The values of all columns of a row."""
-        values: dict[str, Any] = {LABEL: row.label}
-        if P_RIGHT in self.columns:
-            p_right, before = self.trust.of(row)
-            values |= {P_RIGHT: p_right, GIVEN: before or row.label}
-        if TAGS in self.columns:
-            values[TAGS] = _list_tags(row)
-        if SPLIT in self.columns:
-            values[SPLIT] = _given_split(row) or REST if self.assigned is None else self.assigned[row.id]
-        # Below its source; of a file elsewhere the name alone, as a data set may be published.
-        values[ORIGINAL] = valid_text(hide_folder(row.path))
         metadata = row.metadata
-        for name, column in self.names.items():
-            values[column] = _convert(metadata.get(name), self.columns[column])
-        return values
+        return {column.name: column.read(row, metadata) for column in self.columns}
 
 
 def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, by_group: bool, seed: int) -> RowPlan:
@@ -133,48 +125,74 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     """
     shares = None if split is None else parse_shares(split)
     kinds: dict[str, set[str]] = {}
-    ids, labels, bytes_, given, tagged, is_judged = [], [], [], [], False, False
-    trust = read_label_trust(gallery.path)
+    ids, labels, bytes_, given = list[int](), list[str | None](), list[int](), list[str | None]()
+    is_tagged = is_judged = False
+    trust, shown = read_label_trust(gallery.path), printable_path(str(gallery.path))
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed", where=where):
             ids.append(row.id)
             labels.append(row.label)
             bytes_.append(row.size_bytes)
-            given.append(_given_split(row))
-            tagged = tagged or bool(_list_tags(row))
+            metadata = row.metadata
+            given.append(_given_split(metadata))
+            is_tagged = is_tagged or bool(_list_tags(row, metadata))
             is_judged = is_judged or trust.of(row)[0] is not None
-            own = (SPLIT, TAGS, P_RIGHT, GIVEN) if P_RIGHT in row.metadata else (SPLIT, TAGS)
-            for name, value in row.metadata.items():
+            own = (SPLIT, TAGS, P_RIGHT, GIVEN) if P_RIGHT in metadata else (SPLIT, TAGS)
+            for name, value in metadata.items():
                 if value is not None and name not in own:
                     kinds.setdefault(name, set()).add(_kind(value))
     if not ids:
-        raise InputError(f"{printable_path(str(gallery.path))}: no image is kept by the filter, so none is exported")
-    assigned: dict[int, str] | None = None
-    splits: list[str | None] = given
+        raise InputError(f"{shown}: no image is kept by the filter, so none is exported")
+    splits = given
     if shares is not None:
         groups = _find_groups(gallery, ids) if by_group else ids
-        assigned = dict(zip(ids, assign_splits(labels, groups, shares, seed=seed), strict=True))
-        splits = list(assigned.values())
+        splits = list(assign_splits(labels, groups, shares, seed=seed))
     elif any(given):
         splits = [one or REST for one in given]
         if len(known := set(splits)) > _MOST_SPLITS:
             raise InputError(
-                f"{printable_path(str(gallery.path))}: the images have {len(known)} values of split, at most "
-                f"{_MOST_SPLITS} are exported; give --split, or correct the column"
+                f"{shown}: the images have {len(known)} values of split, at most {_MOST_SPLITS} are exported; give "
+                "--split, or correct the column"
             )
-    names = _name_columns(kinds)
-    columns = {
-        LABEL: TEXT,
-        **({P_RIGHT: FLOAT, GIVEN: TEXT} if is_judged else {}),
-        **({TAGS: TEXTS} if tagged else {}),
-        **({SPLIT: TEXT} if splits[0] is not None else {}),
-        ORIGINAL: TEXT,
-        **{names[name]: _join_kinds(found) for name, found in kinds.items()},
-    }
-    sizes = Counter[str | None]()
+    split_of, sizes = dict(zip(ids, splits, strict=True)), Counter[str | None]()
     for one, size in zip(splits, bytes_, strict=True):
         sizes[one] += size
-    return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, names, assigned, trust, sizes, Counter(splits))
+    columns = [Column(LABEL, TEXT, lambda row, _: row.label)]
+    if is_judged:
+        columns.append(Column(P_RIGHT, FLOAT, lambda row, _: trust.of(row)[0]))
+        columns.append(Column(GIVEN, TEXT, lambda row, _: trust.of(row)[1] or row.label))
+    if is_tagged:
+        columns.append(Column(TAGS, TEXTS, _list_tags))
+    if splits[0] is not None:
+        columns.append(Column(SPLIT, TEXT, lambda row, _: split_of[row.id]))
+    # Below its source; of a file elsewhere the name alone, as a data set may be published.
+    columns.append(Column(ORIGINAL, TEXT, lambda row, _: valid_text(hide_folder(row.path))))
+    columns += _plan_metadata(kinds)
+    return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, sizes, Counter(splits))
+
+
+def _plan_metadata(kinds: Mapping[str, set[str]]) -> Iterator[Column]:
+    """A column for each name of metadata, whose values have these types."""
+    taken = set(OWN)
+    for name, found in kinds.items():
+        column, kind = name, TEXT
+        while column in taken or (column != name and column in kinds):
+            column += "_"
+        taken.add(column)
+        if len(found) == 1:
+            kind = next(iter(found))
+        elif found == {INT, FLOAT}:
+            kind = FLOAT
+        yield Column(column, kind, partial(_read_metadata, name=name, kind=kind))
+
+
+def _read_metadata(row: CatalogRow, metadata: Mapping[str, Any], *, name: str, kind: str) -> Any:
+    value = metadata.get(name)
+    if value is None or kind in (BOOL, INT, TEXTS):
+        return value
+    if kind == FLOAT:
+        return float(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _find_groups(gallery: Gallery, ids: list[int]) -> list[int]:
@@ -187,49 +205,21 @@ def _find_groups(gallery: Gallery, ids: list[int]) -> list[int]:
     return [of[image_id] for image_id in ids]
 
 
-def _given_split(row: CatalogRow) -> str | None:
-    value = row.metadata.get(SPLIT)
+def _given_split(metadata: Mapping[str, Any]) -> str | None:
+    value = metadata.get(SPLIT)
     return None if isinstance(value, dict | list) else as_text(value).strip() or None
 
 
-def _list_tags(row: CatalogRow) -> list[str]:
+def _list_tags(row: CatalogRow, metadata: Mapping[str, Any]) -> list[str]:
     """The tags of an image, and those of its metadata, as an import of an export has them."""
-    found = row.metadata.get(TAGS)
+    found = metadata.get(TAGS)
     given = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     return sorted({*row.tags, *(tag for tag in given if isinstance(tag, str) and tag)})
 
 
-def _name_columns(kinds: Mapping[str, Any]) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for name in kinds:
-        column = name
-        while column in OWN or column in names.values() or (column != name and column in kinds):
-            column += "_"
-        names[name] = column
-    return names
-
-
 def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return BOOL
-    if isinstance(value, int):
-        return INT if value in _INT64 else TEXT
-    if isinstance(value, float):
-        return FLOAT
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return TEXTS
-    return TEXT
-
-
-def _join_kinds(kinds: set[str]) -> str:
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    return FLOAT if kinds == {INT, FLOAT} else TEXT
-
-
-def _convert(value: Any, kind: str) -> Any:
-    if value is None or kind in (BOOL, INT, TEXTS):
-        return value
-    if kind == FLOAT:
-        return float(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return TEXTS if all(isinstance(one, str) for one in value) else TEXT
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _INT64:
+        return TEXT
+    return {bool: BOOL, int: INT, float: FLOAT}.get(type(value), TEXT)
