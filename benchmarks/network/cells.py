@@ -157,8 +157,8 @@ def _score_audit(run_path: Path, *, cache: Path) -> dict[str, float] | None:
     if not wrong.any():
         return None
     audited = audit_labels(run, machine=Machine(cache))
-    p_error = np.array([image.p_error for image in audited.images])
-    suggested = [image.suggestions[0][0] for image in audited.images]
+    p_error = np.array([image.p_error for image in audited.items])
+    suggested = [image.suggested if image.p_suggested > 1 - image.p_error else image.label for image in audited.items]
     called, named = p_error >= LIKELY_ERROR, np.array(suggested) == np.array(truth)
     return {
         "rate": audited.noise_rate,

@@ -44,24 +44,31 @@ def has_conflicting_duplicate(labels: Labels, groups: Ids) -> Mask:
 
 def has_rare_class(labels: Labels, groups: Ids) -> Mask:
     """(N,) whether a label has fewer than `RARE` images, duplicates, of the same of (N,) groups, counted once."""
-    labels_of_groups = np.unique(np.stack([labels, groups]), axis=1)[0]
-    rare: Mask = (np.bincount(labels_of_groups) < RARE)[labels]
+    rare: Mask = (count_groups(labels, groups) < RARE)[labels]
     return rare
 
 
+def count_groups(labels: Labels, groups: Ids) -> Ids:
+    """(C,) number of images of each label, duplicates, of the same of (N,) groups, counted once."""
+    return np.bincount(np.unique(np.stack([labels, groups]), axis=1)[0])
+
+
 class IssueKinds:
-    """Kinds of the issues among N labels.
+    """Kinds of the issues among N labels; `split` (N,) says which are of the smaller part of a label to split.
 
     Attributes:
         confused_classes: (label, label, images) of labels used for each other, the most images first.
         outliers, rare_class, conflicting_duplicates: (N,) whether the rule of that kind holds.
     """
 
-    def __init__(self, errors: LabelErrors, labels: Labels, groups: Ids, *, count: int) -> None:
+    def __init__(
+        self, errors: LabelErrors, labels: Labels, groups: Ids, *, count: int, split: Mask | None = None
+    ) -> None:
         self._errors, self._labels = errors, labels
         self.confused_classes = find_confused_classes(errors.pairs, labels, count=count)
         self.outliers, self.rare_class = is_outlier(errors), has_rare_class(labels, groups)
         self.conflicting_duplicates = has_conflicting_duplicate(labels, groups)
+        self._split = np.zeros(len(labels), dtype=bool) if split is None else split
         self._confused = {pair for one, two, _ in self.confused_classes for pair in ((one, two), (two, one))}
 
     def kind_of(self, row: int) -> Kind:
@@ -69,6 +76,7 @@ class IssueKinds:
 
         - `conflicting_duplicates`: a near-duplicate has another label; at least one of the two is wrong.
         - `outlier`: the image more probably shows none of the labels than another one.
+        - `split_class`: the label is probably right, and should be split.
         - `rare_class`: fewer than `RARE` images have the label.
         - `confused_classes`: the label and the most probable other one are used for each other.
         - `ambiguous`: the label and another one are both probable.
@@ -80,6 +88,8 @@ class IssueKinds:
             return "conflicting_duplicates"
         if self.outliers[row]:
             return "outlier"
+        if self._split[row] and self._errors.p_error[row] < LIKELY_ERROR:
+            return "split_class"
         if self.rare_class[row]:
             return "rare_class"
         if (label, other) in self._confused:

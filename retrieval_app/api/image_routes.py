@@ -151,7 +151,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
         "dropped": row.status == DROPPED,
         "set_aside": row.status == SET_ASIDE,
         "duplicates": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
-        "label_issue": None if issue is None else describe_issue(issue, row, decision, names=folders),
+        "label_issue": None if issue is None else describe_issue(issue, row.path, decision, names=folders),
         "decision": describe_decision(decision, names=folders),
     }
 

@@ -1,16 +1,13 @@
 """Label issues as a working list: which are open, which decided, page by page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
-from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, SET_ASIDE, DecisionSource, LabelDecision, LabelKey
+from index.labels.decisions import SET_ASIDE, DecisionSource, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import PROPOSAL, Kind
 from index.text import valid_text
@@ -26,7 +23,6 @@ from retrieval_app.serving.live_gallery import Snapshot
 MAX_PAIRS = 200
 NEXT = 50  # open issues, of which the answer says how many are probably errors
 Item = TypeVar("Item")
-_keys_of: WeakKeyDictionary[Gallery, dict[int, LabelKey]] = WeakKeyDictionary()
 
 
 class Suggestion(Answer):
@@ -195,22 +191,19 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     """
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
-    keys = _find_keys(snapshot.gallery, issues) if decisions else {}
     chosen, aside = filter_issues(issues, page), _list_set_aside(snapshot.gallery, issues, page)
     aside_ids = {issue.id for issue in aside}
     listed = [issue for issue in chosen if issue.id not in aside_ids]
     if page.state == "decided":  # what was accepted in bulk first, the least probable of it before the rest
-        found = (decisions.get(keys.get(issue.id, ("", None))) for issue in listed)
-        p_right = {issue.id: 1.0 if one is None else one.p_right for issue, one in zip(listed, found, strict=True)}
-        listed.sort(key=lambda issue: p_right[issue.id])
-    shown, counts = turn_to(page, listed, lambda issue: keys.get(issue.id) in decisions, aside=aside)
-    open_errors = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
+        listed.sort(key=lambda issue: decisions[issue.key].p_right if issue.key in decisions else 1.0)
+    shown, counts = turn_to(page, listed, lambda issue: issue.key in decisions, aside=aside)
+    open_errors = [issue.p_error for issue in chosen if issue.key not in decisions]
     left = sum(open_errors)
     if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
-        left = count_errors_left(snapshot.gallery, issues, keys, decisions)
+        left = count_errors_left(snapshot.gallery, issues, decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
-        describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)), names=names)
+        describe_issue(issue, row.path, decisions.get(issue.key), names=names)
         for issue, row in zip(shown, rows, strict=True)
     ]
     return {
@@ -256,7 +249,6 @@ def apply_verdicts(
         issues,
         duplicates=found.value,
         decisions=decisions,
-        keys=_find_keys(snapshot.gallery, issues) if decisions else {},
         chosen=partial(_is_wanted, wanted=body),
         at_least_right=body.at_least_right,
         threshold=body.threshold,
@@ -269,19 +261,7 @@ def apply_verdicts(
             step = review.decide((*plan.decisions, *plan.left_open), by=by, seen=decisions).number
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
-    return {
-        "threshold": plan.threshold,
-        "changed": plan.count(CHANGE),
-        "changed_right": plan.changed_right,
-        "set_aside": plan.count(SET_ASIDE),
-        "dropped": plan.count(DROP),
-        "stay": plan.stay,
-        "kept": asdict(plan.kept),
-        "no_promise": plan.no_promise,
-        "digest": plan.digest,
-        "step": step,
-        "can_undo": review.can_undo(),
-    }
+    return {**plan.to_json(), "digest": plan.digest, "step": step, "can_undo": review.can_undo()}
 
 
 def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:
@@ -302,9 +282,8 @@ def find_open_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecis
     issues = update_issues(snapshot, decisions)
     if issues is None:
         return None
-    keys = _find_keys(snapshot.gallery, issues) if decisions else {}
     errors = without_dropped_copies(issues, snapshot.gallery).errors
-    return [issue for issue in errors if keys.get(issue.id) not in decisions]
+    return [issue for issue in errors if issue.key not in decisions]
 
 
 def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:
@@ -335,8 +314,8 @@ def _list_set_aside(gallery: Gallery, issues: LabelIssues, wanted: LabelIssuePag
     with_issue = {issue.id for issue in found}
     others = sorted(aside.keys() - with_issue)
     with gallery.without_decisions.catalog() as catalog:
-        given = [(row.id, row.label) for row in catalog.rows_of(others) if row.status == "indexed"]
-    found += [LabelIssue(number, label, 0.0, (), 0.0, None, SET_ASIDE, (), ()) for number, label in given]
+        rows = [row for row in catalog.rows_of(others) if row.status == "indexed"]
+    found += [LabelIssue(row.id, row.label, 0.0, verdict=SET_ASIDE, sha256=row.sha256 or "") for row in rows]
     return [
         issue for issue in found if _is_wanted(issue, wanted) or (wanted.kind is None and _has_labels(issue, wanted))
     ]
@@ -357,11 +336,23 @@ def turn_to(
     return listed[page.offset : page.offset + page.limit], counts
 
 
-def describe_issue(
-    issue: LabelIssue, row: CatalogRow, decision: LabelDecision | None, *, names: bool
-) -> dict[str, Any]:
+def describe_issue(issue: LabelIssue, path: str, decision: LabelDecision | None, *, names: bool) -> dict[str, Any]:
     """One issue as the schema `LabelIssueEntry` has it; `names` as of `page_issues`."""
-    return {**issue.to_json(), "path": valid_text(row.path), "decision": describe_decision(decision, names=names)}
+    return {
+        "id": issue.id,
+        "path": valid_text(path),
+        "label": issue.label,
+        "suggested": issue.suggested,
+        "p_error": issue.p_error,
+        "p_suggested": issue.p_suggested,
+        "p_none": issue.p_none,
+        "suggestions": [{"label": label, "probability": share} for label, share in issue.suggestions],
+        "kind": issue.kind,
+        "verdict": issue.verdict,
+        "agreeing": [{"id": near, "score": score} for near, score in issue.agreeing],
+        "disagreeing": [{"id": near, "score": score, "label": label} for near, score, label in issue.disagreeing],
+        "decision": describe_decision(decision, names=names),
+    }
 
 
 def describe_decision(decision: LabelDecision | None, *, names: bool = False) -> dict[str, Any] | None:
@@ -381,14 +372,4 @@ def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision
     """The images of decisions by id; of several images of one file, all that have issues."""
     found = {number: key for key, number in find_decided_ids(snapshot.gallery, decisions.values()).items()}
     issues = snapshot.insights.label_issues.value
-    keys = {} if issues is None else _find_keys(snapshot.gallery, issues)
-    return found | {number: key for number, key in keys.items() if key in decisions}
-
-
-def _find_keys(gallery: Gallery, issues: LabelIssues) -> dict[int, LabelKey]:
-    """The keys of decisions about images with issues, by image id."""
-    keys = _keys_of.setdefault(gallery.without_decisions, {})
-    if missing := [issue.id for issue in issues.items if issue.id not in keys]:
-        with gallery.without_decisions.catalog() as catalog:
-            keys |= {row.id: (row.sha256 or "", row.label) for row in catalog.rows_of(missing)}
-    return {issue.id: keys[issue.id] for issue in issues.items if issue.id in keys}
+    return found | {one.id: one.key for one in (() if issues is None else issues.items) if one.key in decisions}

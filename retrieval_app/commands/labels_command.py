@@ -69,17 +69,19 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
       retrieval labels issues gallery --kind unlabelled
       retrieval labels issues run/audit --json
     """
+    from index.labels.issue_tables import describe_row
     from index.labels.issues import LOWER_BOUND
     from index.labels.kinds import KINDS, PROPOSAL
-    from retrieval_app.label_tools.scored_labels import list_issues
+    from retrieval_app.label_tools.current_issues import list_issues
 
     if kind not in (None, *KINDS):
         raise click.UsageError(f"--kind: expected one of {', '.join(KINDS)}, got {kind!r}")
-    issues, listed, left = list_issues(place)
-    proposals = sum(row["kind"] == PROPOSAL for row in listed)
-    found = [row for row in listed if (row["kind"] != PROPOSAL if kind is None else row["kind"] == kind)]
-    found.sort(key=lambda row: bool(row["decision"]))  # undecided ones first
-    decided = sum(bool(row["decision"]) for row in found)
+    issues, left = list_issues(place)
+    proposals = sum(one.kind == PROPOSAL for one in issues.items)
+    found = [one for one in issues.items if (one.kind != PROPOSAL if kind is None else one.kind == kind)]
+    found.sort(key=lambda one: one.decision is not None)  # undecided ones first
+    decided = sum(one.decision is not None for one in found)
+    rows = [describe_row(one) for one in found[:limit]]
     document = {
         "labels": issues.checked,
         "noise_rate": issues.noise_rate,
@@ -88,22 +90,17 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
         "total": len(found),
         "decided": decided,
         "proposals": proposals,
-        "issues": found[:limit],
+        "issues": rows,
     }
-    shown = [row | {"suggested": "(none of them)"} if row["kind"] == "outlier" else row for row in found[:limit]]
-    cells = [
-        (
-            f"{row['p_error']:.2f}",
-            *(printable_path(row[name] or "") for name in ("kind", "label", "suggested", "decision", "path")),
-        )
-        for row in shown
-    ]
-    titles = ("p_right" if kind == PROPOSAL else "p_error", "kind", "label", "suggested", "decision", "path")
+    shown = [row | ({"suggested": "(none of them)"} if row["kind"] == "outlier" else {}) for row in rows]
+    titles = ("kind", "label", "suggested", "decision", "path")
+    cells = [(f"{row['p_error']:.2f}", *(printable_path(str(row[name] or "")) for name in titles)) for row in shown]
+    header = ("p_right" if kind == PROPOSAL else "p_error", *titles)
     unlisted = proposals if kind != PROPOSAL else 0
     lines = [
         f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong as given; {len(found):,} label issues"
         f"{f', {decided:,} of them decided: about {left:.0f} wrong labels are left' if decided else ''}",
-        *(align([titles, *cells], right={0}) if cells else ()),
+        *(align([header, *cells], right={0}) if cells else ()),
         *((f"the first {limit:,} are listed; --limit lists more",) if len(found) > limit else ()),
         *((f"{unlisted:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if unlisted else ()),
         *((LOWER_BOUND,) if issues.is_lower_bound else ()),
@@ -130,8 +127,8 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
     from index.errors import InputError
     from index.gallery.gallery import Gallery
     from index.labels.issues import LOWER_BOUND
-    from retrieval_app.label_tools.formats import WRITERS
-    from retrieval_app.label_tools.scored_labels import read_audited, score_gallery
+    from retrieval_app.label_tools.current_issues import read_audited, score_gallery
+    from retrieval_app.label_tools.formats import WRITERS, write_cleanlab
 
     asked = [(path, name in ("cleanlab", "fiftyone")) for name, path in targets]  # these write several in a folder
     asked += [(path.with_suffix(".xml"), False) for name, path in targets if name == "label-studio"]  # the interface
@@ -140,10 +137,17 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
             raise InputError(f"{printable_path(str(path))}: exists already; remove it, or give another path")
         if not is_folder and asked.count((path, False)) > 1:
             raise InputError(f"{printable_path(str(path))}: two files would have this name; give another path")
-    scored = read_audited(place) if (place / "audit.csv").exists() else score_gallery(Gallery.open(place))
-    files = [str(path) for name, target in targets for path in WRITERS[name](scored, target)]
-    document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": files}
-    text = f"{len(scored.items):,} labels written: {', '.join(files)}"
+    if (place / "audit.csv").exists():
+        scored, confidences = read_audited(place), None
+    else:
+        scored, confidences = score_gallery(Gallery.open(place))
+    files = list[Path]()
+    for name, path in targets:
+        is_cleanlab = name == "cleanlab"
+        files += write_cleanlab(scored, path, confidences) if is_cleanlab else WRITERS[name](scored, path)
+    written = [str(path) for path in files]
+    document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": written}
+    text = f"{len(scored.items):,} labels written: {', '.join(written)}"
     emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if scored.is_lower_bound else text)
 
 

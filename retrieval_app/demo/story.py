@@ -22,11 +22,11 @@ from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
 from index.images.image_files import read_image
 from index.labels.decisions import KEEP
+from index.labels.issues import LabelIssues
 from index.markers import is_vacant
 from index.outputs import COPY, SEMANTIC
 from retrieval_app import audit, build, export, open_gallery, train
 from retrieval_app.demo.demo_page import Question, write_demo_page
-from training.audit.report import AuditReport
 from training.data.datasets import list_dataset
 from training.data.label_noise import add_label_noise
 from training.data.transforms import Edit, compress, cut, draw_copy, mirror, recolour, turn
@@ -117,7 +117,7 @@ def run_demo(
         "seconds": time.perf_counter() - started,
         "step_seconds": seconds,
         "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
-        "labels": _check_labels(outcome.report, cleaned),
+        "labels": _check_labels(outcome.audited, cleaned),
         "verdict": trained["verdict"],
         "found_first": {"asked": len(questions)}
         | {
@@ -213,17 +213,17 @@ def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
     return questions
 
 
-def _check_labels(report: AuditReport, cleaned: Path) -> dict[str, Any]:
+def _check_labels(audited: LabelIssues, cleaned: Path) -> dict[str, Any]:
     """The audit's verdicts and the cleaned labels compared with the true ones."""
-    issues = [image for image in report.images if image.verdict != KEEP]
+    issues = [image for image in audited.items if image.outcome != KEEP]
     with cleaned.open(newline="", encoding="utf-8") as file:
         kept = [row["label"] == Path(row["path"]).parent.name for row in csv.DictReader(file)]
     return {
-        "given": len(report.images),
-        "wrong": sum(image.label != image.path.parent.name for image in report.images),
+        "given": len(audited.items),
+        "wrong": sum(image.label != Path(image.path).parent.name for image in audited.items),
         "issues": len(issues),
-        "wrong_issues": sum(image.label != image.path.parent.name for image in issues),
-        "noise_rate": report.noise_rate,
+        "wrong_issues": sum(image.label != Path(image.path).parent.name for image in issues),
+        "noise_rate": audited.noise_rate,
         "cleaned": len(kept),
         "wrong_cleaned": len(kept) - sum(kept),
     }

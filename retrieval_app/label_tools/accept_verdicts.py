@@ -1,6 +1,5 @@
 """Accepting the verdicts on a gallery's label issues without a server."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from index.labels.decisions import CHANGE, DROP, SET_ASIDE
 from index.labels.verdicts import describe_expected
 from index.progress import Progress, no_progress
 from index.text import count_images
-from retrieval_app.label_tools.scored_labels import find_current_issues
+from retrieval_app.label_tools.current_issues import find_current_issues
 from retrieval_app.review.acceptance import Acceptance, plan_acceptance
 from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import ReviewStore
@@ -28,20 +27,13 @@ def accept_verdicts(
     Arguments as those of `plan_acceptance`. Without a decision, or with `dry_run`, there is no step.
     """
     opened = Gallery.open(gallery)
-    now = find_current_issues(opened, progress)
-    keys = {number: subject.key for number, subject in now.subjects.items()}
+    issues, duplicates, decisions = find_current_issues(opened, progress)
     plan = plan_acceptance(
-        opened,
-        now.issues,
-        duplicates=now.duplicates,
-        decisions=now.decisions,
-        keys=keys,
-        at_least_right=at_least_right,
-        threshold=threshold,
+        opened, issues, duplicates=duplicates, decisions=decisions, at_least_right=at_least_right, threshold=threshold
     )
     if dry_run or not plan.decisions:
         return plan, None
-    step = ReviewStore.of_gallery(opened.path).decide((*plan.decisions, *plan.left_open), seen=now.decisions)
+    step = ReviewStore.of_gallery(opened.path).decide((*plan.decisions, *plan.left_open), seen=decisions)
     counts = {"changed": plan.count(CHANGE), "set_aside": plan.count(SET_ASIDE), "dropped": plan.count(DROP)}
     record_command(opened.path, "accept-verdicts", step=step.number, threshold=plan.threshold, **counts)
     return plan, step.number
@@ -52,17 +44,6 @@ def describe_acceptance(
 ) -> tuple[dict[str, Any], str]:
     """The plan as one JSON document, and for people."""
     changed, aside, dropped = (plan.count(decision) for decision in (CHANGE, SET_ASIDE, DROP))
-    document = {
-        "changed": changed,
-        "changed_right": plan.changed_right,
-        "set_aside": aside,
-        "dropped": dropped,
-        "stay": plan.stay,
-        "threshold": plan.threshold,
-        "kept": asdict(plan.kept),
-        "no_promise": plan.no_promise,
-        "step": step,
-    }
     lines = [
         f"{changed:,} labels change (about {plan.changed_right:.0f} of the new ones are right), "
         f"{count_images(aside)} set aside, {dropped:,} dropped, {plan.stay:,} labels stay",
@@ -70,4 +51,4 @@ def describe_acceptance(
     ]
     if step is None:
         lines.append("nothing was decided")
-    return document, "\n".join(lines)
+    return plan.to_json() | {"step": step}, "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -9,57 +10,57 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
+from index.arrays import Floats
 from index.durable import replacing, write_csv
 from index.errors import InputError
+from index.labels.issue_tables import COLUMNS, describe_row
+from index.labels.issues import LabelIssue, LabelIssues
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
-from retrieval_app.label_tools.scored_labels import COLUMNS, ScoredLabel, ScoredLabels
 
 LABEL_CONTROL, DROP_CONTROL = "label", "drop"
 _DROP_CHOICE = "leave this image out"
 
 
-def write_label_studio(scored: ScoredLabels, path: Path) -> list[Path]:
+def write_label_studio(issues: LabelIssues, path: Path) -> list[Path]:
     """Tasks to import, and NAME.xml beside them, the labelling interface.
 
     Images are named as Label Studio serves local files, with LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT=/.
     """
-    interface, text = path.with_suffix(".xml"), _describe_interface(scored)
-    _write_text(path, json.dumps([_task(item) for item in scored.items], indent=1))
+    interface, text = path.with_suffix(".xml"), _describe_interface(issues)
+    _write_text(path, json.dumps([_task(issue) for issue in issues.items], indent=1))
     _write_text(interface, text)
     return [path, interface]
 
 
-def _task(item: ScoredLabel) -> dict[str, Any]:
+def _task(issue: LabelIssue) -> dict[str, Any]:
     """A task; its prediction is the most probable label with its probability as score."""
-    shown, score = item.label, 1 - item.p_error
-    if item.suggestions and (item.subject.label is None or item.suggestions[0][1] > score):
-        shown, score = item.suggestions[0]
+    shown, score = issue.label or "", 1 - issue.p_error
+    if issue.suggestions and (issue.label is None or issue.p_suggested > score):
+        shown, score = issue.suggestions[0]
     choice = {"from_name": LABEL_CONTROL, "to_name": "image", "type": "choices", "value": {"choices": [shown]}}
-    place = quote(os.fsencode(item.subject.path).lstrip(b"/"))
+    place = quote(os.fsencode(issue.path).lstrip(b"/"))
     return {
-        "data": {
-            "image": f"/data/local-files/?d={place}",
-            "path": valid_text(item.subject.path),
-            "sha256": item.subject.sha256,
-            "given": item.label,
-            "p_error": item.p_error,
-            "suggested": item.suggestions[0][0] if item.suggestions else None,
-        },
-        "meta": {"suggestions": [{"label": label, "probability": share} for label, share in item.suggestions]},
+        "data": {"image": f"/data/local-files/?d={place}", "path": valid_text(issue.path), **_describe(issue)},
+        "meta": {"suggestions": [{"label": label, "probability": share} for label, share in issue.suggestions]},
         "predictions": [{"model_version": "retrieval", "score": score, "result": [choice]}],
     }
 
 
-def _describe_interface(scored: ScoredLabels) -> str:
-    names = sorted({*scored.classes, *(name for item in scored.items for name, _ in item.suggestions)})
+def _describe(issue: LabelIssue) -> dict[str, Any]:
+    """What both programs keep beside a label, by which decisions are matched."""
+    return {"given": issue.label or "", "sha256": issue.sha256, "p_error": issue.p_error, "suggested": issue.suggested}
+
+
+def _describe_interface(issues: LabelIssues) -> str:
+    names = {label for label, *_ in issues.classes} | {name for one in issues.items for name, _ in one.suggestions}
     for name in names:
         bad = next((c for c in name if (c < " " and c not in "\t\n\r") or c in "\ufffe\uffff"), None)
         if bad is not None:
             raise InputError(
                 f"the label {printable_path(name)} has the character {bad!a}, which XML cannot have; change the label"
             )
-    choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in names)
+    choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in sorted(names))
     return (
         '<View>\n  <Image name="image" value="$image"/>\n'
         '  <Header value="Given: $given"/>\n'
@@ -69,63 +70,65 @@ def _describe_interface(scored: ScoredLabels) -> str:
     )
 
 
-def write_fiftyone(scored: ScoredLabels, folder: Path) -> list[Path]:
+def write_fiftyone(issues: LabelIssues, folder: Path) -> list[Path]:
     """A FiftyOneImageClassificationDataset: paths in data.json, labels in labels.json, suggestions in suggested.json.
 
     `confidence` is the probability that the label is right.
     """
     places, labels, suggested = {}, {}, {}
-    for number, item in enumerate(scored.items):
-        key = f"{number:08}"
-        places[key] = valid_text(item.subject.path)
-        best = item.suggestions[0] if item.suggestions else (None, None)
-        more = {"given": item.label, "sha256": item.subject.sha256, "p_error": item.p_error}
-        more |= {"suggested": best[0], "suggested_probability": best[1]}
-        given = {"label": item.label, "confidence": 1 - item.p_error, "attributes": more}
-        labels[key] = None if item.subject.label is None else given
-        suggested[key] = None if best[0] is None else {"label": best[0], "confidence": best[1]}
+    for number, issue in enumerate(issues.items):
+        key, best = f"{number:08}", {"label": issue.suggested, "confidence": issue.p_suggested}
+        more = _describe(issue) | {"suggested_probability": issue.p_suggested if issue.suggestions else None}
+        given = {"label": issue.label, "confidence": 1 - issue.p_error, "attributes": more}
+        places[key] = valid_text(issue.path)
+        labels[key] = None if issue.label is None else given
+        suggested[key] = best if issue.suggestions else None
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / name for name in ("data.json", "labels.json", "suggested.json")]
-    _write_text(files[0], json.dumps(places, indent=1))
-    _write_text(files[1], json.dumps({"classes": None, "labels": labels}, indent=1))
-    _write_text(files[2], json.dumps({"classes": None, "labels": suggested}, indent=1))
-    return files
+    documents = {
+        "data.json": places,
+        "labels.json": {"classes": None, "labels": labels},
+        "suggested.json": {"classes": None, "labels": suggested},
+    }
+    for name, document in documents.items():
+        _write_text(folder / name, json.dumps(document, indent=1))
+    return [folder / name for name in documents]
 
 
-def write_cleanlab(scored: ScoredLabels, folder: Path) -> list[Path]:
+def write_cleanlab(issues: LabelIssues, folder: Path, confidences: Callable[[], Floats] | None) -> list[Path]:
     """labels.npy (N,) int64, pred_probs.npy (N, C) float64, classes.txt and paths.txt, a JSON string a line."""
-    if scored.confidences is None:
+    if confidences is None:
         raise InputError(
             "cleanlab needs the confidences in all labels, which the table of an audit does not have; give a gallery"
         )
-    shares = scored.confidences().astype(np.float64)
+    shares = confidences().astype(np.float64)
     shares /= shares.sum(axis=1, keepdims=True)
-    number = {name: place for place, name in enumerate(scored.classes)}
-    labelled = [item for item in scored.items if item.subject.label is not None]
-    labels = np.array([number[item.label] for item in labelled], dtype=np.int64)
+    classes = sorted(label for label, *_ in issues.classes)
+    number = {name: place for place, name in enumerate(classes)}
+    labelled = [(number[one.label], valid_text(one.path)) for one in issues.items if one.label is not None]
+    labels = np.array([label for label, _ in labelled], dtype=np.int64)
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("labels.npy", "pred_probs.npy", "classes.txt", "paths.txt")]
     for path, array in zip(files[:2], (labels, shares), strict=True):
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.save(file, array)
-    _write_text(files[2], "".join(json.dumps(name) + "\n" for name in scored.classes))
-    _write_text(files[3], "".join(json.dumps(valid_text(item.subject.path)) + "\n" for item in labelled))
+    _write_text(files[2], "".join(json.dumps(name) + "\n" for name in classes))
+    _write_text(files[3], "".join(json.dumps(path) + "\n" for _, path in labelled))
     return files
 
 
-def write_table(scored: ScoredLabels, path: Path) -> list[Path]:
+def write_table(issues: LabelIssues, path: Path) -> list[Path]:
     """A CSV of every label."""
-    write_csv(path, list(COLUMNS), (list(row.values()) for row in scored.rows()))
+    write_csv(path, list(COLUMNS), (list(describe_row(issue).values()) for issue in issues.items))
     return [path]
 
 
-def write_parquet(scored: ScoredLabels, path: Path) -> list[Path]:
+def write_parquet(issues: LabelIssues, path: Path) -> list[Path]:
     """The same as Parquet."""
     pyarrow = import_pyarrow("writing Parquet")
     schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in COLUMNS.items()])
     rows = [
-        {name: valid_text(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
-        for row in scored.rows()
+        {name: valid_text(cell) if isinstance(cell, str) else cell for name, cell in describe_row(issue).items()}
+        for issue in issues.items
     ]
     with replacing(path) as temporary:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
@@ -137,10 +140,5 @@ def _write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-WRITERS = {
-    "label-studio": write_label_studio,
-    "fiftyone": write_fiftyone,
-    "cleanlab": write_cleanlab,
-    "csv": write_table,
-    "parquet": write_parquet,
-}
+WRITERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone, "csv": write_table, "parquet": write_parquet}
+"""Of formats that every place has; `write_cleanlab` needs a gallery's confidences."""

@@ -4,9 +4,9 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from index.durable import write_csv
 from index.errors import InputError
@@ -26,8 +26,8 @@ from index.labels.decisions import (
 from index.labels.group_decisions import Subject
 from index.sources.table_rows import as_text
 from index.text import printable_path, valid_text
+from retrieval_app.label_tools.current_issues import DECISIONS_NAME, read_audited
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
-from retrieval_app.label_tools.scored_labels import DECISIONS_NAME, read_audited
 from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import read_all_subjects
@@ -35,25 +35,14 @@ from retrieval_app.review.subjects import read_all_subjects
 _LOCAL = "/data/local-files/?d="
 
 
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A row of a file: an image, its given label where there is one, and a decision.
-
-    A label that stays is a decision only where somebody `looked`. `p_right` is the probability that the label is right.
-    """
-
-    where: str
-    sha256: str
-    path: str
-    given: str | None
-    decision: str
-    new_label: str | None  # of `change`
-    looked: bool = True
-    p_right: float = 1.0
+_Row: TypeAlias = tuple[str, LabelDecision, bool]
+"""Where a row is; its decision, with the given label or None where the row does not say it; whether a person looked."""
 
 
 def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[LabelDecision], int]:
     """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV, by the SHA-256 of images or their path.
+
+    Where no person looked, a label that stays is no decision, and an image that never had a label is not dropped.
 
     Returns:
         The decisions, and the number of rows about unknown images.
@@ -65,44 +54,40 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
         by_path[valid_text(subject.path)] = subject
     found: dict[LabelKey, LabelDecision] = {}
     unknown = 0
-    for row in _read_rows(file):
+    for where, row, looked in _read_rows(file):
         about = _find(row, by_content, by_path)
         if about is None:
             unknown += 1
             continue
-        if row.decision == DROP and about.label is None and not row.looked:
-            continue  # FiftyOne's images without a label are dropped, but this one had none
-        if row.decision == KEEP or (row.decision == CHANGE and row.new_label == about.label):
-            if not row.looked:
-                continue
-            decision = replace(about.decide(KEEP), source="import", p_right=row.p_right)
-        else:
-            decision = about.decide(row.decision, new_label=row.new_label if row.decision == CHANGE else None)
-            try:
-                decision = check_label_decision(replace(decision, source="import", p_right=row.p_right))
-            except InputError as error:
-                raise InputError(f"{row.where}: {error}") from error
+        stays = row.decision == KEEP or (row.decision == CHANGE and row.new_label == about.label)
+        if not looked and (stays or (row.decision == DROP and about.label is None)):
+            continue
+        decision = about.decide(KEEP if stays else row.decision, new_label=None if stays else row.new_label)
+        try:
+            decision = check_label_decision(replace(decision, source="import", p_right=row.p_right))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
         before = found.setdefault(decision.key, decision)
         if (before.decision, before.new_label) != (decision.decision, decision.new_label):
             raise InputError(
-                f"{row.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; keep one"
+                f"{where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; keep one"
             )
-    return [replace(decision, source="import") for decision in found.values()], unknown
+    return list(found.values()), unknown
 
 
-def _find(row: FileRow, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
+def _find(row: LabelDecision, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
     """The image of a row; of equal files that at the path, or else the one with the given label."""
     if not row.sha256:
         at_path = by_path.get(row.path)
-        return at_path if at_path is None or row.given in (None, at_path.label or "") else None
-    same = [s for s in by_content.get(row.sha256, []) if row.given in (None, s.label or "")]
+        return at_path if at_path is None or row.label in (None, at_path.label or "") else None
+    same = [s for s in by_content.get(row.sha256, []) if row.label in (None, s.label or "")]
     there = [s for s in same if valid_text(s.path) == row.path]
     if there or len({s.label for s in same}) == 1:
         return (there or same)[0]
     return None
 
 
-def _read_rows(file: Path) -> Iterator[FileRow]:
+def _read_rows(file: Path) -> Iterator[_Row]:
     shown = printable_path(str(file))
     try:
         if file.suffix.lower() == ".csv":
@@ -126,7 +111,7 @@ def _read_rows(file: Path) -> Iterator[FileRow]:
         )
 
 
-def _read_tasks(tasks: list[Any], shown: str) -> Iterator[FileRow]:
+def _read_tasks(tasks: list[Any], shown: str) -> Iterator[_Row]:
     """The last annotation of each task that was not skipped."""
     for number, task in enumerate(tasks, start=1):
         where = f"{shown}, task {number}"
@@ -138,8 +123,9 @@ def _read_tasks(tasks: list[Any], shown: str) -> Iterator[FileRow]:
         if not chosen:
             continue
         path = str(data.get("path") or data.get("image") or "").removeprefix(_LOCAL)
-        decision, new_label = DROP if DROP_CONTROL in chosen else CHANGE, chosen.get(LABEL_CONTROL)
-        yield FileRow(where, str(data.get("sha256") or ""), path, data.get("given"), decision, new_label)
+        decision, new_label = (DROP, None) if DROP_CONTROL in chosen else (CHANGE, chosen.get(LABEL_CONTROL))
+        sha256 = str(data.get("sha256") or "")
+        yield where, LabelDecision(sha256, data.get("given"), decision, new_label, path=path), True
 
 
 def _read_choices(annotation: dict[str, Any]) -> dict[str, str]:
@@ -152,7 +138,7 @@ def _read_choices(annotation: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[FileRow]:
+def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[_Row]:
     """Labels by file; one that is null drops the image."""
     places: dict[str, str] = {}
     manifest = file.with_name("data.json")
@@ -172,19 +158,12 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         is_suggestion = isinstance(value, dict) and "attributes" not in value  # as in our suggested.json
         stated = more.get(P_RIGHT, more.get("confidence") if is_suggestion else None)
         p_right = parse_p_right(as_text(stated), where=where)
-        yield FileRow(
-            where,
-            str(more.get("sha256") or ""),
-            path,
-            more.get("given"),
-            decision,
-            target,
-            False,
-            MOST_RIGHT if p_right is None else p_right,
-        )
+        p_right = MOST_RIGHT if p_right is None else p_right
+        sha256, given = str(more.get("sha256") or ""), more.get("given")
+        yield where, LabelDecision(sha256, given, decision, target, path=path, p_right=p_right), False
 
 
-def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
+def _read_table(file: Path, shown: str) -> Iterator[_Row]:
     """Rows that decide: by `decision`, by `new_label`, or where neither is a column by `label`."""
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as opened:
         rows = csv.DictReader(opened)
@@ -204,20 +183,26 @@ def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
             where = f"{shown}, line {rows.line_num}"
             if decision not in DECISIONS:
                 raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
-            path = valid_text(os.path.abspath(cells["path"])) if cells["path"] else ""
-            given = cells["label"] if decides else None
             p_right = parse_p_right(row.get(P_RIGHT), where=where)
-            yield FileRow(
-                where, cells["sha256"], path, given, decision, new, decides, MOST_RIGHT if p_right is None else p_right
+            made = LabelDecision(
+                cells["sha256"],
+                cells["label"] if decides else None,
+                decision,
+                new if decision == CHANGE else None,
+                path=valid_text(os.path.abspath(cells["path"])) if cells["path"] else "",
+                p_right=MOST_RIGHT if p_right is None else p_right,
             )
+            yield where, made, decides
 
 
 def import_decisions(place: Path, file: Path) -> dict[str, int]:
     """Import the decisions of a file; the number of decisions, and of those about unknown images."""
     if (place / "audit.csv").exists():
-        scored = read_audited(place)
-        decisions, unknown = match_decisions(file, [item.subject for item in scored.items])
-        all_of_them = {**scored.decisions, **{d.key: d for d in decisions}}
+        audited = read_audited(place).items
+        images = [Subject(one.id, one.sha256, one.label, one.path) for one in audited]
+        decisions, unknown = match_decisions(file, images)
+        before = {one.key: one.decision for one in audited if one.decision is not None}
+        all_of_them = before | {d.key: d for d in decisions}
         rows = [[d.path, d.sha256, d.label, d.decision, d.new_label, d.p_right] for d in all_of_them.values()]
         write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label", P_RIGHT], rows)
     else:

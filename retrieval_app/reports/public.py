@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,8 +18,9 @@ from index.progress import StepProgress
 from index.text import align, printable_path
 
 if TYPE_CHECKING:
-    from training.audit.report import AuditReport
+    from index.labels.issues import LabelIssues
     from training.audit.run_audit import CleanedLabels
+    from training.run.run_folder import RunFolder
 
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
@@ -35,21 +37,26 @@ class AuditOutcome:
     """Outcome of an audit.
 
     Attributes:
-        report: with decisions in place of verdicts.
+        run: its folder.
+        audited: all labels of the run, with the decisions about them.
         files: in the audit's folder.
         decisions: the file of decisions.
-        decided: the number of images with decisions.
         cleaned: the label file.
         trained: the config.json of the run, for the command that trains again.
     """
 
-    report: AuditReport
+    run: Path
+    audited: LabelIssues
     files: tuple[Path, ...]
     decisions: Path | None
-    decided: int
     cleaned: CleanedLabels | None
     seconds: float
     trained: dict[str, Any] = field(repr=False)
+
+    @property
+    def decided(self) -> int:
+        """Number of images with a decision."""
+        return sum(image.decision is not None for image in self.audited.items)
 
 
 def audit(
@@ -92,15 +99,36 @@ def audit(
     started = time.perf_counter()
     with naming_extras("auditing"):
         from retrieval_app.reports.audit_page import write_audit_page
-        from training.audit.report import check_audit_folder, override_verdicts, write_audit_tables
-        from training.audit.run_audit import audit_labels, check_label_target, read_images, write_cleaned_labels
-        from training.data.datasets import require_outside
+        from training.audit.report import write_audit_tables
+        from training.audit.run_audit import audit_labels, read_images, write_cleaned_labels
         from training.options.machine import Machine
-        from training.run.run_folder import RunFolder
 
         machine = make_config(Machine, {"cache": cache, "device": device, "workers": workers})
     folder = as_path(run, "run")
     out = folder / "audit" if out is None else as_path(out, "out")
+    target = None if apply_to is None else as_path(apply_to, "apply_to")
+    opened = _open_run(folder, out=out, target=target, cache=machine.cache)
+    saved = out / "decisions.csv"
+    source = as_path(decisions, "decisions") if decisions is not None else saved if saved.exists() else None
+    made: dict[LabelKey, LabelDecision] = {}
+    if source is not None:
+        made = read_decisions(source, known={(image.sha256, image.used) for image in read_images(opened)})
+    audited = audit_labels(opened, machine=machine, at_least_right=at_least_right, progress=progress)
+    audited = audited.with_decisions(made)
+    tables, page = write_audit_tables(audited, out, run=folder), out / "audit.html"
+    write_audit_page(audited, page, run=folder, limit=limit, progress=partial(progress, "page"))
+    cleaned = None if target is None else write_cleaned_labels(audited, target)
+    seconds, trained = time.perf_counter() - started, opened.read_json("config.json")
+    return AuditOutcome(folder, audited, (*tables, page), source, cleaned, seconds, trained)
+
+
+def _open_run(folder: Path, *, out: Path, target: Path | None, cache: Path) -> RunFolder:
+    """Open a run, once all places that an audit writes to can be written."""
+    from training.audit.report import check_audit_folder
+    from training.audit.run_audit import check_label_target
+    from training.data.datasets import require_outside
+    from training.run.run_folder import RunFolder
+
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise RunError(
             f"{printable_path(str(folder))}: no training run here (config.json is missing); `retrieval train` makes "
@@ -108,32 +136,12 @@ def audit(
             "which `retrieval index build PHOTOS` makes"
         )
     opened = RunFolder.open(folder)
-    document = opened.read_json("config.json")
-    for path, flag in ((out, "--out"), (machine.cache, "--cache")):
-        require_outside(path, data=Path(document["data"]), flag=flag)
+    for path, flag in ((out, "--out"), (cache, "--cache")):
+        require_outside(path, data=Path(opened.read_json("config.json")["data"]), flag=flag)
     check_audit_folder(out)
-    target = None if apply_to is None else as_path(apply_to, "apply_to")
     if target is not None:
         check_label_target(target, run=opened)
-    saved = out / "decisions.csv"
-    source = as_path(decisions, "decisions") if decisions is not None else saved if saved.exists() else None
-    made: dict[LabelKey, LabelDecision] = {}
-    if source is not None:
-        made = read_decisions(source, known={(image.sha256, image.used) for image in read_images(opened)})
-    report = audit_labels(opened, machine=machine, at_least_right=at_least_right, progress=progress)
-    decided_report, decided = override_verdicts(report, made)
-    tables, page = write_audit_tables(decided_report, out), out / "audit.html"
-    write_audit_page(report, page, limit=limit, decisions=made.values(), progress=partial(progress, "page"))
-    cleaned = None if target is None else write_cleaned_labels(decided_report, target, decided=decided)
-    return AuditOutcome(
-        decided_report,
-        files=(*tables, page),
-        decisions=source,
-        decided=len(decided),
-        cleaned=cleaned,
-        seconds=time.perf_counter() - started,
-        trained=document,
-    )
+    return opened
 
 
 def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
@@ -142,7 +150,7 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
 
     cleaned = outcome.cleaned
     return {
-        **summarise_audit(outcome.report),
+        **summarise_audit(outcome.audited, run=outcome.run),
         "seconds": outcome.seconds,
         "files": [str(path) for path in outcome.files],
         "decisions": None if outcome.decisions is None else {"file": str(outcome.decisions), "images": outcome.decided},
@@ -161,45 +169,39 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
 
 def format_audit(outcome: AuditOutcome) -> str:
     """The outcome for people."""
-    from training.audit.report import summarise_audit
-
-    report, folder = outcome.report, outcome.files[0].parent
-    count = len(report.images)
+    audited, folder, count = outcome.audited, outcome.files[0].parent, len(outcome.audited.items)
     lines = [
-        f"{_shown(report.run)}: {count} images of {len(report.classes)} classes, "
-        f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
+        f"{_shown(outcome.run)}: {count} images of {len(audited.classes)} classes, "
+        f"about {audited.noise_rate:.1%} of the labels are wrong ({audited.noise_rate * count:.0f} images)",
         f"every label was checked leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
     ]
     if outcome.decisions is not None:
         lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
-    verdicts = summarise_audit(report)["verdicts"]
-    classes = [(printable_path(one.label), one.images, one.noise_rate) for one in report.classes]
+    verdicts, images = Counter(image.outcome for image in audited.items), dict(one[:2] for one in audited.classes)
     pairs = [
-        (f"{printable_path(one.label)} -> {printable_path(one.suggested)}", one.images, one.noise_rate)
-        for one in report.pairs
+        (f"{printable_path(label)} -> {printable_path(shown)}", amount, amount / images[label])
+        for label, shown, amount in audited.pairs
     ]
     lines += [
         "",
         *(f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()),
-        *_list_noise(("noisiest classes", "images", "wrong"), classes),
+        *_list_noise(("noisiest classes", "images", "wrong"), audited.classes),
         *_list_noise(("labelled -> looks like", "images", "share"), pairs),
         "",
         f"written to {_shown(folder)}: {', '.join(path.name for path in outcome.files)}",
     ]
-    if not any(path.suffix == ".parquet" for path in outcome.files):
-        lines.append("no audit.parquet: pyarrow is not installed (pip install 'retrieval-app[parquet]')")
     return "\n".join([*lines, *_next_lines(outcome)])
 
 
 def _list_noise(header: tuple[str, str, str], found: Sequence[tuple[str, float, float]]) -> list[str]:
-    rows = [(f"  {name}", f"{images:.0f}", f"{share:.1%}") for name, images, share in found[:_LISTED]]
+    rows = [(f"  {printable_path(name)}", f"{images:.0f}", f"{share:.1%}") for name, images, share in found[:_LISTED]]
     return ["", *align([header, *rows], right={1, 2})] if rows else []
 
 
 def _next_lines(outcome: AuditOutcome) -> list[str]:
     from index.labels.verdicts import describe_expected  # loads numpy, which no help text needs
 
-    cleaned, run, folder = outcome.cleaned, outcome.report.run, outcome.files[0].parent
+    cleaned, run, folder, audited = outcome.cleaned, outcome.run, outcome.files[0].parent, outcome.audited
     if cleaned is None:
         is_again = Path(outcome.trained["data"]).name == "cleaned.csv"  # which is not replaced
         return [
@@ -211,7 +213,7 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
         f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
         f"{cleaned.set_aside} set aside, {cleaned.left_out} left out"
         f"{'' if outcome.decisions is not None else '; by the verdicts alone, as nothing is decided yet'}",
-        describe_expected(cleaned.expected, outcome.report.at_least_right, outcome.report.no_promise),
+        describe_expected(cleaned.expected, audited.at_least_right, audited.no_promise),
         "train with it, by the options of the run:",
         f"  retrieval train {_quoted(cleaned.file)} {' '.join(_repeat_options(outcome.trained))} "
         f"--out {_quoted(again)}",

@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +13,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, OPEN, SET_ASIDE, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import LIKELY_ERROR, PROPOSAL
-from index.labels.verdicts import (
-    AT_LEAST_RIGHT,
-    ExpectedRight,
-    choose_threshold,
-    expect_right,
-    judge_labels,
-    why_no_promise,
-)
+from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, choose_threshold, expect_right, judge_labels
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
@@ -57,6 +51,19 @@ class Acceptance:
         made = sorted(json.dumps([d.sha256, d.label, d.decision, d.new_label]) for d in self.decisions)
         return hashlib.sha256("\n".join(made).encode()).hexdigest()
 
+    def to_json(self) -> dict[str, Any]:
+        """The counts and what to expect, as the API and the command say them."""
+        return {
+            "threshold": self.threshold,
+            "changed": self.count(CHANGE),
+            "changed_right": self.changed_right,
+            "set_aside": self.count(SET_ASIDE),
+            "dropped": self.count(DROP),
+            "stay": self.stay,
+            "kept": asdict(self.kept),
+            "no_promise": self.no_promise,
+        }
+
 
 def plan_acceptance(
     gallery: Gallery,
@@ -64,7 +71,6 @@ def plan_acceptance(
     *,
     duplicates: DuplicateReport,
     decisions: Mapping[LabelKey, LabelDecision],
-    keys: Mapping[int, LabelKey],
     chosen: Callable[[LabelIssue], bool] = lambda issue: issue.kind != PROPOSAL,
     at_least_right: float | None = None,
     threshold: float | None = None,
@@ -75,54 +81,31 @@ def plan_acceptance(
     are set aside.
 
     Args:
-        keys: of the images with issues, by id.
         chosen: which issues may be decided; either proposals or others.
         at_least_right: 0..1; `AT_LEAST_RIGHT` without a threshold.
         threshold: decides instead on the issues with at least this probability of a label error.
     """
     present = find_decided_ids(gallery, decisions.values())
-    open_issues = [issue for issue in issues.items if keys.get(issue.id) not in decisions]
+    held = [decisions[key].p_right for key in present if decisions[key].label_after is not None]
+    open_issues = [issue for issue in issues.items if issue.key not in decisions]
     errors = [issue for issue in open_issues if issue.kind != PROPOSAL]
     wanted = [issue for issue in open_issues if chosen(issue)]
     is_proposal = bool(wanted) and wanted[0].kind == PROPOSAL
-    held = [decisions[key] for key in present if decisions[key].label_after is not None]
-    listed = {keys[issue.id]: issue for issue in issues.errors if keys.get(issue.id) in decisions}
-    unlisted = issues.checked - len(errors) - len(listed)
-    rest = max(unlisted - sum(key[1] is not None for key in present.keys() - listed.keys()), 0)
-    listed_errors = sum(issue.p_error for issue in (*errors, *listed.values()))
-    rest_p_error = max(issues.noise_rate * issues.checked - listed_errors, 0.0) / max(unlisted, 1)
-    rest_right = rest * max(1 - rest_p_error, 0.0)
-    if threshold is None:
-        share = AT_LEAST_RIGHT if at_least_right is None else at_least_right
-        if is_proposal:
-            p_best, fixed = [issue.p_suggested for issue in wanted], list[float]()
-        else:
-            free = [issue for issue in errors if _fixed_verdict(issue) is None]
-            p_best = [max(1 - one.p_error, one.p_suggested if _can_be_decided(one.suggested) else 0) for one in free]
-            p_best += [1 - rest_p_error] * rest
-            fixed = [1 - issue.p_error for issue in errors if _fixed_verdict(issue) == KEEP]
-            fixed += [one.p_right for one in held]
-        least = choose_threshold(np.array(p_best), share, fixed=np.array(fixed))
-    else:
+    rest, rest_p_error = _estimate_unlisted(issues, errors, decisions=decisions, present=present)
+    share = AT_LEAST_RIGHT if at_least_right is None else at_least_right
+    if threshold is not None:
         least, wanted = LIKELY_ERROR, [issue for issue in wanted if issue.p_error >= threshold]
+    elif is_proposal:
+        least = choose_threshold(np.array([issue.p_suggested for issue in wanted]), share)
+    else:
+        least = _choose_threshold(errors, share, others=[1 - rest_p_error] * rest, held=held)
     verdicts = dict(zip((issue.id for issue in wanted), _judge(wanted, least=least), strict=True))
     made = _decide(gallery, wanted, verdicts, duplicates=duplicates, decisions=decisions, issues=issues)
-    changed_right = sum(one.p_right for _, one in made if one.decision == CHANGE)
     decided_ids = {issue.id for issue, _ in made}
     stay = [issue for issue in errors if issue.id not in decided_ids]
-    stay_right = sum(1 - issue.p_error for issue in stay) + rest_right
-    stays = len(stay) + rest
-    changed = sum(one.decision == CHANGE for _, one in made)
-    right = stay_right + changed_right + sum(one.p_right for one in held)
-    kept = expect_right(stays + changed + len(held), right)
-    no_promise: str | None = "no label would stay"
-    if kept.images:
-        no_promise = why_no_promise(
-            labels=issues.checked,
-            look_alikes=issues.look_alikes,
-            classes=issues.classes,
-            is_lower_bound=issues.is_lower_bound,
-        )
+    changed = [one.p_right for _, one in made if one.decision == CHANGE]
+    stay_right = sum(1 - issue.p_error for issue in stay) + rest * max(1 - rest_p_error, 0.0)
+    kept = expect_right(len(stay) + rest + len(changed) + len(held), stay_right + sum(changed) + sum(held))
     left_open: list[LabelDecision] = []
     if not is_proposal:
         others_right, last = min(1 - rest_p_error, MOST_RIGHT), int(gallery.without_decisions.ids.max(initial=0))
@@ -131,12 +114,43 @@ def plan_acceptance(
     return Acceptance(
         tuple(one for _, one in made),
         tuple(left_open),
-        least if threshold is None else threshold,
-        stays,
-        changed_right,
-        kept,
-        no_promise,
+        threshold=least if threshold is None else threshold,
+        stay=len(stay) + rest,
+        changed_right=sum(changed),
+        kept=kept,
+        no_promise=issues.no_promise if kept.images else "no label would stay",
     )
+
+
+def _estimate_unlisted(
+    issues: LabelIssues,
+    errors: Sequence[LabelIssue],
+    *,
+    decisions: Mapping[LabelKey, LabelDecision],
+    present: Mapping[LabelKey, int],
+) -> tuple[int, float]:
+    """The number of undecided labels that are no issues, and their mean probability of an error.
+
+    Args:
+        errors: the open issues of given labels.
+        present: of the decisions, those about images that the gallery has.
+    """
+    listed = {issue.key: issue for issue in issues.errors if issue.key in decisions}
+    unlisted = issues.checked - len(errors) - len(listed)
+    decided = sum(label is not None for _, label in present.keys() - listed.keys())
+    of_listed = sum(issue.p_error for issue in (*errors, *listed.values()))
+    p_error = max(issues.noise_rate * issues.checked - of_listed, 0.0) / max(unlisted, 1)
+    return max(unlisted - decided, 0), p_error
+
+
+def _choose_threshold(
+    errors: Sequence[LabelIssue], share: float, *, others: Sequence[float], held: Sequence[float]
+) -> float:
+    """The least probability of a label that stays, beside the `others` and the decided ones that are `held`."""
+    free = [issue for issue in errors if _fixed_verdict(issue) is None]
+    p_best = [max(1 - one.p_error, one.p_suggested if _can_be_decided(one.suggested) else 0) for one in free]
+    fixed = [1 - issue.p_error for issue in errors if _fixed_verdict(issue) == KEEP]
+    return choose_threshold(np.array([*p_best, *others]), share, fixed=np.array([*fixed, *held]))
 
 
 def _leave_open(gallery: Gallery, issues: Sequence[LabelIssue], *, but: Container[LabelKey]) -> list[LabelDecision]:

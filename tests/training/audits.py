@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from index.labels.decisions import KEEP
+from index.labels.issues import LabelIssue, LabelIssues
 from tests.training.conftest import make_config, make_machine
-from training.audit.report import AuditedImage
 from training.run.phases import Watcher
 from training.run.train import train
 
@@ -61,20 +61,13 @@ def train_messy(data: Path, out: Path, *, cache: Path, watcher: Watcher | None =
     return MessyRun(out, data, cache)
 
 
-def audited(name: str, label: str, **more: Any) -> AuditedImage:
+def audited(name: str, label: str, **more: Any) -> LabelIssue:
     """A row of an audit; what is not given is as plain as can be."""
-    defaults: dict[str, Any] = {
-        "sha256": f"hash of {name}",
-        "p_error": 0.1,
-        "confidence": 0.9,
-        "suggested": "other",
-        "p_suggested": 0.05,
-        "p_none": 0.0,
-        "suggestions": (),
-        "verdict": KEEP,
-        "new_label": None,
-        "agreeing": (),
-        "disagreeing": (),
-        "duplicate_of": None,
-    }
-    return AuditedImage(path=Path("/photos") / name, label=label, **(defaults | more))
+    values: dict[str, Any] = {"id": 0, "sha256": f"hash of {name}", "p_error": 0.1, "confidence": 0.9} | more
+    return LabelIssue(label=label, path=f"/photos/{name}", **values)
+
+
+def audit_of(images: Iterable[LabelIssue], **more: Any) -> LabelIssues:
+    """An audit of these images."""
+    items = tuple(replace(image, id=row) for row, image in enumerate(images))
+    return LabelIssues(items, **({"checked": len(items), "noise_rate": 0.1} | more))

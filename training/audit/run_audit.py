@@ -3,14 +3,14 @@
 import csv
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from index.arrays import NO_ID, Floats, Ids, connect_rows, normalise_rows
+from index.arrays import NO_ID, Floats, connect_rows, normalise_rows
 from index.durable import replacing
 from index.errors import InputError, RunError
 from index.labels.decisions import (
@@ -24,6 +24,7 @@ from index.labels.decisions import (
     can_be_named,
     encode_labels,
 )
+from index.labels.issues import NEIGHBOURS, LabelIssue, LabelIssues, LabelledImages, make_issues, rank_classes
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
 from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
@@ -31,7 +32,6 @@ from index.paths import path_from
 from index.progress import Progress, StepProgress
 from index.text import printable_path
 from index.vectors.exact import search_labels
-from training.audit.report import AuditedImage, AuditReport, ClassNoise, PairNoise
 from training.backbone.backbones import Backbone
 from training.backbone.extract import extract_features, open_store
 from training.confidence.duplicates import find_duplicates
@@ -43,8 +43,6 @@ from training.run.searches import embed_features
 
 logger = logging.getLogger(__name__)
 
-NEIGHBOURS = 3
-SUGGESTIONS = 3
 _MORE_COLUMNS = (GIVEN, P_RIGHT, "verdict")  # of a cleaned label file
 _LEAST_IMAGES = 0.5  # pairs of classes with fewer estimated mistakes are not listed
 _MOST_VALUES = 1 << 30  # confidences in memory at most: 4 GB
@@ -58,58 +56,30 @@ def audit_labels(
     machine: Machine,
     at_least_right: float = AT_LEAST_RIGHT,
     progress: StepProgress = lambda *_: None,
-) -> AuditReport:
+) -> LabelIssues:
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
-
-    It reads the features of the backbone before fine-tuning and, if label posteriors trained the network, also both
-    kinds side by side: those after it tell similar classes apart, but have learnt some wrong labels. The mean of both
-    probabilities counts. Where both kinds estimate less than half as many wrong labels, the network has learnt them,
-    and the frozen features count alone. So they do if labels as given trained the network.
 
     Args:
         run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
         machine: device, feature cache, decoding threads; the precision is the run's own.
         at_least_right: share (0..1) of right labels that the verdicts aim at, among the images that stay.
-        progress: told of the steps "features", "fine-tuned features" and "confidences", in images.
+        progress: called for the steps "features", "fine-tuned features" and "confidences", in images.
     """
     images = read_images(run)
-    classes = sorted({image.used for image in images})
-    if len(classes) < 2:
-        raise InputError(f"{run.path}: an audit compares labels, but all images are labelled {classes[0]!r}")
-    numbers = {label: number for number, label in enumerate(classes)}
+    names = sorted({image.used for image in images})
+    if len(names) < 2:
+        raise InputError(f"{run.path}: an audit compares labels, but all images are labelled {names[0]!r}")
+    numbers = {label: number for number, label in enumerate(names)}
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
     known = [image.p_right if image.given == image.used else None for image in images]  # not of simulated noise
     p_right = np.array([np.nan if right is None else right for right in known])
     load = partial(_load_features, run, images, machine=machine)
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
-    is_finetuned = _trained_by_posteriors(run)
-
-    def detect(seen: Floats, *, begun: float = 0.0) -> LabelErrors:
-        def tell(done: int, total: int) -> None:
-            share = begun + done / total * (0.5 if is_finetuned else 1.0)
-            progress("confidences", int(len(images) * share), len(images))
-
-        return find_label_errors(
-            seen,
-            labels,
-            count=len(classes),
-            groups=duplicates.groups,
-            p_right=p_right,
-            most_values=_MOST_VALUES,
-            most_labels=_MOST_LABELS,
-            progress=tell,
-        )
-
-    errors = detect(features)
-    if is_finetuned:
-        tuned = load(run.load_backbone(run.exported_backbone), progress=partial(progress, "fine-tuned features"))
-        features = np.concatenate([normalise_rows(features), normalise_rows(tuned)], axis=1)
-        both = detect(features, begun=0.5)
-        if both.p_error.sum() >= _LEARNT * errors.p_error.sum():
-            errors = pool_label_errors(errors, both, labels)
-    kinds = IssueKinds(errors, labels, duplicates.groups, count=len(classes))
-    verdicts, new_labels = give_verdicts(
+    labelled = LabelledImages(features, labels, np.arange(len(images)), duplicates.groups, p_right, tuple(names))
+    errors, features = _find_errors(run, labelled, load=load, progress=progress)
+    kinds = IssueKinds(errors, labels, duplicates.groups, count=len(names))
+    verdicts, _ = give_verdicts(
         errors,
         labels,
         groups=duplicates.groups,
@@ -117,49 +87,74 @@ def audit_labels(
         decided=p_right == 1,
         at_least_right=at_least_right,
     )
+    nearest = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
+    issues = make_issues(labelled, errors, labelled.ids, kinds=kinds, verdicts=verdicts, nearest=nearest)
     in_trouble = (errors.p_error >= LIKELY_ERROR) | kinds.conflicting_duplicates
-    agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
-    best, probabilities = errors.best[:, :SUGGESTIONS].tolist(), errors.probabilities.tolist()
-    audited = tuple(
-        AuditedImage(
-            path=image.path,
+    twins = [None if twin == NO_ID else twin for twin in duplicates.other_label.tolist()]
+    items = tuple(
+        replace(
+            issue,
             sha256=image.sha256,
-            label=image.used,
-            p_error=float(errors.p_error[row]),
-            confidence=float(errors.own[row]),
-            suggested=classes[errors.suggested[row]],
-            p_suggested=float(errors.p_suggested[row]),
-            p_none=float(errors.none[row]),
-            suggestions=tuple(
-                (classes[number], probability)
-                for number, probability in zip(best[row], probabilities[row], strict=False)
-                if number != NO_ID and probability > 0
-            ),
-            kind=kinds.kind_of(row) if in_trouble[row] else None,
-            verdict=verdicts[row],
-            new_label=None if new_labels[row] == NO_ID else classes[new_labels[row]],
-            agreeing=tuple(agreeing.of(row)),
-            disagreeing=tuple(disagreeing.of(row)),
-            duplicate_of=None if (twin := duplicates.other_label[row]) == NO_ID else int(twin),
-            p_right=known[row],
+            path=str(image.path),
+            kind=issue.kind if in_trouble[issue.id] else None,
+            duplicate_of=twins[issue.id],
+            p_right=known[issue.id],
             before=image.before,
         )
-        for row, image in enumerate(images)
+        for image, issue in zip(images, issues, strict=True)
     )
-    counts, calibrated = np.bincount(labels, minlength=len(classes)), errors.calibration.suggestions
-    assert calibrated is not None
-    rates = errors.rates
-    noise = [ClassNoise(name, int(counts[c]), float(rates[c])) for c, name in enumerate(classes)]
-    return AuditReport(
-        run=run.path,
-        images=audited,
-        classes=tuple(sorted(noise, key=lambda noisy: -noisy.noise_rate)),
-        pairs=_pair_noise(errors, counts=counts, classes=classes),
-        noise_rate=float(counts @ errors.rates / len(images)),
+    pairs = [(names[label], names[shown], amount) for label, shown, amount in errors.pairs if amount >= _LEAST_IMAGES]
+    assert errors.calibration.suggestions is not None
+    return LabelIssues(
+        items,
+        checked=len(items),
+        noise_rate=float(np.bincount(labels, minlength=len(names)) @ errors.rates / len(images)),
+        pairs=tuple(sorted(pairs, key=lambda pair: -pair[2])),
+        confused_classes=tuple((names[one], names[two], amount) for one, two, amount in kinds.confused_classes),
+        classes=rank_classes(errors, labels, names),
+        look_alikes=errors.calibration.suggestions.look_alikes,
         at_least_right=at_least_right,
-        look_alikes=calibrated.look_alikes,
-        confused_classes=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes),
     )
+
+
+def _find_errors(
+    run: RunFolder, images: LabelledImages, *, load: Callable[..., Floats], progress: StepProgress
+) -> tuple[LabelErrors, Floats]:
+    """Label errors of a run's images, and the features that they were found by.
+
+    They are found by the features of the backbone before fine-tuning and, if label posteriors trained the network, also
+    by both kinds side by side: those after it tell similar classes apart, but have learnt some wrong labels. The mean
+    of both probabilities counts. Where both kinds estimate less than half as many wrong labels, the network has learnt
+    them, and the frozen features count alone. So they do if labels as given trained the network.
+    """
+    network = (run.find_json("report.json") or {}).get("finetuning") or {}
+    is_finetuned = bool(network.get("selected") and network.get("by_posteriors"))
+
+    def detect(features: Floats, *, begun: float) -> LabelErrors:
+        def tell(done: int, total: int) -> None:
+            share = begun + done / total * (0.5 if is_finetuned else 1.0)
+            progress("confidences", int(len(images.ids) * share), len(images.ids))
+
+        return find_label_errors(
+            features,
+            images.labels,
+            count=len(images.names),
+            groups=images.groups,
+            p_right=images.p_right,
+            most_values=_MOST_VALUES,
+            most_labels=_MOST_LABELS,
+            progress=tell,
+        )
+
+    errors = detect(images.vectors, begun=0.0)
+    if not is_finetuned:
+        return errors, images.vectors
+    tuned = load(run.load_backbone(run.exported_backbone), progress=partial(progress, "fine-tuned features"))
+    features = np.concatenate([normalise_rows(images.vectors), normalise_rows(tuned)], axis=1)
+    both = detect(features, begun=0.5)
+    if both.p_error.sum() >= _LEARNT * errors.p_error.sum():
+        errors = pool_label_errors(errors, both, images.labels)
+    return errors, features
 
 
 def read_images(run: RunFolder) -> list[LabelledImage]:
@@ -168,11 +163,6 @@ def read_images(run: RunFolder) -> list[LabelledImage]:
     if images is None or not (run.path / "backbone.safetensors").exists():
         raise RunError(f"{run.path}: its features are not made yet; continue it with `retrieval train … --resume`")
     return images
-
-
-def _trained_by_posteriors(run: RunFolder) -> bool:
-    network = (run.find_json("report.json") or {}).get("finetuning") or {}
-    return bool(network.get("selected") and network.get("by_posteriors"))
 
 
 def _load_features(
@@ -199,15 +189,6 @@ def _embed(run: RunFolder, features: Floats) -> Floats:
     if run.has_finetuned or not (run.path / "head.safetensors").exists():
         return normalise_rows(features)
     return embed_features(run.load_trained()[1], features)
-
-
-def _pair_noise(errors: LabelErrors, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:
-    found = [
-        PairNoise(classes[label], classes[shown], float(images / counts[label]), images)
-        for label, shown, images in errors.pairs
-        if images >= _LEAST_IMAGES
-    ]
-    return tuple(sorted(found, key=lambda pair: -pair.images))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,71 +227,69 @@ def _is_ours(path: Path) -> bool:
         return file.readline() == ",".join((*HEADER, *_MORE_COLUMNS)) + csv.excel.lineterminator
 
 
-def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) -> list[str | None]:
-    """What each image is to be labelled; None leaves it out.
-
-    Args:
-        decided: rows whose verdict is a person's.
-    """
+def choose_labels(images: Sequence[LabelIssue]) -> list[str | None]:
+    """What each image is to be labelled, by its decision, else by its verdict; None leaves it out."""
     pairs = [(row, image.duplicate_of) for row, image in enumerate(images) if image.duplicate_of is not None]
     groups = connect_rows(np.array(pairs, dtype=np.int64).reshape(-1, 2), count=len(images))
-    is_decided = np.array([row in decided for row in range(len(images))], dtype=bool)
+    is_decided = np.array([image.decision is not None for image in images], dtype=bool)
     chosen = [
         # what people decided about one near-duplicate may be another verdict on the others
         image.label
-        if image.duplicate_of is not None and row not in decided
-        else {CHANGE: image.new_label, SET_ASIDE: None, DROP: None}.get(image.verdict, image.label)
-        for row, image in enumerate(images)
+        if image.duplicate_of is not None and image.decision is None
+        else {CHANGE: image.new_label, SET_ASIDE: None, DROP: None}.get(image.outcome, image.label)
+        for image in images
     ]
     confidences = np.array([image.confidence for image in images], dtype=np.float32)
-    _, labels = np.unique([image.label for image in images], return_inverse=True)
+    _, labels = np.unique([image.label or "" for image in images], return_inverse=True)
     rare = has_rare_class(labels, groups)
     _, loses = compare_duplicates(chosen, groups, confidences=confidences, decided=is_decided, rare=rare)
     return [None if loses[row] else label for row, label in enumerate(chosen)]
 
 
-def write_cleaned_labels(report: AuditReport, path: Path, *, decided: frozenset[int]) -> CleanedLabels:
+def write_cleaned_labels(audited: LabelIssues, path: Path) -> CleanedLabels:
     """Write path, label, the label as given, its probability of being right and the verdict of every image that stays.
 
     Paths are relative to the file's folder, so that it can be moved together with the images.
     """
-    folder = path.parent.resolve()
-    labels = choose_labels(report.images, decided=decided)
-    kept = [(row, image, label) for row, (image, label) in enumerate(zip(report.images, labels, strict=True)) if label]
-    writable = [one for one in kept if can_be_named(str(one[1].path))]
-    if len(writable) < len(kept):
-        first = next(image.path for _, image, _ in kept if not can_be_named(str(image.path)))
+    folder = str(path.parent.resolve())
+    labels = choose_labels(audited.items)
+    kept = [(image, label) for image, label in zip(audited.items, labels, strict=True) if label]
+    unnamable = [image.path for image, _ in kept if not can_be_named(image.path)]
+    if unnamable:
         logger.warning(
             "left out, because a label file is UTF-8 and their names are not: %d images, the first is %s; rename them",
-            len(kept) - len(writable),
-            printable_path(str(first)),
+            len(unnamable),
+            printable_path(unnamable[0]),
         )
-    p_right = [
-        (1.0 if image.p_right is None else image.p_right)
-        if row in decided or (image.p_right == 1 and label == image.label)
-        else min(image.p_suggested if label != image.label else 1 - image.p_error, MOST_RIGHT)
-        for row, image, label in writable
-    ]
+    written = [(image, label, _p_right(image, label)) for image, label in kept if can_be_named(image.path)]
     rows = (
-        [path_from(str(folder), str(image.path)), label, image.before or image.label, f"{right:.4f}", image.verdict]
-        for (_, image, label), right in zip(writable, p_right, strict=True)
+        [path_from(folder, image.path), label, image.before or image.label or "", f"{p_right:.4f}", image.outcome]
+        for image, label, p_right in written
     )
     with replacing(path) as temporary, temporary.open("wb") as file:
         file.writelines(encode_labels(rows, more_columns=_MORE_COLUMNS))
-    _warn_of_small_classes(Counter(label for *_, label in writable), before={i.label for i in report.images})
-    relabelled = sum(label != image.label for _, image, label in writable)
-    aside = sum(
-        image.verdict == SET_ASIDE and label is None for image, label in zip(report.images, labels, strict=True)
+    counts = Counter(label for _, label, _ in written)
+    for label in sorted(label for label, _, _ in audited.classes if counts[label] < 2):
+        logger.warning(
+            "class %r keeps %s; training leaves classes with fewer than two out",
+            label,
+            f"{counts[label]} image" if counts[label] else "no image",
+        )
+    aside = sum(one.outcome == SET_ASIDE and label is None for one, label in zip(audited.items, labels, strict=True))
+    return CleanedLabels(
+        path,
+        images=len(written),
+        relabelled=sum(label != image.label for image, label, _ in written),
+        set_aside=aside,
+        left_out=len(audited.items) - len(written) - aside,
+        expected=expect_right(len(written), sum(p_right for *_, p_right in written)),
     )
-    left_out = len(report.images) - len(writable) - aside
-    return CleanedLabels(path, len(writable), relabelled, aside, left_out, expect_right(len(writable), sum(p_right)))
 
 
-def _warn_of_small_classes(counts: Counter[str], *, before: set[str]) -> None:
-    for label in sorted(before):
-        if counts[label] < 2:
-            logger.warning(
-                "class %r keeps %s; training leaves classes with fewer than two out",
-                label,
-                f"{counts[label]} image" if counts[label] else "no image",
-            )
+def _p_right(image: LabelIssue, label: str) -> float:
+    """The probability that the chosen label of an image is right: 1 only where a person looked."""
+    if image.decision is not None:
+        return image.decision.p_right
+    if label == image.label:
+        return 1.0 if image.p_right == 1 else min(1 - image.p_error, MOST_RIGHT)
+    return min(image.p_suggested, MOST_RIGHT)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from index.labels.issues import find_split_classes
+from index.labels.list_issues import find_split_classes
 
 
 def draw(*, classes: int = 12, images: int = 20, width: int = 32) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import pytest
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
-from index.labels.issues import LabelIssues
+from index.labels.issues import LabelIssue, LabelIssues
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights import background as background_module
 from retrieval_app.insights.background import Insights
@@ -18,7 +18,7 @@ from retrieval_app.insights.label_issues import apply_decisions, find_label_issu
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
-from training.audit.report import AuditedImage, AuditReport, write_audit_tables
+from training.audit.report import write_audit_tables
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_images_without_a_label_get_proposals_until_somebody_decides(
     now, _ = apply_decisions(gallery, decided, base=found, decisions=2, before=None, duplicates=duplicates)
     assert {issue.id for issue in now.items if issue.kind == "unlabelled"} == {one.id for one in proposals.values()}
     assert now.noise_rate <= found.noise_rate
-    monkeypatch.setattr("index.labels.issues._MOST_PROPOSALS", 1)
+    monkeypatch.setattr("index.labels.list_issues._MOST_PROPOSALS", 1)
     [best] = [issue for issue in find_label_issues(gallery, duplicates=duplicates).items if issue.kind == "unlabelled"]
     assert best.p_error == max(one.p_error for one in proposals.values())
 
@@ -215,27 +215,23 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
     contents = [(source / name, (source / name).read_bytes(), name.partition("/")[0]) for name in names]
     contents += [(Path("/gone.png"), b"gone", "red"), (source / "red/3.png", (source / "red/3.png").read_bytes(), "x")]
     images = [
-        AuditedImage(
-            path=path,
+        LabelIssue(
+            id=number,
+            path=str(path),
             sha256=hashlib.sha256(data).hexdigest(),
             label=label,
             p_error=0.9 if number == 0 else 0.2 if number == 1 else 0.01,
-            confidence=0.1,
-            suggested="blue",
-            p_suggested=0.8,
+            confidence=1 - number / 100,
             p_none=0.05,
-            suggestions=(("blue", 0.8), ("red", 0.1), ("green", 0.1)),
+            suggestions=(("blue", 0.8), ("green", 0.1)),
             verdict="change",
-            new_label="blue",
             agreeing=((5, 0.95), (3, 0.5)),
-            disagreeing=((1, 0.99), (2, 0.98)),
-            duplicate_of=None,
+            disagreeing=((1, 0.99, "blue"), (2, 0.98, "blue")),
         )
         for number, (path, data, label) in enumerate(contents)
     ]
-    write_audit_tables(
-        AuditReport(Path("run"), tuple(images), (), (), noise_rate=0.1, at_least_right=0.95, look_alikes=1.0), out
-    )
+    issues = LabelIssues(tuple(images), checked=len(images), noise_rate=0.1, look_alikes=1.0)
+    write_audit_tables(issues, out, run=Path("run"))
     return out
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.group_decisions import DuplicateDecision, Subject
+from index.labels.issues import LabelIssue, LabelIssues
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.insights.background import Insights
+from retrieval_app.label_tools.current_issues import list_issues
 from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio, write_table
 from retrieval_app.label_tools.import_decisions import match_decisions
-from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels, list_issues
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import read_all_subjects
 from tests.conftest import CLASSES, draw_image
@@ -111,26 +113,29 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     opened, review = Gallery.open(gallery), ReviewStore.of_gallery(gallery)
     insights = Insights(opened, cache=None)
     base = insights.wait("label_issues", timeout=60).value
-    found, rows, _ = list_issues(gallery)
-    assert found == base
-    assert "conflicting_duplicates" in {row["kind"] for row in rows}
+    assert without_paths(list_issues(gallery)[0]) == base
+    assert "conflicting_duplicates" in {one.kind for one in base.items}
     wrong = next(subject for subject in read_all_subjects(opened) if subject.path.endswith("wrong_0.png"))
     decisions = {wrong.key: wrong.decide("change", new_label="blue")}
     review.decide(list(decisions.values()))
     insights.update_issues(decisions, find_ids=lambda: {wrong.image_id: wrong.key})
     updated = insights.wait("updated_issues", timeout=60).value
     insights.close()
-    found, rows, _ = list_issues(gallery)
-    assert found == updated
-    assert [(row["p_error"], row["kind"]) for row in rows] == [(one.p_error, one.kind) for one in found.items]
-    assert {row["new_label"] for row in rows if row["path"] == wrong.path} == {"blue"}
+    found, _ = list_issues(gallery)
+    assert without_paths(found) == updated
+    assert {one.new_label for one in found.items if one.path == wrong.path} == {"blue"}
     one, other = (s for s in read_all_subjects(opened) if s.path.endswith(("blue/green.png", "green/3.png")))
     review.decide_duplicates([DuplicateDecision((one, other), "duplicates", (other.image_id,))])
-    now, rows, _ = list_issues(gallery)
+    now, _ = list_issues(gallery)
     assert now.checked == found.checked - 1
     dropped = next(issue.p_error for issue in found.items if issue.id == one.image_id)
     assert now.noise_rate * now.checked == pytest.approx(found.noise_rate * found.checked - dropped)
-    assert one.path not in {row["path"] for row in rows}
+    assert one.path not in {issue.path for issue in now.items}
+
+
+def without_paths(issues: LabelIssues) -> LabelIssues:
+    """As a server has them."""
+    return replace(issues, items=tuple(replace(one, path="", decision=None) for one in issues.items))
 
 
 def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:
@@ -173,7 +178,8 @@ def test_labels_changed_in_fiftyone_become_decisions_of_an_audit(gallery: Path, 
 @given(label=LABELS, other=LABELS)
 def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> None:
     subject = Subject(1, "0" * 64, label, "/photos/a b.png")
-    scored = ScoredLabels((ScoredLabel(subject, 0.9, ((other, 0.9),)),), (label,), {})
+    wrong = LabelIssue(1, label, 0.9, ((other, 0.9),), sha256=subject.sha256, path=subject.path)
+    scored = LabelIssues((wrong,), checked=1, noise_rate=0.9, classes=((label, 1, 0.9),))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tasks, interface = write_label_studio(scored, folder / "tasks.json")

@@ -17,10 +17,11 @@ import pytest
 from PIL import Image
 
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
+from index.labels.issues import LabelIssue, LabelIssues
 from retrieval_app.reports.audit_page import ISSUE_SIDE, NEIGHBOUR_SIDE, write_audit_page
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
-from training.audit.report import AuditedImage, AuditReport, ClassNoise, PairNoise
+from tests.training.audits import audit_of
 
 skip_without_playwright()
 from playwright.sync_api import Browser, Locator, Page, expect  # noqa: E402 - after the skip
@@ -28,28 +29,18 @@ from playwright.sync_api import Browser, Locator, Page, expect  # noqa: E402 - a
 KINDS = ("polo", "lime", "skirt")
 TAG, CLOSER, TEMPLATE, LINES = '"><img src=x onerror=alert(1)>', "</script>", "${alert(1)}", 'a, "b"\nc'
 HOSTILE_FILE = os.fsdecode(b'caf\xe9, "<img src=x onerror=alert(1)>\n.jpg')
+RUN = Path("run <b>")
 COLUMNS = ["path", "sha256", "label", "decision", "new_label"]
 
 
-def audit_image(path: Path, label: str, *, p_error: float, verdict: str = KEEP, **more: Any) -> AuditedImage:
+def audit_image(path: Path, label: str, *, p_error: float, verdict: str = KEEP, **more: Any) -> LabelIssue:
     """One row of an audit; what is not given is as plain as can be."""
     data = path.read_bytes() if path.is_file() else os.fsencode(path)
-    defaults: dict[str, Any] = {
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "confidence": 1 - p_error,
-        "suggestions": ((label, 1 - p_error),),
-        "suggested": "b",
-        "p_suggested": 0.1,
-        "p_none": 0.0,
-        "new_label": None,
-        "agreeing": (),
-        "disagreeing": (),
-        "duplicate_of": None,
-    }
-    return AuditedImage(path=path, label=label, p_error=p_error, verdict=verdict, **(defaults | more))
+    values = {"id": 0, "sha256": hashlib.sha256(data).hexdigest(), "confidence": 1 - p_error} | more
+    return LabelIssue(path=str(path), label=label, p_error=p_error, verdict=verdict, **values)
 
 
-def draw_report(folder: Path) -> AuditReport:
+def draw_report(folder: Path) -> LabelIssues:
     """Eight images: three to change, one to drop, a duplicate and its twin, two to keep."""
     write_photos(folder, kinds=KINDS, pictures_per_kind=3, seed=3, size=256)
     polos, limes, skirts = ([folder / kind / f"{kind}-00{i}.jpg" for i in range(2)] for kind in KINDS)
@@ -62,10 +53,9 @@ def draw_report(folder: Path) -> AuditReport:
             p_error=0.99,
             verdict=CHANGE,
             kind="wrong_label",
-            new_label=TAG,
             suggestions=((TAG, 0.7), (CLOSER, 0.2)),
             agreeing=((6, 0.9),),
-            disagreeing=((1, 0.8), (5, 0.7)),
+            disagreeing=((1, 0.8, "lime"), (5, 0.7, "lime")),
         ),
         audit_image(
             polos[0],
@@ -73,8 +63,7 @@ def draw_report(folder: Path) -> AuditReport:
             p_error=0.9,
             verdict=CHANGE,
             kind="wrong_label",
-            new_label="polo",
-            suggestions=(("polo", 0.8), ("skirt", 0.15), ("lime", 0.05)),
+            suggestions=(("polo", 0.8), ("skirt", 0.15)),
             confidence=0.05,
         ),
         audit_image(
@@ -83,7 +72,6 @@ def draw_report(folder: Path) -> AuditReport:
             p_error=0.8,
             verdict=CHANGE,
             kind="wrong_label",
-            new_label="polo",
             suggestions=(("polo", 0.6),),
             confidence=0.1,
         ),
@@ -95,13 +83,10 @@ def draw_report(folder: Path) -> AuditReport:
         audit_image(skirts[0], "skirt", p_error=0.1),
         audit_image(skirts[1], "skirt", p_error=0.3),
     )
-    return AuditReport(
-        run=folder / "run <b>",
-        images=images,
-        classes=(ClassNoise("lime", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
-        pairs=(PairNoise("lime", "polo", 0.66, 2.0),),
-        noise_rate=0.4,
-        at_least_right=0.95,
+    return audit_of(
+        images,
+        classes=(("lime", 3, 0.66), (TAG, 1, 0.2)),
+        pairs=(("lime", "polo", 2.0),),
         look_alikes=1.0,
         confused_classes=(("lime", "polo", 4.2),),
     )
@@ -113,20 +98,14 @@ def read_data(page: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> AuditReport:
+def report(tmp_path_factory: pytest.TempPathFactory) -> LabelIssues:
     return draw_report(tmp_path_factory.mktemp("audited"))
 
 
-def bare_report(images: tuple[AuditedImage, ...]) -> AuditReport:
-    return AuditReport(
-        run=Path("run"), images=images, classes=(), pairs=(), noise_rate=0.0, at_least_right=0.95, look_alikes=1.0
-    )
-
-
-def test_pictures_are_embedded_once_and_neighbours_smaller(report: AuditReport, tmp_path: Path) -> None:
+def test_pictures_are_embedded_once_and_neighbours_smaller(report: LabelIssues, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     out = tmp_path / "audit.html"
-    assert write_audit_page(report, out, limit=5, progress=lambda done, total: seen.append((done, total))) == 5
+    assert write_audit_page(report, out, run=RUN, limit=5, progress=lambda done, total: seen.append((done, total))) == 5
     data = read_data(out)
     assert len(data["pictures"]) == len(set(data["pictures"])) == 6  # the two of one content share theirs
     assert seen == [(done, 6) for done in range(1, 7)]
@@ -144,7 +123,7 @@ def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(t
     Image.new("RGB", (8, 8)).save(tmp_path / "other.png")
     images = [audit_image(tmp_path / name, "a", p_error=0.5) for name in ("damaged.jpg", "gone.jpg")]
     images.append(audit_image(tmp_path / "other.png", "a", p_error=0.5, sha256="0" * 64))
-    assert write_audit_page(bare_report(tuple(images)), tmp_path / "audit.html", limit=9) == 3
+    assert write_audit_page(audit_of(images), tmp_path / "audit.html", run=RUN, limit=9) == 3
     data = read_data(tmp_path / "audit.html")
     assert data["pictures"] == ["", "", ""]
     reasons = re.findall(r"No image: ([^<]+)</span>", (tmp_path / "audit.html").read_text(encoding="utf-8"))
@@ -156,15 +135,15 @@ def test_the_limit_takes_issues_first_and_the_most_probable_of_them(tmp_path: Pa
         audit_image(tmp_path / f"{name}.jpg", "a", p_error=wrong, verdict=verdict)
         for name, wrong, verdict in (("k", 0.9, KEEP), ("l", 0.2, DROP), ("m", 0.6, DROP), ("n", 0.1, KEEP))
     )
-    assert write_audit_page(bare_report(images), tmp_path / "audit.html", limit=3) == 3
+    assert write_audit_page(audit_of(images), tmp_path / "audit.html", run=RUN, limit=3) == 3
     data = read_data(tmp_path / "audit.html")
     assert [Path(item["path"]).stem for item in data["items"]] == ["m", "l", "k"]
     counts = re.findall(r'data-verdict="(\w+)">[\w ]+<span class="tally">(\d+)<', (tmp_path / "audit.html").read_text())
     assert dict(counts) == {"issues": "2", "change": "0", "set_aside": "0", "drop": "2", "keep": "1", "all": "3"}
 
 
-def test_no_name_or_label_ends_the_data_and_nothing_is_let_in(report: AuditReport, tmp_path: Path) -> None:
-    write_audit_page(report, tmp_path / "audit.html", limit=9)
+def test_no_name_or_label_ends_the_data_and_nothing_is_let_in(report: LabelIssues, tmp_path: Path) -> None:
+    write_audit_page(report, tmp_path / "audit.html", run=RUN, limit=9)
     html = (tmp_path / "audit.html").read_text(encoding="utf-8")
     assert html.count("</script>") == 2
     assert "<img" not in html.partition('id="data">')[2].partition("</script>")[0]
@@ -209,8 +188,8 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     visits: list[Visit] = []
 
-    def open_page(report: AuditReport, *, before: str = "", limit: int = 1000, **more: Any) -> Visit:
-        write_audit_page(report, tmp_path / "audit.html", limit=limit, **more)
+    def open_page(report: LabelIssues, *, before: str = "", limit: int = 1000) -> Visit:
+        write_audit_page(report, tmp_path / "audit.html", run=RUN, limit=limit)
         url = (tmp_path / "audit.html").as_uri()
         visit = Visit(context.new_page())
         visits.append(visit)
@@ -229,7 +208,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]
 
 
 @pytest.fixture
-def visit(open_page: Callable[..., Visit], report: AuditReport) -> Visit:
+def visit(open_page: Callable[..., Visit], report: LabelIssues) -> Visit:
     return open_page(report)
 
 
@@ -290,7 +269,7 @@ def test_accepting_all_asks_first_spares_what_is_decided_and_is_undone_at_once(v
 
 
 @pytest.mark.browser
-def test_decisions_outlive_the_page_and_are_written_exactly(visit: Visit, report: AuditReport) -> None:
+def test_decisions_outlive_the_page_and_are_written_exactly(visit: Visit, report: LabelIssues) -> None:
     visit.press("a", "x", "r")
     visit.page.keyboard.type(' new, "quoted" ')
     visit.press("Enter")
@@ -298,7 +277,7 @@ def test_decisions_outlive_the_page_and_are_written_exactly(visit: Visit, report
     visit.press("l")
     visit.page.reload()
     expect(visit.page.locator("#done")).to_contain_text("4 of 5 decided")
-    first, second, third, fourth = (report.images[row] for row in (0, 3, 1, 2))
+    first, second, third, fourth = (report.items[row] for row in (0, 3, 1, 2))
     path = os.fsencode(first.path).decode("utf-8", "backslashreplace")
     assert visit.download() == [
         COLUMNS,
@@ -311,10 +290,10 @@ def test_decisions_outlive_the_page_and_are_written_exactly(visit: Visit, report
 
 @pytest.mark.browser
 def test_a_file_of_decisions_is_loaded_and_what_the_page_does_not_show_is_kept(
-    open_page: Callable[..., Visit], report: AuditReport, tmp_path: Path
+    open_page: Callable[..., Visit], report: LabelIssues, tmp_path: Path
 ) -> None:
     visit = open_page(report, limit=2)
-    shown, hidden = report.images[0], report.images[1]
+    shown, hidden = report.items[0], report.items[1]
     rows = [
         [os.fsencode(shown.path).decode("utf-8", "backslashreplace"), shown.sha256, LINES, "change", LINES + "!"],
         ["moved/elsewhere.jpg", hidden.sha256, "lime", "drop", ""],
@@ -345,12 +324,10 @@ def test_a_file_that_is_none_of_decisions_is_refused_whole(visit: Visit, tmp_pat
 
 
 @pytest.mark.browser
-def test_earlier_decisions_are_shown_and_overruled(open_page: Callable[..., Visit], report: AuditReport) -> None:
-    made = [
-        LabelDecision(image.sha256, image.label, KEEP, path="anywhere.jpg")
-        for image in (report.images[0], report.images[3])
-    ]
-    visit = open_page(report, decisions=made)
+def test_earlier_decisions_are_shown_and_overruled(open_page: Callable[..., Visit], report: LabelIssues) -> None:
+    keys = [report.items[row].key for row in (0, 3)]
+    made = {key: LabelDecision(*key, KEEP, path="anywhere.jpg") for key in keys}
+    visit = open_page(report.with_decisions(made))
     visit.page.get_by_role("button", name="Decided").click()
     expect(visit.page.locator(".items > .issue")).to_have_count(2)
     visit.card(0).locator("[aria-pressed=true]").click()
@@ -363,7 +340,7 @@ def test_earlier_decisions_are_shown_and_overruled(open_page: Callable[..., Visi
 
 
 @pytest.mark.browser
-def test_a_browser_without_storage_is_told(open_page: Callable[..., Visit], report: AuditReport) -> None:
+def test_a_browser_without_storage_is_told(open_page: Callable[..., Visit], report: LabelIssues) -> None:
     refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
     visit = open_page(report, before=refuse)
     expect(visit.page.get_by_role("alert")).to_contain_text("does not keep what is decided")

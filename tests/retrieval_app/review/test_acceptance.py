@@ -23,7 +23,7 @@ from retrieval_app.commands.cli import main
 from retrieval_app.dataset_export.public import export_dataset
 from retrieval_app.insights.label_issues import find_label_issues
 from retrieval_app.label_tools.accept_verdicts import accept_verdicts
-from retrieval_app.label_tools.scored_labels import find_current_issues
+from retrieval_app.label_tools.current_issues import find_current_issues
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.acceptance import Acceptance, plan_acceptance
 from retrieval_app.review.exports import stream_label_file
@@ -211,7 +211,7 @@ def test_a_label_file_takes_the_doubt_to_a_fresh_gallery_and_to_training(
 
     build_gallery(model_path=tiny_model, sources=[built.parent / "images"], out=tmp_path / "fresh", labels_file=file)
     fresh = Gallery.open(tmp_path / "fresh")
-    issues = find_current_issues(fresh).issues
+    issues, _, _ = find_current_issues(fresh)
     doubt = sum(1 - float(row["p_right"]) for row in rows.values())
     assert doubt > 1
     assert issues.noise_rate * issues.checked >= doubt - 0.01
@@ -304,12 +304,12 @@ def plan(gallery: Path, *items: LabelIssue, decided: tuple[LabelDecision, ...] =
     """Of a hundred labels, the others of which are certainly right."""
     opened = Gallery.open(gallery)
     errors = sum(one.p_error for one in items if one.kind != PROPOSAL)
-    issues = LabelIssues(tuple(items), checked=100, noise_rate=errors / 100, pairs=(), classes=3, look_alikes=0.9)
     subjects = find_subjects(opened, [one.id for one in items])
-    keys = {number: subject.key for number, subject in subjects.items()}
+    known = tuple(replace(one, sha256=subjects[one.id].sha256, label=subjects[one.id].label) for one in items)
+    issues = LabelIssues(known, 100, noise_rate=errors / 100, classes=(("red", 9, 0.1),) * 3, look_alikes=0.9)
     duplicates = DuplicateReport("gallery", opened.count, None, ())
     decisions = {one.key: one for one in decided}
-    return plan_acceptance(opened, issues, duplicates=duplicates, decisions=decisions, keys=keys, **more)
+    return plan_acceptance(opened, issues, duplicates=duplicates, decisions=decisions, **more)
 
 
 def decisions_of(acceptance: Acceptance) -> dict[int | None, str]:

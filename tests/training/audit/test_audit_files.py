@@ -2,155 +2,118 @@
 
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import pyarrow.parquet
 import pytest
 
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
+from index.labels.issue_tables import read_issues
+from index.labels.issues import LabelIssue
 from index.sources.table_rows import read_label_file
-from tests.training.audits import audited
+from tests.training.audits import audit_of, audited
 from tests.training.conftest import make_config
 from tests.training.runs import read_csv
-from training.audit.report import (
-    AuditedImage,
-    AuditReport,
-    ClassNoise,
-    PairNoise,
-    override_verdicts,
-    write_audit_tables,
-)
+from training.audit.report import write_audit_tables
 from training.audit.run_audit import check_label_target, choose_labels, write_cleaned_labels
 from training.run.run_folder import RunFolder
 
-NOBODY: frozenset[int] = frozenset()
 ODD = os.fsdecode(b'caf\xe9, "quoted"\nline.png')
 
 
-@pytest.fixture
-def report() -> AuditReport:
-    """Three images, the last one the most suspicious."""
-    images = (
-        audited("a.png", "cat", agreeing=((1, 0.5),), disagreeing=((2, 0.25),)),
-        audited(ODD, "cat", p_error=0.1, verdict=DROP, duplicate_of=2),
+def test_images_are_listed_by_suspicion_with_all_that_is_known_and_the_summary_counts(tmp_path: Path) -> None:
+    kept = LabelDecision("hash of c.png", "dog", KEEP)
+    images = [
+        audited("a.png", "cat", agreeing=((1, 0.5),), disagreeing=((2, 0.25, "dog"),)),
+        audited(ODD, "cat", verdict=DROP, duplicate_of=2),
         audited(
             "c.png",
             "dog",
             p_error=0.9,
             confidence=0.2,
             verdict=CHANGE,
-            new_label="cat",
+            decision=kept,
             duplicate_of=1,
-            p_suggested=0.7,
             p_none=0.1,
-            suggestions=(("cat", 0.7), ("dog", 0.2)),
+            suggestions=(("cat", 0.7), ("owl", 0.1)),
         ),
-    )
-    classes = (ClassNoise("dog", 1, 0.6), ClassNoise("cat", 2, 0.1))
-    return AuditReport(Path("run"), images, classes, (PairNoise("dog", "cat", 0.6, 0.6),), 0.2667, 0.95, None)
-
-
-def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditReport, tmp_path: Path) -> None:
-    write_audit_tables(report, tmp_path)
+    ]
+    classes = (("dog", 1, 0.6), ("cat", 2, 0.1))
+    report = audit_of(images, noise_rate=0.2667, classes=classes, pairs=(("dog", "cat", 0.6),))
+    written = write_audit_tables(report, tmp_path, run=Path("run"))
+    assert sorted(written) == sorted(tmp_path.iterdir())
     rows = read_csv(tmp_path / "audit.csv")
     assert [row["path"] for row in rows] == ["/photos/c.png", "/photos/a.png", f"/photos/{ODD}"]
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
-    filled = {name: value for name, value in rows[0].items() if value}
-    assert filled == {
+    assert {name: value for name, value in rows[0].items() if value} == {
         "rank": "1",
         "path": "/photos/c.png",
         "sha256": "hash of c.png",
         "label": "dog",
         "p_error": "0.9",
-        "p_suggested": "0.7",
         "p_none": "0.1",
-        "confidence": "0.2",
+        "suggested": "cat",
+        "p_suggested": "0.7",
         "suggestion_1": "cat",
         "suggestion_probability_1": "0.7",
-        "suggestion_2": "dog",
-        "suggestion_probability_2": "0.2",
+        "suggestion_2": "owl",
+        "suggestion_probability_2": "0.1",
         "verdict": "change",
-        "new_label": "cat",
+        "decision": "keep",
+        "p_right": "1.0",
+        "confidence": "0.2",
         "duplicate_of": f"/photos/{ODD}",
     }
     assert (rows[1]["agreeing_1"], rows[1]["agreeing_cosine_1"]) == (f"/photos/{ODD}", "0.5")
     assert (rows[1]["disagreeing_1"], rows[1]["disagreeing_cosine_1"]) == ("/photos/c.png", "0.25")
-
-
-def test_the_parquet_table_says_the_same_with_odd_bytes_shown(report: AuditReport, tmp_path: Path) -> None:
-    assert tmp_path / "audit.parquet" in write_audit_tables(report, tmp_path)
-    table = pyarrow.parquet.read_table(tmp_path / "audit.parquet")
-    rows = read_csv(tmp_path / "audit.csv")
-    assert table.column_names == list(rows[0])
-    for found, row in zip(table.to_pylist(), rows, strict=True):
-        for name, value in found.items():
-            text = "" if value is None else str(value)
-            assert text == row[name].replace("\udce9", "\\xe9")
-
-
-def test_noise_has_a_row_a_class_and_a_row_a_pair_and_the_summary_counts_verdicts(report, tmp_path) -> None:
-    write_audit_tables(report, tmp_path)
-    assert [tuple(row.values()) for row in read_csv(tmp_path / "noise.csv")] == [
-        ("dog", "", "1", "0.6"),
-        ("cat", "", "2", "0.1"),
-        ("dog", "cat", "0.6", "0.6"),
-    ]
+    read = read_issues(tmp_path / "audit.csv")
+    assert [one.path for one in read.items] == [images[2].path, images[0].path, images[1].path]
+    assert (read.items[0].suggestions, read.items[1].disagreeing) == (images[2].suggestions, ((0, 0.25, "dog"),))
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["verdicts"] == {"keep": 1, "change": 1, "set_aside": 0, "drop": 1}
+    assert summary["verdicts"] == {"keep": 2, "change": 0, "set_aside": 0, "drop": 1}
     assert (summary["images"], summary["noise_rate"]) == (3, 0.2667)
+    assert summary["pairs"] == [{"label": "dog", "suggested": "cat", "noise_rate": 0.6, "images": 0.6}]
 
 
-def test_without_pyarrow_no_stale_parquet_stays(report, tmp_path, monkeypatch) -> None:
-    write_audit_tables(report, tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
-    written = write_audit_tables(report, tmp_path)
-    assert sorted(written) == sorted(tmp_path.iterdir())
-    assert {path.suffix for path in written} == {".csv", ".json"}
+def change(name: str, label: str, new_label: str, **more: Any) -> LabelIssue:
+    return audited(name, label, verdict=CHANGE, suggestions=((new_label, 0.8),), **more)
 
 
 def test_verdicts_keep_change_and_leave_out() -> None:
-    images = [
-        audited("a", "cat"),
-        audited("b", "cat", verdict=CHANGE, new_label="dog"),
-        audited("c", "cat", verdict=DROP),
-    ]
-    assert choose_labels(images, decided=NOBODY) == ["cat", "dog", None]
+    images = [audited("a", "cat"), change("b", "cat", "dog"), audited("c", "cat", verdict=DROP)]
+    assert choose_labels(images) == ["cat", "dog", None]
 
 
 def test_what_a_person_decided_about_one_copy_settles_the_others() -> None:
+    def decide(decision: str, new_label: str | None = None) -> LabelIssue:
+        return audited("0", "cat", duplicate_of=1, decision=LabelDecision("x", "cat", decision, new_label))
+
     first, second = (
         audited(name, label, confidence=confidence, duplicate_of=other)
         for name, label, confidence, other in (("0", "cat", 0.2, 1), ("1", "dog", 0.7, 0))
     )
-    kept = audited("0", "cat", duplicate_of=1)
-    moved = audited("0", "cat", verdict=CHANGE, new_label="dog", duplicate_of=1)
-    dropped = audited("0", "cat", verdict=DROP, duplicate_of=1)
+    both = replace(second, decision=LabelDecision("y", "dog", KEEP))
     more = [audited(f"{number}", "cat") for number in range(2, 6)]
-    for images, decided, expected in (
-        ([kept, second], {0}, ["cat", None]),
-        ([moved, second], {0}, ["dog", "dog"]),
-        ([dropped, second], {0}, [None, "dog"]),
-        ([kept, audited("1", "dog", duplicate_of=0)], {0, 1}, ["cat", "dog"]),
-        ([first, second], {}, ["cat", "dog"]),  # both labels are rare
-        ([first, second, *more], {}, [None, "dog"]),
+    for images, expected in (
+        ([decide(KEEP), second], ["cat", None]),
+        ([decide(CHANGE, "dog"), second], ["dog", "dog"]),
+        ([decide(DROP), second], [None, "dog"]),
+        ([decide(KEEP), both], ["cat", "dog"]),
+        ([first, second], ["cat", "dog"]),  # both labels are rare
+        ([first, second, *more], [None, "dog"]),
     ):
-        assert choose_labels(images, decided=frozenset(decided))[:2] == expected
-
-
-def _report(images: list[AuditedImage]) -> AuditReport:
-    return AuditReport(Path("run"), tuple(images), (), (), 0.0, 0.95, None)
+        assert choose_labels(images)[:2] == expected
 
 
 def test_paths_are_relative_and_hostile_names_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = ["plain.png", 'quo"te, and\nlines\r.png', " spaces .png", "emoji 🐈.png", os.fsdecode(b"caf\xe9.png")]
     photos = tmp_path / "photos"
-    images = [replace(audited(name, "cat"), path=photos / name) for name in (*names, "last.png")]
+    images = [replace(audited(name, "cat"), path=str(photos / name)) for name in (*names, "last.png")]
     (tmp_path / "lists").mkdir()
     file = tmp_path / "lists" / "cleaned.csv"
-    cleaned = write_cleaned_labels(_report(images), file, decided=NOBODY)
+    cleaned = write_cleaned_labels(audit_of(images), file)
     assert (cleaned.images, cleaned.relabelled, cleaned.left_out) == (5, 0, 1)
     assert read_label_file(file) == {photos / name: "cat" for name in (*names[:-1], "last.png")}
     assert "1 images, the first is" in caplog.text
@@ -168,7 +131,8 @@ def test_classes_too_small_to_train_are_named(tmp_path: Path, caplog: pytest.Log
         audited("d", "dog", verdict=DROP),
         audited("e", "owl", verdict=DROP),
     ]
-    write_cleaned_labels(_report(images), tmp_path / "cleaned.csv", decided=NOBODY)
+    classes = tuple((label, 2, 0.0) for label in ("cat", "dog", "owl"))
+    write_cleaned_labels(audit_of(images, classes=classes), tmp_path / "cleaned.csv")
     assert "class 'dog' keeps 1 image;" in caplog.text
     assert "class 'owl' keeps no image;" in caplog.text
     assert "'cat'" not in caplog.text
@@ -193,7 +157,7 @@ def test_only_what_an_audit_wrote_is_replaced_and_never_what_the_run_was_trained
         with pytest.raises(InputError, match=said):
             check_label_target(path, run=run)
     check_label_target(ours, run=run)
-    write_cleaned_labels(_report([audited("a", "cat")]), ours, decided=NOBODY)
+    write_cleaned_labels(audit_of([audited("a", "cat")]), ours)
     check_label_target(ours, run=run)
     (tmp_path / "photos" / "cat").mkdir(parents=True)
     other = RunFolder.create(tmp_path / "other", config=make_config(), data=tmp_path / "photos")
@@ -203,12 +167,9 @@ def test_only_what_an_audit_wrote_is_replaced_and_never_what_the_run_was_trained
 
 def test_decisions_take_the_place_of_verdicts_for_every_duplicate_with_that_label() -> None:
     images = (
-        audited("a", "cat", sha256="x", verdict=CHANGE, new_label="dog"),
+        change("a", "cat", "dog", sha256="x"),
         audited("b", "cat", sha256="x"),
-        audited("c", "dog", sha256="x"),
+        change("c", "dog", "cat", sha256="x"),
     )
-    report = AuditReport(Path("run"), images, (), (), 0.1, 0.95, None)
-    decisions = {("x", "cat"): LabelDecision("x", "cat", DROP)}
-    changed, decided = override_verdicts(report, decisions)
-    assert [(i.verdict, i.new_label) for i in changed.images] == [(DROP, None), (DROP, None), (KEEP, None)]
-    assert decided == {0, 1}
+    decided = audit_of(images).with_decisions({("x", "cat"): LabelDecision("x", "cat", DROP)})
+    assert [(i.outcome, i.new_label) for i in decided.items] == [(DROP, None), (DROP, None), (CHANGE, "cat")]

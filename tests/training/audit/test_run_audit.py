@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from index.errors import InputError, RunError
-from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP
+from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision
+from index.labels.issues import NEIGHBOURS, LabelIssues
 from index.paths import path_from
 from tests.training.audits import (
     COLOURS,
@@ -22,14 +23,12 @@ from tests.training.audits import (
 )
 from tests.training.conftest import make_config, make_machine
 from tests.training.runs import InterruptionError, interrupt_at, read_csv
-from training.audit.report import AuditReport, rank_images
-from training.audit.run_audit import NEIGHBOURS, CleanedLabels, audit_labels, write_cleaned_labels
+from training.audit.report import rank_images
+from training.audit.run_audit import CleanedLabels, audit_labels, write_cleaned_labels
 from training.run.run_folder import RunFolder
 
-NOBODY: frozenset[int] = frozenset()
 
-
-def _audit(run: MessyRun) -> AuditReport:
+def _audit(run: MessyRun) -> LabelIssues:
     return audit_labels(RunFolder.open(run.path), machine=make_machine(run.cache))
 
 
@@ -41,20 +40,18 @@ def messy(tmp_path_factory: pytest.TempPathFactory) -> MessyRun:
 
 
 @pytest.fixture(scope="module")
-def report(messy: MessyRun) -> AuditReport:
+def report(messy: MessyRun) -> LabelIssues:
     """Its audit."""
     return _audit(messy)
 
 
 def test_planted_mistakes_are_the_most_suspicious_with_what_they_show(messy, report) -> None:
     copies = {messy.data / ORIGINAL, messy.data / COPY}  # one of the two is wrong as well
-    ranked = [report.images[row] for row in rank_images(report)]
-    worst = [image for image in ranked if image.path not in copies][: len(PLANTED)]
-    assert {image.path for image in worst} == {messy.data / name for name in PLANTED}
+    worst = [image for image in rank_images(report) if Path(image.path) not in copies][: len(PLANTED)]
+    assert {Path(image.path) for image in worst} == {messy.data / name for name in PLANTED}
     shown = {messy.data / name: label for name, label in PLANTED.items()}
     for image in worst:
-        best = next(label for label, _ in image.suggestions if label != image.label)
-        assert best == shown[image.path]
+        assert image.suggested == shown[Path(image.path)]
         assert image.p_error >= 0.5
         assert image.verdict != KEEP
 
@@ -62,60 +59,56 @@ def test_planted_mistakes_are_the_most_suspicious_with_what_they_show(messy, rep
 def test_a_report_says_everything_of_every_image_in_the_order_of_the_run(messy, report) -> None:
     labelled = RunFolder.open(messy.path).read_labels()
     assert labelled is not None
-    assert [(i.path, i.sha256, i.label) for i in report.images] == [(i.path, i.sha256, i.used) for i in labelled]
-    assert messy.data / NOT_UTF8 in {image.path for image in report.images}
-    assert report.run == messy.path
-    for image in report.images:
+    assert [(Path(i.path), i.sha256, i.label) for i in report.items] == [(i.path, i.sha256, i.used) for i in labelled]
+    assert str(messy.data / NOT_UTF8) in {image.path for image in report.items}
+    for image in report.items:
         assert 0 <= image.p_error <= 1
         assert image.verdict in DECISIONS
         assert [share for _, share in image.suggestions] == sorted((s for _, s in image.suggestions), reverse=True)
-        assert {label for label, _ in image.suggestions} <= set(COLOURS)
-        assert dict(image.suggestions).get(image.label, 0) == pytest.approx(1 - image.p_error)
-        assert sum(share for _, share in image.suggestions) <= 1 + 1e-6
-        if image.p_error < 1e-3:  # it shows its class, so that nothing is left for none of them
-            assert sum(share for _, share in image.suggestions) == pytest.approx(1, abs=1e-3)
+        assert {label for label, _ in image.suggestions} <= COLOURS.keys() - {image.label}
+        assert sum(share for _, share in image.suggestions) + image.p_none == pytest.approx(image.p_error)
         assert 0 <= image.confidence <= 1
 
 
-def test_neighbours_agree_or_disagree_and_never_are_the_image_itself(report: AuditReport) -> None:
-    for row, image in enumerate(report.images):
+def test_neighbours_agree_or_disagree_and_never_are_the_image_itself(report: LabelIssues) -> None:
+    for row, image in enumerate(report.items):
         assert len(image.agreeing) == len(image.disagreeing) == NEIGHBOURS
         assert row not in {n for n, _ in image.agreeing}
-        assert {report.images[n].label for n, _ in image.agreeing} == {image.label}
-        assert image.label not in {report.images[n].label for n, _ in image.disagreeing}
+        assert {report.items[n].label for n, _ in image.agreeing} == {image.label}
+        assert image.label not in {report.items[n].label for n, *_ in image.disagreeing}
         for side in (image.agreeing, image.disagreeing):
-            assert [cosine for _, cosine in side] == sorted((cosine for _, cosine in side), reverse=True)
+            cosines = [near[1] for near in side]
+            assert cosines == sorted(cosines, reverse=True)
 
 
 def test_a_copy_with_another_label_is_told_on_both_sides_and_has_no_say_in_the_other(messy, report) -> None:
-    rows = {image.path: row for row, image in enumerate(report.images)}
+    rows = {Path(image.path): row for row, image in enumerate(report.items)}
     first, second = rows[messy.data / ORIGINAL], rows[messy.data / COPY]
-    original, copy = report.images[first], report.images[second]
+    original, copy = report.items[first], report.items[second]
     assert sorted((original.verdict, copy.verdict)) == [DROP, KEEP]
     assert (original.duplicate_of, copy.duplicate_of) == (second, first)
     assert original.confidence + copy.confidence <= 1 + 1e-6  # two of the confidences in the same image
 
 
-def test_classes_and_pairs_are_ranked_and_add_up(report: AuditReport) -> None:
-    assert {found.label for found in report.classes} == set(COLOURS)
-    assert sum(found.images for found in report.classes) == len(report.images)
-    rates = [found.noise_rate for found in report.classes]
+def test_classes_and_pairs_are_ranked_and_add_up(report: LabelIssues) -> None:
+    assert {label for label, *_ in report.classes} == set(COLOURS)
+    assert sum(images for _, images, _ in report.classes) == len(report.items)
+    rates = [rate for *_, rate in report.classes]
     assert rates == sorted(rates, reverse=True)
-    assert report.noise_rate == pytest.approx(
-        sum(found.noise_rate * found.images for found in report.classes) / len(report.images)
-    )
-    images = [pair.images for pair in report.pairs]
-    assert images == sorted(images, reverse=True)
-    assert all(pair.label != pair.suggested and pair.images >= 0.5 for pair in report.pairs)
+    wrong = sum(rate * images for _, images, rate in report.classes)
+    assert report.noise_rate == pytest.approx(wrong / len(report.items))
+    amounts = [amount for *_, amount in report.pairs]
+    assert amounts == sorted(amounts, reverse=True)
+    assert all(label != suggested and amount >= 0.5 for label, suggested, amount in report.pairs)
 
 
 def test_a_run_is_audited_in_its_own_embedding_by_its_labels_as_they_were_used(messy, report, tmp_path) -> None:
     run = train_messy(messy.data, tmp_path / "run", cache=messy.cache, method="pca", label_noise="uniform:0.2")
     again, labelled = _audit(run), RunFolder.open(run.path).read_labels()
-    cosines, raw = ([c for i in r.images for _, c in i.agreeing] for r in (again, report))
+    cosines, raw = ([c for i in r.items for _, c in i.agreeing] for r in (again, report))
     assert cosines != raw
     assert labelled is not None
-    assert [i.label for i in again.images] == [i.used for i in labelled] != [i.given for i in labelled]
+    assert [i.label for i in again.items] == [i.used for i in labelled] != [i.given for i in labelled]
 
 
 def test_a_run_stopped_in_training_is_audited_by_its_features(messy, report, tmp_path) -> None:
@@ -123,8 +116,8 @@ def test_a_run_stopped_in_training_is_audited_by_its_features(messy, report, tmp
     with pytest.raises(InterruptionError):
         train_messy(messy.data, tmp_path / "run", cache=messy.cache, **stop)
     again = _audit(MessyRun(tmp_path / "run", messy.data, messy.cache))
-    assert [image.verdict for image in again.images] == [image.verdict for image in report.images]
-    cosines, raw = ([c for i in r.images for _, c in (*i.agreeing, *i.disagreeing)] for r in (again, report))
+    assert [image.verdict for image in again.items] == [image.verdict for image in report.items]
+    cosines, raw = ([c for i in r.items for _, c, *_ in (*i.agreeing, *i.disagreeing)] for r in (again, report))
     np.testing.assert_allclose(cosines, raw, atol=1e-6)
 
 
@@ -150,10 +143,12 @@ def test_a_run_without_features_or_with_one_label_is_refused(messy: MessyRun, tm
         audit_labels(run, machine=make_machine(messy.cache))
 
 
-def _apply(messy: MessyRun, file: Path, *, at_least_right: float, decided: frozenset[int] = NOBODY) -> CleanedLabels:
+def _apply(messy: MessyRun, file: Path, *, at_least_right: float, kept: int = 0) -> CleanedLabels:
+    """With as many labels of the first images kept by a person."""
     run = RunFolder.open(messy.path)
     report = audit_labels(run, machine=make_machine(messy.cache), at_least_right=at_least_right)
-    return write_cleaned_labels(report, file, decided=decided)
+    made = {one.key: LabelDecision(*one.key, KEEP) for one in report.items[:kept]}
+    return write_cleaned_labels(report.with_decisions(made), file)
 
 
 def test_a_higher_share_of_right_labels_sets_doubtful_images_aside(messy: MessyRun, tmp_path: Path) -> None:
@@ -176,7 +171,7 @@ def test_a_higher_share_of_right_labels_sets_doubtful_images_aside(messy: MessyR
 
 def test_an_audit_of_a_cleaned_label_file_keeps_the_doubt_of_what_was_changed(messy: MessyRun, tmp_path: Path) -> None:
     file = tmp_path / "cleaned.csv"
-    cleaned = _apply(messy, file, at_least_right=0.9, decided=frozenset({0, 1, 2}))
+    cleaned = _apply(messy, file, at_least_right=0.9, kept=3)
     rows = read_csv(file)
     doubts = {(tmp_path / row["path"]).resolve(): 1 - float(row["p_right"]) for row in rows}
     looked = [path for path, doubt in doubts.items() if doubt == 0]
@@ -184,17 +179,17 @@ def test_an_audit_of_a_cleaned_label_file_keeps_the_doubt_of_what_was_changed(me
     again = train_messy(file, tmp_path / "run", cache=messy.cache)
     known = {image.path.resolve(): image for image in RunFolder.open(again.path).read_labels() or []}
     report = _audit(again)
-    assert len(report.images) == cleaned.images
-    assert report.noise_rate * len(report.images) >= sum(doubts.values()) - 1e-6 > 0.3
-    for image in report.images:
-        place = image.path.resolve()
+    assert len(report.items) == cleaned.images
+    assert report.noise_rate * len(report.items) >= sum(doubts.values()) - 1e-6 > 0.3
+    for image in report.items:
+        place = Path(image.path).resolve()
         assert image.p_right == known[place].p_right == pytest.approx(1 - doubts[place])
         assert image.p_error == 0 if place in looked else image.p_error >= doubts[place] - 1e-9
     planted = {(messy.data / name).resolve(): name for name in PLANTED}
     assert {place: image.before for place, image in known.items() if image.before is not None} == {
         place: name.partition("/")[0] for place, name in planted.items()
     }
-    twice = write_cleaned_labels(report, tmp_path / "twice.csv", decided=NOBODY)
+    twice = write_cleaned_labels(report, tmp_path / "twice.csv")
     given = {(tmp_path / row["path"]).resolve(): row for row in read_csv(twice.file)}
     assert {place: given[place]["given"] for place in planted} == {
         place: name.partition("/")[0] for place, name in planted.items()
@@ -207,8 +202,8 @@ def test_labels_with_simulated_noise_are_not_trusted_as_those_that_were_given(me
     lines = [f"{messy.data}/{label}/{i:02}.png,{label},1" for label in COLOURS for i in range(PER_CLASS)]
     file.write_text("\n".join(["path,label,p_right", *lines]) + "\n")
     report = _audit(train_messy(file, tmp_path / "run", cache=messy.cache, label_noise="uniform:0.2"))
-    wrong = [image for image in report.images if image.path.parent.name != image.label]
+    wrong = [image for image in report.items if Path(image.path).parent.name != image.label]
     assert wrong
     assert all(image.p_right is None for image in wrong)
     assert sum(image.p_error > 0.5 for image in wrong) > 0.7 * len(wrong)
-    assert all(image.p_error == 0 for image in report.images if image.path.parent.name == image.label)
+    assert all(image.p_error == 0 for image in report.items if Path(image.path).parent.name == image.label)

@@ -1,0 +1,116 @@
+"""Tables of label issues: audit.csv, the exports of `retrieval labels`, and reading them."""
+
+import csv
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from index.errors import InputError
+from index.labels.decisions import P_RIGHT
+from index.labels.issues import NEIGHBOURS, LabelIssue, LabelIssues
+from index.labels.kinds import KINDS
+from index.text import printable_path
+
+Cell = str | float | None
+_RANKS = range(1, NEIGHBOURS + 1)
+COLUMNS = (
+    {"path": "string", "sha256": "string", "label": "string", "p_error": "float64", "p_none": "float64"}
+    | {"suggested": "string", "p_suggested": "float64"}
+    | {
+        f"suggestion{name}_{rank}": kind
+        for rank in _RANKS
+        for name, kind in (("", "string"), ("_probability", "float64"))
+    }
+    | {"kind": "string", "verdict": "string", "decision": "string", "new_label": "string", P_RIGHT: "float64"}
+)
+"""Columns of every table, with their types in Parquet; the last three are of the decision."""
+_REQUIRED = ("path", "sha256", "label", "p_error", "p_none", "verdict")
+
+
+def describe_row(issue: LabelIssue) -> dict[str, Cell]:
+    """The cells of a label issue, by `COLUMNS`."""
+    cells: dict[str, Cell] = dict.fromkeys(COLUMNS)
+    cells |= {
+        "path": issue.path,
+        "sha256": issue.sha256,
+        "label": issue.label or "",
+        "p_error": issue.p_error,
+        "p_none": issue.p_none,
+        "suggested": issue.suggested,
+        "p_suggested": issue.p_suggested,
+        "kind": issue.kind,
+        "verdict": issue.verdict,
+    }
+    for rank, (label, probability) in zip(_RANKS, issue.suggestions, strict=False):
+        cells |= {f"suggestion_{rank}": label, f"suggestion_probability_{rank}": probability}
+    if (made := issue.decision) is not None:
+        cells |= {"decision": made.decision, "new_label": made.new_label, P_RIGHT: made.p_right}
+    return cells
+
+
+def read_issues(table: Path) -> LabelIssues:
+    """All labels of an audit.csv, without its decisions; ids are the rows, from 0 on."""
+    rows = _read_rows(table)
+    numbers = {row["path"]: number for number, row in enumerate(rows)}
+
+    def read_near(row: Mapping[str, str], side: str) -> list[tuple[int, float]]:
+        there = [(rank, numbers[path]) for rank in _RANKS if (path := row.get(f"{side}_{rank}")) in numbers]
+        return [(number, _read_number(row, f"{side}_cosine_{rank}", table)) for rank, number in there]
+
+    items = tuple(
+        LabelIssue(
+            id=number,
+            label=row["label"],
+            p_error=_read_number(row, "p_error", table),
+            suggestions=tuple(
+                (label, _read_number(row, f"suggestion_probability_{rank}", table))
+                for rank in _RANKS
+                if (label := row.get(f"suggestion_{rank}"))
+            ),
+            p_none=_read_number(row, "p_none", table),
+            kind=next((kind for kind in KINDS if kind == row.get("kind")), None),
+            verdict=row["verdict"],
+            agreeing=tuple(read_near(row, "agreeing")),
+            disagreeing=tuple((near, score, rows[near]["label"]) for near, score in read_near(row, "disagreeing")),
+            sha256=row["sha256"],
+            path=os.path.abspath(row["path"]),
+        )
+        for number, row in enumerate(rows)
+    )
+    by_label = defaultdict[str, list[float]](list)
+    for issue in items:
+        by_label[issue.label or ""].append(issue.p_error)
+    return LabelIssues(
+        items,
+        checked=len(items),
+        noise_rate=sum(issue.p_error for issue in items) / max(len(items), 1),
+        classes=tuple((label, len(wrong), sum(wrong) / len(wrong)) for label, wrong in by_label.items()),
+    )
+
+
+def _read_rows(table: Path) -> list[dict[str, str]]:
+    """Cells that are missing are empty."""
+    shown = printable_path(str(table))
+    try:
+        with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in _REQUIRED if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(f"{shown}: no table of an audit: it lacks the columns {', '.join(missing)}")
+            return [{name: value or "" for name, value in row.items() if isinstance(name, str)} for row in reader]
+    except OSError as error:
+        advice = "give the folder that `retrieval audit` wrote"
+        raise InputError(f"{shown}: the audit cannot be read: {error.strerror}; {advice}") from error
+    except csv.Error as error:
+        raise InputError(f"{shown}: the audit cannot be read: {error}") from error
+
+
+def _read_number(row: Mapping[str, str], name: str, table: Path) -> float:
+    try:
+        return float(row.get(name, ""))
+    except ValueError as error:
+        shown = printable_path(str(table))
+        raise InputError(
+            f"{shown}: {name} of {printable_path(row['path'])} is {row.get(name)!r}, no number; audit again"
+        ) from error

@@ -1,0 +1,119 @@
+"""Label issues of a gallery or an audit, without a server, for `retrieval labels`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from index.arrays import Floats
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision, LabelKey, read_decisions
+from index.labels.issue_tables import read_issues
+from index.labels.issues import (
+    MIN_P_ERROR,
+    LabelIssue,
+    LabelIssues,
+    collect_issues,
+    make_issues,
+    propose_labels,
+    rank_classes,
+)
+from index.labels.kinds import count_groups
+from index.labels.label_errors import find_label_errors, two_pass_confidences
+from index.progress import Progress, no_progress
+from index.text import printable_path
+from retrieval_app.insights import label_issues
+from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import find_decided_ids, find_subjects
+
+DECISIONS_NAME = "decisions.csv"
+
+
+def list_issues(place: Path) -> tuple[LabelIssues, float]:
+    """Label issues with their decisions, and the estimated number of wrong labels after these."""
+    if (place / "audit.csv").exists():
+        audited = read_audited(place)
+        errors = [one.p_error for one in audited.items]
+        left = sum(one.p_error for one in audited.items if one.decision is None)
+        made = {one.key: one.decision for one in audited.items if one.decision is not None}
+        left += sum(1 - one.p_right for one in made.values() if not one.leaves_out)
+        listed = [one for one in audited.items if one.p_error >= MIN_P_ERROR]
+        return collect_issues(listed, checked=len(errors), errors=sum(errors)), left
+    gallery = Gallery.open(place)
+    issues, _, decisions = find_current_issues(gallery)
+    left = label_issues.count_errors_left(gallery, issues, decisions)
+    return replace(issues, items=locate_images(gallery, issues.items)).with_decisions(decisions), left
+
+
+def find_current_issues(
+    opened: Gallery, progress: Progress = no_progress
+) -> tuple[LabelIssues, DuplicateReport, Mapping[LabelKey, LabelDecision]]:
+    """Label issues of a gallery after its decisions, as the Labels view has them; near-duplicates and decisions."""
+    gallery = opened.without_decisions
+    duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
+    issues = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
+    if not issues.checked:
+        raise InputError(f"{printable_path(gallery.name)}: no label can be checked; build it from more images")
+    if decisions:
+        keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
+        keys |= {issue.id: issue.key for issue in issues.items if issue.key in decisions}
+        issues, _ = label_issues.apply_decisions(
+            gallery,
+            {number: decisions[key] for number, key in keys.items()},
+            base=issues,
+            decisions=len(decisions),
+            before=None,
+            duplicates=duplicates,
+        )
+    return label_issues.without_dropped_copies(issues, opened), duplicates, decisions
+
+
+def score_gallery(gallery: Gallery) -> tuple[LabelIssues, Callable[[], Floats]]:
+    """Label-error detection on a gallery's given labels, with all labels as items, and then images without one.
+
+    Labels of one image, near-duplicates apart, are left out.
+
+    Returns:
+        The labels, the most probable errors first, and what computes (N, C) float32 confidences of those N of the items
+        that have a label, in the classes in the order of their names; rows sum to 1.
+    """
+    gallery = gallery.without_decisions
+    images = label_issues.read_labelled(gallery, find_duplicate_groups(gallery))
+    own, loose = images.labelled, images.unlabelled
+    own = own.take(np.flatnonzero(count_groups(own.labels, own.groups)[own.labels] > 1))
+    count = len(own.names)
+    if count < 2:
+        raise InputError(
+            f"{printable_path(gallery.name)}: {count} labels with two different images or more, "
+            "expected at least 2; build it from images of more labels"
+        )
+    found = find_label_errors(own.vectors, own.labels, count=count, groups=own.groups, unlabelled=loose.vectors)
+    order = np.argsort(-found.p_error, kind="stable")
+    items = make_issues(own, found, order)
+    if found.proposals is not None:
+        ranked = np.argsort(-found.proposals.probabilities[:, 0], kind="stable")
+        items += propose_labels(found, loose.ids, own.names, ranked)
+    scored = LabelIssues(
+        locate_images(gallery, items),
+        checked=len(order),
+        noise_rate=float(found.p_error.mean()),
+        classes=rank_classes(found, own.labels, own.names),
+        is_lower_bound=gallery.knows_labels,
+    ).with_decisions(ReviewStore.of_gallery(gallery.path).label_decisions())
+    return scored, lambda: two_pass_confidences(own.vectors, own.labels, count=count, groups=own.groups)[order]
+
+
+def locate_images(gallery: Gallery, items: Sequence[LabelIssue]) -> tuple[LabelIssue, ...]:
+    """Label issues with the bytes and the path of their images."""
+    subjects = find_subjects(gallery, [issue.id for issue in items])
+    return tuple(replace(issue, sha256=subjects[issue.id].sha256, path=subjects[issue.id].path) for issue in items)
+
+
+def read_audited(folder: Path) -> LabelIssues:
+    """The labels of a finished audit, with the decisions about them."""
+    audited, saved = read_issues(folder / "audit.csv"), folder / DECISIONS_NAME
+    known = {issue.key for issue in audited.items}
+    return audited.with_decisions(read_decisions(saved, known=known)) if saved.exists() else audited
