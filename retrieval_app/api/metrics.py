@@ -1,11 +1,9 @@
 """Request records for logs, and Prometheus metrics."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
-from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -18,27 +16,6 @@ from retrieval_app.serving.searching import SearchWatch
 
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 METHODS = frozenset(("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"))
-MOST_QUERY_BYTES = 4096
-_PLAIN = frozenset(
-    (  # take a number or one word of a few: no page has a field in which such a value is typed
-        "after",
-        "by",
-        "count",
-        "collapse_duplicates",
-        "include",
-        "k",
-        "limit",
-        "min_score",
-        "offset",
-        "rerank",
-        "seed",
-        "side",
-        "state",
-    )
-)
-_TYPED = frozenset(("address", "code", "label", "name", "suggested", "text", "token", "where"))
-_WORD = re.compile(r"[0-9A-Za-z_.,-]{0,60}")
-_HIDDEN = "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +27,6 @@ class RequestRecord:
         seconds: from the request's head to the end of the response.
         method: in capitals, or `other`.
         route: the template of the address, or what answered where that has none.
-        query_string: the first `MOST_QUERY_BYTES`, with what people typed: see `hide_typed`.
         gallery: the name of the gallery, where there are several.
     """
 
@@ -59,7 +35,6 @@ class RequestRecord:
     request_id: str
     method: str
     route: str
-    query_string: bytes
     status: int
     sent_bytes: int
     visitor: Visitor
@@ -69,16 +44,6 @@ class RequestRecord:
 
 Observer: TypeAlias = Callable[[RequestRecord], None]
 """Called by the event loop after every response; it must not block."""
-
-
-def hide_typed(query_string: bytes) -> str:
-    """The parameters of an address, without values that people typed and names that are unknown."""
-    pairs = parse_qsl(query_string[:MOST_QUERY_BYTES].decode("latin-1"), keep_blank_values=True)
-    shown = []
-    for name, value in pairs:
-        is_shown, is_known = name in _PLAIN and _WORD.fullmatch(value), name in _PLAIN or name in _TYPED
-        shown.append(f"{name if is_known else _HIDDEN}={value if is_shown else _HIDDEN}")
-    return "&".join(shown)
 
 
 class Metrics:

@@ -116,7 +116,7 @@ def _unpack_photos(folder: Path) -> Path:
 
 
 def _check_training(device: str) -> Iterator[Check]:
-    """Gradients of losses, features of a backbone, and a whole short training."""
+    """Gradients of losses, and a whole short training."""
     try:
         import torch
     except ImportError as error:
@@ -132,7 +132,6 @@ def _check_training(device: str) -> Iterator[Check]:
     for method in GRADIENT_LOSSES:
         off, cpu_s, device_s = _compare_gradients(method, place)
         yield Check(f"training: {method}", "relative error of the gradient", off, 1e-3, cpu_s, device_s)
-    yield _check_features(place)
     yield _check_run(device)
 
 
@@ -173,26 +172,6 @@ def _compare_gradients(method: str, device: torch.device) -> tuple[float, float,
     expected, cpu_s = differentiate(torch.device("cpu"), torch.float64)
     length = expected.norm().item()
     return ((found - expected).norm().item() / length if length else found.norm().item()), cpu_s, device_s
-
-
-def _check_features(device: torch.device) -> Check:
-    """Features of MobileNetV2 with random weights; convolutions of a GPU use TF32."""
-    import torch
-
-    from training.backbone.backbones import load_backbone
-    from training.backbone.extract import Extractor
-    from training.options.backbone_libraries import preprocess_for
-
-    pixels = np.random.default_rng(0).integers(0, 256, (8, 224, 224, 3), dtype=np.uint8)
-
-    def extract(where: torch.device) -> tuple[Tensor, float]:
-        backbone, preprocess = load_backbone("mobilenet_v2", "none"), preprocess_for("mobilenet_v2")
-        extractor = Extractor(backbone, preprocess, device=where, precision="float32")
-        return _time(lambda: extractor.extract(pixels).cpu())
-
-    (found, device_s), (expected, cpu_s) = extract(device), extract(torch.device("cpu"))
-    error = ((found - expected).norm() / expected.norm()).item()
-    return Check("training: features", "relative error of features", error, 1e-2, cpu_s, device_s)
 
 
 def _check_run(device: str) -> Check:
@@ -288,7 +267,8 @@ def _check_search(device: str) -> Iterator[Check]:
         index.add(rows)
         index.nprobe = _CENTRES // 20
         _, nearest = index.search(queries, _K)
-        return _recall(nearest, expected), seconds
+        shares = [len(np.intersect1d(one, other)) / _K for one, other in zip(nearest, expected, strict=True)]
+        return float(np.mean(shares)), seconds
 
     recall, cpu_s = measure_lists(lambda index: index.train(rows))
     recall_there, device_s = measure_lists(lambda index: KINDS["ivf"].train(index, rows))
@@ -304,7 +284,3 @@ def _draw_vectors() -> tuple[Vectors, Vectors]:
     vectors = vectors + 0.7 * generator.normal(size=vectors.shape)
     unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     return unit[:_VECTORS], unit[_VECTORS:]
-
-
-def _recall(found: Any, expected: Any) -> float:
-    return float(np.mean([len(np.intersect1d(one, other)) / _K for one, other in zip(found, expected, strict=True)]))

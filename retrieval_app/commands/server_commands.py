@@ -49,7 +49,7 @@ def tokens() -> None:
     """Manage the access tokens of a server, one per person or program, for `retrieval serve --tokens FILE`.
 
     FILE has names, rights and hashes, not the tokens: a token is printed once, when it is made. A running server
-    follows changes within a second.
+    follows changes at once.
 
     \b
     Examples:
@@ -118,7 +118,7 @@ def list_all(file: Path, as_json: bool) -> None:
 def rotate(file: Path, name: str, days: int | None, as_json: bool) -> None:
     """Replace the token of NAME, and print the new one once.
 
-    The old token is refused within a second.
+    The old token is refused from then on.
 
     \b
     Examples:
@@ -138,7 +138,7 @@ def rotate(file: Path, name: str, days: int | None, as_json: bool) -> None:
 def revoke(file: Path, name: str, as_json: bool) -> None:
     """Remove the token of NAME from FILE.
 
-    Whoever is signed in with it is signed out within a second.
+    Whoever is signed in with it is signed out.
 
     \b
     Examples:
@@ -344,18 +344,13 @@ def _show_log(lines: list[dict[str, Any]]) -> str:
             f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in details.items()
         ]
-        words += map(_show_decision, decisions if isinstance(decisions, list) else [])
+        for one in decisions if isinstance(decisions, list) else []:
+            if not isinstance(one, dict):  # a restored log may hold anything
+                continue
+            label = f" to {one['label']}" if one.get("label") else ""
+            words.append(f"image {one.get('image')} {one.get('decision')}{label}")
         about = printable_path(", ".join(words))
-        if len(about) > _MOST_CHARACTERS:
-            about = f"{about[: _MOST_CHARACTERS - 1]}…"
-        when = printable_path(line["at"][:19].replace("T", " "))
-        who, address, what = (printable_path(line[name]) for name in ("who", "from", "what"))
-        rows.append((when, who, address, what, about))
+        about = about if len(about) <= _MOST_CHARACTERS else f"{about[: _MOST_CHARACTERS - 1]}…"
+        when, who, address, what = (printable_path(line[name]) for name in ("at", "who", "from", "what"))
+        rows.append((when[:19].replace("T", " "), who, address, what, about))
     return "\n".join(align(rows, right=set()))
-
-
-def _show_decision(decision: Any) -> str:
-    if not isinstance(decision, dict):
-        return str(decision)
-    label = f" to {decision['label']}" if decision.get("label") else ""
-    return f"image {decision.get('image')} {decision.get('decision')}{label}"

@@ -1,4 +1,4 @@
-"""Access log: a JSON line for every request, another for each slow search, without tokens and names of photos.
+"""Access log: a JSON line for every request, another for each slow search, without queries, tokens and names of photos.
 
     {"time": "2026-01-31T12:00:00.123Z", "event": "request", "request_id": "9f…", "method": "GET", …}
 
@@ -22,7 +22,7 @@ import orjson
 
 from index.errors import InputError
 from index.text import printable_path
-from retrieval_app.api.metrics import Observer, RequestRecord, hide_typed
+from retrieval_app.api.metrics import Observer, RequestRecord
 from retrieval_app.server.options import LogConfig
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,6 @@ def _describe(record: RequestRecord) -> dict[str, Any]:
         **_begin_line("request", record),
         "method": record.method,
         "route": record.route,
-        "query": hide_typed(record.query_string),
         "status": record.status,
         "bytes": record.sent_bytes,
         "ms": round(record.seconds * 1000, 3),

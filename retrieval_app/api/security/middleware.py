@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
-from retrieval_app.api.metrics import METHODS, MOST_QUERY_BYTES, Observer, RequestRecord
+from retrieval_app.api.metrics import METHODS, Observer, RequestRecord
 from retrieval_app.api.security.access import OPEN_PATHS, Access
 from retrieval_app.api.security.addresses import (
     GRADIO_UPLOAD,
@@ -162,7 +162,6 @@ class Security:
                 request_id=request_id,
                 method=scope["method"] if scope["method"] in METHODS else "other",
                 route=_name_route(scope),
-                query_string=scope["query_string"][:MOST_QUERY_BYTES],
                 status=status or 500,  # an exception, which Starlette answers outside of this middleware
                 sent_bytes=sent_bytes,
                 visitor=visitor,

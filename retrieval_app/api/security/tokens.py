@@ -19,7 +19,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 MIN_CHARACTERS, MAX_CHARACTERS = 16, 512
 MAX_TOKENS, MAX_DAYS = 1000, 3650
 MAX_BYTES = 1 << 20
-LOOK_S = 0.5  # between two looks at the file
 _ONE_TOKEN = re.compile(rf"[!-~]{{{MIN_CHARACTERS},{MAX_CHARACTERS}}}")
 _MAX_ONE_BYTES = 4096
 _FORMAT, _VERSION = "retrieval-tokens", 1
@@ -296,15 +295,12 @@ class TokenBook:
 
     Args:
         secret: from which, with the file's salt, the key of session cookies comes; None makes one.
-        clock: of seconds.
     """
 
-    def __init__(self, file: Path, *, secret: bytes | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file, self._clock = file, clock
-        self._secret = secret or secrets.token_bytes(32)
+    def __init__(self, file: Path, *, secret: bytes | None = None) -> None:
+        self._file, self._secret = file, secret or secrets.token_bytes(32)
         self._state = self._read_state()
         self._known: KnownTokens | None = read_token_entries(file)
-        self._looked_at = clock()
 
     def find(self, token: str) -> TokenEntry | None:
         """The entry of a token; None of one that opens nothing."""
@@ -329,11 +325,7 @@ class TokenBook:
             logger.warning("tokens have rights in a gallery %s, which this server does not have by that name", name)
 
     def _current(self) -> KnownTokens | None:
-        now = self._clock()
-        if now - self._looked_at < LOOK_S:
-            return self._known
-        self._looked_at, state = now, self._read_state()
-        if state == self._state:
+        if (state := self._read_state()) == self._state:
             return self._known
         was_sound, self._state = self._known is not None, state
         try:
@@ -346,7 +338,7 @@ class TokenBook:
         return self._known
 
     def _read_state(self) -> tuple[int, ...] | None:
-        """Tells a file from the one before; None where there is none."""
+        """Tells a changed file from the one before; None where it is missing."""
         try:
             status = self._file.stat()
         except OSError:

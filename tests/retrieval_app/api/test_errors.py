@@ -17,7 +17,6 @@ from index.errors import (
     UnknownImageError,
 )
 from retrieval_app.api.errors import ApiError, add_error_handlers, refuse_with
-from retrieval_app.api.metrics import hide_typed
 from retrieval_app.api.schemas import SearchRequest
 from retrieval_app.api.security.rights import ALL, Visitor, keep_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
@@ -120,23 +119,6 @@ def test_the_field_that_is_wrong_is_named(raising: TestClient, body: Any, field:
 def test_texts_that_no_encoder_takes_are_told_all_the_same() -> None:
     body = refuse_with({}, 422, "half: \ud800", field="\udcff").body
     assert b"\\\\ud800" in bytes(body)
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (b"", ""),
-        (b"k=5&offset=24&by=copy&min_score=-0.5", "k=5&offset=24&by=copy&min_score=-0.5"),
-        (b"include=label,path&k=5", "include=label,path&k=5"),
-        (b"where=label%20=%20'shoes'&text=red&name=me.jpg&label=a", "where=…&text=…&name=…&label=…"),
-        (b"code=abc&token=secret", "code=…&token=…"),
-        (b"my-secret=1&k", "…=…&k="),
-        (b"k=%0Aforged&by=" + b"a" * 61, "k=…&by=…"),
-        (b"k=\xff\x00", "k=…"),
-    ],
-)
-def test_what_people_typed_is_left_out_of_an_address(given: bytes, told: str) -> None:
-    assert hide_typed(given) == told
 
 
 def test_every_number_text_and_list_that_is_taken_has_bounds(client: TestClient) -> None:
