@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from benchmarks.common.processes import read_memory, sampling
 from training.confidence.confidences import ModuleColumns
-from training.losses.anchor_loss import ConfidencePairs, LabelPairs, anchor_loss
+from training.losses.anchor_loss import anchor_loss, confidence_pairs, label_pairs
 
 ALPHA, DELTA, LAMBDA, BETA = 32.0, 0.1, 0.1, 100.0
 HIDDEN = 512  # of the confidence module
@@ -29,7 +29,7 @@ Loss = Callable[[Tensor, nn.Parameter, Tensor, ModuleColumns], Tensor]
 
 
 def ours(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: ModuleColumns) -> Tensor:
-    return anchor_loss(embeddings, proxies, LabelPairs(labels), alpha=ALPHA, margins=DELTA).value
+    return anchor_loss(embeddings, proxies, label_pairs(labels), alpha=ALPHA, margins=DELTA)[0]
 
 
 def of_the_authors(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: ModuleColumns) -> Tensor:
@@ -61,8 +61,8 @@ def of_the_library(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _:
 
 
 def smooth_ours(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: ModuleColumns) -> Tensor:
-    pairs = ConfidencePairs(confidences, lambda_=LAMBDA, beta=BETA)
-    return anchor_loss(embeddings, proxies, pairs, alpha=ALPHA, margins=DELTA).value
+    pairs = confidence_pairs(confidences, lambda_=LAMBDA, beta=BETA)
+    return anchor_loss(embeddings, proxies, pairs, alpha=ALPHA, margins=DELTA)[0]
 
 
 def smooth_at_once(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: ModuleColumns) -> Tensor:

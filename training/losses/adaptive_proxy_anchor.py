@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.losses.anchor_loss import LabelPairs, anchor_loss
+from training.losses.anchor_loss import anchor_loss, label_pairs
 from training.losses.interface import Batch, ProxyLoss
 from training.options.losses import AdaptiveOptions
 
@@ -38,14 +38,14 @@ class AdaptiveProxyAnchor(ProxyLoss):
         """() loss of (B, D) embeddings from the batch's labels; kappa / mean(m) for an empty batch."""
         options, margins = self.options, self.margins
         by_sample = options.margin_of == "sample" and margins.ndim > 0
-        anchored = anchor_loss(
+        anchored, _ = anchor_loss(
             embeddings,
             self.proxies,
-            LabelPairs(batch.labels),
+            label_pairs(batch.labels),
             alpha=options.alpha,
             margins=margins,
             sample_margins=margins[batch.labels] if by_sample else None,
-        ).value
+        )
         return anchored + options.kappa / margins.to(anchored.dtype).mean()
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -74,15 +74,6 @@ class Batch:
     confidences: Tensor | ClassColumns | None = None
 
 
-class Measured(NamedTuple):
-    """A loss, with the positives of each sample."""
-
-    value: Tensor
-    """() the loss."""
-    positives: Tensor | None = None
-    """(B,) int64, for how many classes each sample counts as positive; None where labels alone say so."""
-
-
 def average_losses(losses: Tensor, weights: Tensor | None = None) -> Tensor:
     """() mean of (B,) losses, with (B,) weights if given; 0 for an empty batch or weights of 0."""
     if weights is None:
@@ -99,7 +90,13 @@ class MetricLoss(nn.Module):
         class_count, embedding_dim: C and D.
         generator: of initial proxies and other weights.
         guidance: (B, B) language similarities of a batch, for losses that read them.
+
+    Attributes:
+        positives: (B,) int64, for how many classes each sample of the last batch was positive; None where labels alone
+            say so.
     """
+
+    positives: Tensor | None = None
 
     def __init__(
         self,
@@ -116,10 +113,6 @@ class MetricLoss(nn.Module):
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings of any norm, float32 (float64 for float64 input)."""
         raise NotImplementedError
-
-    def measure(self, embeddings: Tensor, batch: Batch) -> Measured:
-        """The loss with its positives, for reports."""
-        return Measured(self(embeddings, batch))
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """AdamW groups of the loss's own parameters: one at the rate of proxies, if it has any."""

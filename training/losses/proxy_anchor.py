@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from training.losses.anchor_loss import LabelPairs, anchor_loss
+from training.losses.anchor_loss import anchor_loss, label_pairs
 from training.losses.interface import Batch, ProxyLoss
 
 
@@ -18,6 +18,5 @@ class ProxyAnchor(ProxyLoss):
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings from the batch's labels."""
         options = self.options
-        return anchor_loss(
-            embeddings, self.proxies, LabelPairs(batch.labels), alpha=options.alpha, margins=options.delta
-        ).value
+        pairs = label_pairs(batch.labels)
+        return anchor_loss(embeddings, self.proxies, pairs, alpha=options.alpha, margins=options.delta)[0]

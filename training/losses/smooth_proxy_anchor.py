@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from training.losses.anchor_loss import ConfidencePairs, anchor_loss
-from training.losses.interface import Batch, Measured, ProxyLoss
+from training.losses.anchor_loss import anchor_loss, confidence_pairs
+from training.losses.interface import Batch, ProxyLoss
 
 
 class SmoothProxyAnchor(ProxyLoss):
@@ -17,14 +17,11 @@ class SmoothProxyAnchor(ProxyLoss):
     gradient printed in the paper's Eq. 6 lacks the weight in its denominators; this is the gradient of Eq. 5.)
     """
 
-    def measure(self, embeddings: Tensor, batch: Batch) -> Measured:
-        """The loss of (B, D) embeddings from the batch's confidences, and the positives of each sample."""
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings from the batch's confidences."""
         if batch.confidences is None:
             raise ValueError("Smooth Proxy-Anchor needs the label confidences of phase 1")
         options = self.options
-        pairs = ConfidencePairs(batch.confidences, lambda_=options.lambda_, beta=options.beta)
-        return anchor_loss(embeddings, self.proxies, pairs, alpha=options.alpha, margins=options.delta)
-
-    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss, as `measure` has it."""
-        return self.measure(embeddings, batch).value
+        pairs = confidence_pairs(batch.confidences, lambda_=options.lambda_, beta=options.beta)
+        value, self.positives = anchor_loss(embeddings, self.proxies, pairs, alpha=options.alpha, margins=options.delta)
+        return value

@@ -180,13 +180,11 @@ class HeadTraining:
         for rows in batches:
             batch = Batch(self.labels[rows], rows, None if by_class is None else by_class.batch(rows))
             if isinstance(head, WhitenedHead):
-                found = loss.measure(head.mix_directions(inputs[rows]), batch)
-                value = found.value + self.plan.l2_sp * head.drift()
+                value = loss(head.mix_directions(inputs[rows]), batch) + self.plan.l2_sp * head.drift()
             else:
-                found = loss.measure(head(inputs[rows]), batch)
-                value = found.value
-            if found.positives is not None:
-                positives += torch.stack([found.positives.sum(), (found.positives == 0).sum()])
+                value = loss(head(inputs[rows]), batch)
+            if (found := loss.positives) is not None:
+                positives += torch.stack([found.sum(), (found == 0).sum()])
             optimizer.zero_grad()
             value.backward()
             optimizer.step()

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.losses.draws import Draw, draw, loss_function, value_and_gradients
 from training.losses import anchor_loss as chunks
-from training.losses.anchor_loss import ConfidencePairs, LabelPairs
+from training.losses.anchor_loss import confidence_pairs, label_pairs
 
 Found = tuple[Tensor, ...]
 proxy_anchor_loss, smooth_proxy_anchor_loss = loss_function("proxy-anchor"), loss_function("spa")
@@ -74,6 +74,21 @@ def test_the_size_of_a_chunk_never_changes_value_or_gradient(name, seed, batch, 
         _assert_same(_measure(name, drawn, alpha=alpha), whole)
 
 
+@pytest.mark.parametrize("by", ["labels", "confidences"])
+@pytest.mark.parametrize("alpha", [4.0, 32.0])
+def test_the_loss_in_chunks_is_the_plain_one(by: str, alpha: float) -> None:
+    drawn = draw(8, batch=9, classes=12, width=3)
+    pairs = label_pairs(drawn.labels) if by == "labels" else confidence_pairs(drawn.confidences, lambda_=0.1, beta=5.0)
+    found, plain = (
+        value_and_gradients(loss, (drawn.embeddings, drawn.proxies, drawn.margins), pairs, alpha=alpha)
+        for loss in (
+            lambda x, p, m, pairs, **options: chunks.anchor_loss(x, p, pairs, margins=m, **options)[0],
+            lambda x, p, m, pairs, **options: chunks.plain_anchor_loss(x, p, pairs, margins=m, **options),
+        )
+    )
+    _assert_same(found, plain)
+
+
 @every_loss
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums_that_are_known_not_to_overflow_are_those_that_are_kept_from_it(name, dtype, monkeypatch) -> None:
@@ -122,12 +137,11 @@ def test_nothing_is_made_of_all_classes_and_the_whole_batch(by: str) -> None:
     batch, classes, width = 64, 5000, 2
     drawn = draw(3, batch=batch, classes=classes, width=width)
     embeddings, proxies = (part.float().requires_grad_() for part in (drawn.embeddings, drawn.proxies))
-    pairs = LabelPairs(drawn.labels)
+    pairs = label_pairs(drawn.labels)
     if by == "columns":
-        pairs = ConfidencePairs(_Factors(batch, classes), lambda_=0.5, beta=100.0)
+        pairs = confidence_pairs(_Factors(batch, classes), lambda_=0.5, beta=100.0)
     with _chunks_of(100, batch=batch), _LargestMade() as largest:
-        found = chunks.anchor_loss(embeddings, proxies, pairs, alpha=32.0, margins=0.1)
-        found.value.backward()
+        chunks.anchor_loss(embeddings, proxies, pairs, alpha=32.0, margins=0.1)[0].backward()
     assert largest.numbers == classes * width < batch * classes
     assert proxies.grad.any()
 
@@ -154,14 +168,14 @@ def test_confidences_by_columns_are_those_given_at_once() -> None:
 
 def test_the_positives_of_every_sample_are_counted_over_all_chunks() -> None:
     drawn = draw(6, batch=9, classes=13, width=3)
-    pairs = ConfidencePairs(drawn.confidences, lambda_=0.1, beta=100.0)
+    pairs = confidence_pairs(drawn.confidences, lambda_=0.1, beta=100.0)
     with _chunks_of(4, batch=9):
-        found = chunks.anchor_loss(drawn.embeddings, drawn.proxies, pairs, alpha=32.0, margins=0.1)
-        by_label = chunks.anchor_loss(
-            drawn.embeddings, drawn.proxies, LabelPairs(drawn.labels), alpha=32.0, margins=0.1
+        _, found = chunks.anchor_loss(drawn.embeddings, drawn.proxies, pairs, alpha=32.0, margins=0.1)
+        _, by_label = chunks.anchor_loss(
+            drawn.embeddings, drawn.proxies, label_pairs(drawn.labels), alpha=32.0, margins=0.1
         )
-    assert torch.equal(found.positives, (drawn.confidences > 0.1).sum(dim=1))
-    assert torch.equal(by_label.positives, torch.ones(9, dtype=torch.int64))
+    assert torch.equal(found, (drawn.confidences > 0.1).sum(dim=1))
+    assert torch.equal(by_label, torch.ones(9, dtype=torch.int64))
 
 
 def test_a_factor_before_the_loss_multiplies_its_gradients_and_a_kept_graph_gives_them_again() -> None:

@@ -22,7 +22,7 @@ from tests.training.losses.draws import (
     make_loss,
     value_and_gradients,
 )
-from training.losses.anchor_loss import ConfidencePairs
+from training.losses.anchor_loss import confidence_pairs
 from training.losses.interface import (
     UNIT_PROXIES_ABOVE,
     Batch,
@@ -241,8 +241,8 @@ def test_smooth_proxy_anchor_at_the_edges_of_its_confidences() -> None:
 def test_a_confidence_of_exactly_lambda_is_negative() -> None:
     around = torch.tensor([[0.1 - 1e-9, 0.1, 0.1 + 1e-9]], dtype=torch.float64)
     for confidences, columns in ((around, [2]), (torch.tensor([[0.1]]), [])):  # in float32 too
-        pairs = ConfidencePairs(confidences, lambda_=0.1, beta=100.0)
-        assert pairs.chunk(0, confidences.shape[1], dtype=confidences.dtype).columns.tolist() == columns
+        pairs = confidence_pairs(confidences, lambda_=0.1, beta=100.0)
+        assert pairs(0, confidences.shape[1], confidences.dtype)[0].tolist() == columns
 
 
 def test_no_gradient_reaches_the_confidences_and_without_them_the_module_refuses() -> None:
