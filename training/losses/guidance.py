@@ -4,10 +4,8 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -62,64 +60,44 @@ class Guidance(nn.Module):
 def load_guidance(path: str | Path, *, classes: Sequence[str], sha256: Sequence[str]) -> Guidance:
     """Similarities from an .npz file, in the order of a run.
 
-    The file has `similarities`, (K, K) or (k, K, K) for k matrices to average, and the names of rows and columns:
-    `classes` or `sha256` of the image files in hexadecimal, (K,). It may have more classes or images than the run.
+    The file has `similarities`, (K, K), and the names of rows and columns: `classes` or `sha256` of the image files in
+    hexadecimal, (K,). It may have more classes or images than the run.
     """
     shown = printable_path(str(path))
-    arrays = _read_arrays(path, shown=shown)
+    try:
+        with Path(path).open("rb") as file:  # numpy leaves files that are no archives open
+            archive = np.load(file, allow_pickle=False)
+            arrays = dict(archive) if isinstance(archive, np.lib.npyio.NpzFile) else {"a single array": archive}
+    except OSError as error:
+        raise InputError(f"{shown}: the similarities cannot be read ({error.strerror or error})") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{shown}: no .npz file of plain arrays ({error}); write it with numpy.savez") from error
     keys = [key for key in ("classes", "sha256") if key in arrays]
     if "similarities" not in arrays or len(keys) != 1:
         raise InputError(
             f"{shown}: expected the array 'similarities' and one of 'classes' and 'sha256', "
             f"found {', '.join(sorted(arrays)) or 'none'}"
         )
-    by, wanted = ("classes", classes) if keys[0] == "classes" else ("images", sha256)
-    places = _find_places(arrays[keys[0]], wanted=wanted, what=f"{shown}: '{keys[0]}'")
-    matrix = _mean_matrix(arrays["similarities"], size=len(arrays[keys[0]]), shown=shown)
-    return Guidance(torch.from_numpy(matrix[np.ix_(places, places)]), by=by)
-
-
-def _read_arrays(path: str | Path, *, shown: str) -> dict[str, npt.NDArray[Any]]:
-    advice = "write it with numpy.savez"
-    try:
-        with Path(path).open("rb") as file:  # numpy leaves files that are no archives open
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"{shown}: a single array, expected an .npz file; {advice}")
-            return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise InputError(f"{shown}: the similarities cannot be read ({error.strerror or error})") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{shown}: no .npz file of plain arrays ({error}); {advice}") from error
-
-
-def _find_places(names: npt.NDArray[Any], *, wanted: Sequence[str], what: str) -> list[int]:
-    """Places of the wanted names among the (K,) names of the file."""
+    names, matrix, wanted = arrays[keys[0]], arrays["similarities"], classes if keys[0] == "classes" else sha256
+    what = f"{shown}: '{keys[0]}'"
     if names.ndim != 1 or names.dtype.kind != "U":
         raise InputError(f"{what} must be a list of text, got {names.dtype} of shape {names.shape}")
     places = {str(name): place for place, name in enumerate(names)}
     if len(places) < len(names):
         raise InputError(f"{what} names {len(names) - len(places)} rows twice; give every name one row")
-    missing = sorted(set(wanted) - places.keys())
-    if missing:
+    if missing := sorted(set(wanted) - places.keys()):
         more = f" and {len(missing) - NAMES_SHOWN} more" if len(missing) > NAMES_SHOWN else ""
         raise InputError(
             f"{what} lacks {len(missing)} of the {len(set(wanted))} that the run trains on: "
             f"{', '.join(missing[:NAMES_SHOWN])}{more}; add rows and columns for them"
         )
-    return [places[name] for name in wanted]
-
-
-def _mean_matrix(similarities: npt.NDArray[Any], *, size: int, shown: str) -> npt.NDArray[np.float32]:
-    """(K, K) float32 from (K, K) or (k, K, K)."""
-    if similarities.ndim not in (2, 3) or similarities.shape[-2:] != (size, size) or not similarities.size:
+    if matrix.shape != (len(names), len(names)) or matrix.dtype.kind not in "fiu" or not np.isfinite(matrix).all():
         raise InputError(
-            f"{shown}: 'similarities' must be ({size}, {size}) or (k, {size}, {size}) for the {size} names beside it, "
-            f"got {similarities.shape}"
+            f"{shown}: 'similarities' must be finite numbers ({len(names)}, {len(names)}) for the names beside it, got "
+            f"{matrix.dtype} {matrix.shape}"
         )
-    if similarities.dtype.kind not in "fiu":
-        raise InputError(f"{shown}: 'similarities' must be numbers, got {similarities.dtype}")
-    if not np.isfinite(similarities).all():
-        raise InputError(f"{shown}: 'similarities' has entries that are not finite; compute them again")
-    matrix = similarities if similarities.ndim == 2 else similarities.mean(axis=0, dtype=np.float64)
-    return matrix.astype(np.float32)
+    rows = [places[name] for name in wanted]
+    return Guidance(
+        torch.from_numpy(matrix[np.ix_(rows, rows)].astype(np.float32)),
+        by="classes" if keys == ["classes"] else "images",
+    )

@@ -83,20 +83,19 @@ def test_under_bfloat16_autocast_the_loss_is_the_float32_loss_of_the_same_number
 
 
 def test_similarities_are_found_by_the_name_of_the_class_or_by_the_content_of_the_image(tmp_path: Path) -> None:
-    matrices = np.random.default_rng(0).uniform(-1, 1, size=(3, 5, 5))
+    matrix = np.random.default_rng(0).uniform(-1, 1, size=(5, 5))
     batch = Batch(labels=torch.tensor([0, 0, 2, 1]), rows=torch.tensor([3, 0, 2, 2]))
     names = ["cat", "dog", "ant", "bee"]
-    guidance = load(write(tmp_path, classes=np.array(names), similarities=matrices[0, :4, :4]))
+    guidance = load(write(tmp_path, classes=np.array(names), similarities=matrix[:4, :4]))
     places = [names.index(CLASSES[label]) for label in batch.labels.tolist()]
-    torch.testing.assert_close(guidance(batch), torch.from_numpy(matrices[0][np.ix_(places, places)]).float())
+    torch.testing.assert_close(guidance(batch), torch.from_numpy(matrix[np.ix_(places, places)]).float())
     assert not guidance.state_dict(), "no part of a checkpoint"
     with pytest.raises(ValueError, match="'rows'"):
         Guidance(torch.eye(2), by="rows")
     stored = [HASHES[2], "0" * 64, HASHES[0], HASHES[3], HASHES[1]]
-    guidance = load(write(tmp_path, sha256=np.array(stored), similarities=matrices))
+    guidance = load(write(tmp_path, sha256=np.array(stored), similarities=matrix))
     places = [stored.index(HASHES[row]) for row in batch.rows.tolist()]
-    mean = matrices.mean(axis=0)[np.ix_(places, places)]
-    torch.testing.assert_close(guidance(batch), torch.from_numpy(mean).float())
+    torch.testing.assert_close(guidance(batch), torch.from_numpy(matrix[np.ix_(places, places)]).float())
 
 
 NAMES = np.array(CLASSES)
@@ -109,11 +108,9 @@ BROKEN = np.where(np.eye(3) > 0, np.nan, 0.0)
         ({"classes": NAMES}, "expected the array 'similarities'.*found classes"),
         ({"similarities": np.eye(3)}, "one of 'classes' and 'sha256', found similarities"),
         ({"similarities": np.eye(3), "classes": NAMES, "sha256": NAMES}, "one of 'classes' and 'sha256'"),
-        ({"similarities": np.eye(4), "classes": NAMES}, r"must be \(3, 3\) or \(k, 3, 3\).*got \(4, 4\)"),
-        ({"similarities": np.ones(3), "classes": NAMES}, r"got \(3,\)"),
-        ({"similarities": np.ones((0, 3, 3)), "classes": NAMES}, r"got \(0, 3, 3\)"),
-        ({"similarities": BROKEN, "classes": NAMES}, "not finite"),
-        ({"similarities": np.eye(3).astype(str), "classes": NAMES}, "must be numbers"),
+        ({"similarities": np.eye(4), "classes": NAMES}, r"must be finite numbers \(3, 3\).*got float64 \(4, 4\)"),
+        ({"similarities": BROKEN, "classes": NAMES}, "must be finite numbers"),
+        ({"similarities": np.eye(3).astype(str), "classes": NAMES}, "must be finite numbers .* got <U"),
         ({"similarities": np.eye(3), "classes": np.arange(3)}, "must be a list of text, got int64"),
         ({"similarities": np.eye(3), "classes": NAMES[:, None]}, r"of shape \(3, 1\)"),
         ({"similarities": np.eye(3), "classes": np.array(["ant", "bee", "ant"])}, "1 rows twice"),
