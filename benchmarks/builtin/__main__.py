@@ -14,6 +14,7 @@ import io
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from PIL import Image, ImageDraw, ImageEnhance
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.noise.splits import SplitRecords, list_split
+from benchmarks.noise.splits import list_split
 from index.arrays import Floats, normalise_rows
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
@@ -35,7 +36,7 @@ from index.threads import map_ahead, usable_cores
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.backbone.graphs import compute_by_graph, keep_graph
-from training.data.datasets import Record
+from training.data.datasets import Dataset, Record
 from training.data.transforms import Edit, mirror
 from training.run.searches import ValidationSet
 
@@ -155,17 +156,17 @@ class Reader:
         return found
 
 
-def _some(split: SplitRecords, limit: int | None) -> SplitRecords:
-    """The split with at most so many searched images, evenly taken."""
-    step = 1 if limit is None else -(-len(split.test) // limit)
-    gallery = None if split.is_gallery is None else split.is_gallery[::step]
-    return SplitRecords(split.train, split.test[::step], gallery, split.ks)
+def _some(test: Dataset, limit: int | None) -> Dataset:
+    """At most so many images, evenly taken."""
+    step = 1 if limit is None else -(-len(test.records) // limit)
+    gallery = None if test.is_gallery is None else test.is_gallery[::step]
+    return replace(test, records=test.records[::step], is_gallery=gallery)
 
 
-def recall_at_1(vectors: Floats, split: SplitRecords) -> float:
+def recall_at_1(vectors: Floats, test: Dataset) -> float:
     """Share of queries whose nearest other image, of the gallery if there is one, has their label."""
-    labels = np.unique([record.label for record in split.test], return_inverse=True)[1].astype(np.int64)
-    gallery = None if split.is_gallery is None else np.array(split.is_gallery)
+    labels = np.unique([record.label for record in test.records], return_inverse=True)[1].astype(np.int64)
+    gallery = None if test.is_gallery is None else np.array(test.is_gallery)
     return ValidationSet(vectors, labels, gallery, (1,)).score(vectors).recall[1]
 
 
@@ -225,22 +226,22 @@ def main(arguments: list[str] | None = None) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and report."""
     cache = options.cache or options.out / "cache"
-    splits = {name: _some(list_split(name, work=cache), options.limit) for name in SEARCHED}
+    splits = {name: _some(list_split(name, work=cache)[1], options.limit) for name in SEARCHED}
     models = {"built-in": find_builtin(), **{path.stem: path for path in options.model}}
     reader = Reader(models, weights=find_weights(options.weights), cache=cache)
     seconds = {
-        name: time_image(model, splits["clothing-disjoint"].test[:_TIMED]) for name, model in reader.models.items()
+        name: time_image(model, splits["clothing-disjoint"].records[:_TIMED]) for name, model in reader.models.items()
     }
-    vectors = {name: reader.read(split.test, hashes=False) for name, split in splits.items()}
+    vectors = {name: reader.read(split.records, hashes=False) for name, split in splits.items()}
     recalls = {
         name: {kind: recall_at_1(rows, splits[name]) for kind, rows in found.items() if "copy" not in kind}
         for name, found in vectors.items()
     }
 
-    photos = [record for name in SEARCHED[:3] for record in splits[name].test]  # of people, of 100 pixels and more
+    photos = [record for name in SEARCHED[:3] for record in splits[name].records]  # of people, of 100 pixels and more
     order = np.random.default_rng(options.seed).permutation(len(photos)).tolist()
     asking = [photos[row] for row in order[: options.queries]]
-    others = [photos[row] for row in order[options.queries :]] + list(splits[SEARCHED[3]].test)
+    others = [photos[row] for row in order[options.queries :]] + list(splits[SEARCHED[3]].records)
     gallery = reader.read([*asking, *others[: options.photos]])
     first: dict[str, dict[str, float]] = {}
     for edit, change in EDITS.items():
@@ -250,7 +251,7 @@ def run(options: argparse.Namespace) -> None:
     limits = {f"{name}, copy": model.contract.copy_threshold for name, model in reader.models.items()}
     if _PHASH in reader.hashes:
         limits[_PHASH] = 1 - 2 * _PHASH_BITS / 64
-    pairs = {name: call_pairs(reader.read, splits[name].test, limits) for name in SEARCHED[1:3]}
+    pairs = {name: call_pairs(reader.read, splits[name].records, limits) for name in SEARCHED[1:3]}
     results = {
         "seconds": seconds,
         "recall": recalls,
@@ -264,7 +265,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _report(
-    results: Mapping[str, Any], limits: Mapping[str, float], *, searched: int, splits: Mapping[str, SplitRecords]
+    results: Mapping[str, Any], limits: Mapping[str, float], *, searched: int, splits: Mapping[str, Dataset]
 ) -> str:
     def percent(rows: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
         return [[name, *(f"{100 * value:.1f}" for value in row.values())] for name, row in rows.items()]
@@ -295,7 +296,7 @@ def _report(
             ]
             for rule, found in rules.items()
         ]
-        title = f"Called copies, {name}, {len(splits[name].test):,} photos: % of edited ones, wrong pairs, precision"
+        title = f"Called copies, {name}, {len(splits[name].records):,} photos: % of edited ones, wrong pairs, precision"
         parts += ["", title, format_table(["rule", *PAIR_EDITS, "wrong pairs", "precision"], rows)]
     return "\n".join(parts)
 

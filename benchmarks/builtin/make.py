@@ -161,7 +161,7 @@ def fold_network() -> EfficientNetLite2:
 
 def list_images(cache: Path) -> list[Record]:
     """Photos that take part, with their labels: the training halves."""
-    return [record for name in TAUGHT_BY for record in list_split(name, work=cache).train]
+    return [record for name in TAUGHT_BY for record in list_split(name, work=cache)[0].records]
 
 
 def _tell(what: str, done: int, total: int) -> None:

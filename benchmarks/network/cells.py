@@ -17,20 +17,20 @@ from sklearn.metrics import average_precision_score
 from benchmarks.common.record import keep
 from benchmarks.noise.features import load_features, prepare_features
 from benchmarks.noise.grid import CLEAN, name_set
-from benchmarks.noise.splits import SplitRecords, list_split
+from benchmarks.noise.splits import list_split
 from index.evaluation.metrics import RetrievalScores
 from index.labels.kinds import LIKELY_ERROR
 from retrieval_app import train
 from training.audit.run_audit import audit_labels
 from training.backbone.extract import Extractor
-from training.data.datasets import Record
+from training.data.datasets import Dataset, Record
 from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
 from training.options.losses import WCCN
 from training.options.machine import Machine
 from training.options.resolve import resolve_input
 from training.run.display import watch_training
 from training.run.phases import Watcher
-from training.run.prepare import ValidationRecords, prepare_validation
+from training.run.prepare import prepare_validation
 from training.run.run_folder import RunFolder
 from training.run.searches import ValidationSet, embed_features
 
@@ -85,8 +85,8 @@ class NetworkCell:
 
 def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int, cache: Path) -> dict[str, Any]:
     """The record of a training: as it was written, or made now; a run that was interrupted goes on."""
-    split = list_split(cell.dataset, work=cache)
-    data = write_records(split.train, folder / "data" / f"{name_set(cell.dataset)}.csv")
+    dataset, test = list_split(cell.dataset, work=cache)
+    data = write_records(dataset.records, folder / "data" / f"{name_set(cell.dataset)}.csv")
     options, name = {"weights": weights, **cell.options(width=width)}, cell.name
 
     def make() -> dict[str, Any]:
@@ -99,7 +99,7 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
         seconds = {"wall": time.perf_counter() - started, "processor": time.process_time() - used}
         return {
             "name": name,
-            **record_scores(_search(run, split, cache=cache)),
+            **record_scores(_search(run, test, cache=cache)),
             "seconds": None if resumed else seconds,
             "load": os.getloadavg()[1],
             "report": report,
@@ -113,7 +113,7 @@ def judge_cell(cell: NetworkCell, folder: Path, *, cache: Path) -> dict[str, Any
     run = folder / "runs" / cell.name
 
     def make() -> dict[str, Any]:
-        found = _search(run, list_split(cell.dataset, work=cache), cache=cache, in_closed_form=True)
+        found = _search(run, list_split(cell.dataset, work=cache)[1], cache=cache, in_closed_form=True)
         return {"closed_form": record_scores(found), "label_errors": _score_audit(run, cache=cache)}
 
     return keep(folder / "judged" / f"{cell.name}.json", make)
@@ -130,23 +130,23 @@ def write_records(records: Sequence[Record], path: Path) -> Path:
     return path
 
 
-def _search(run_path: Path, split: SplitRecords, *, cache: Path, in_closed_form: bool = False) -> RetrievalScores:
+def _search(run_path: Path, test: Dataset, *, cache: Path, in_closed_form: bool = False) -> RetrievalScores:
     """Of the test images, by the exported model, or by its network with within-class whitening by label posteriors."""
     run = RunFolder.open(run_path)
     backbone, head, _ = run.load_trained()
     machine = Machine(cache, precision="float32")
     extractor = Extractor(backbone, run.preprocess(), device=machine.device, precision=machine.precision)
 
-    def see(records: ValidationRecords) -> ValidationSet:
+    def see(records: Dataset) -> ValidationSet:
         prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())
         assert prepared is not None
         return prepared.ungrouped
 
     if in_closed_form:
-        known = see(ValidationRecords(tuple(Record(image.path, image.used) for image in run.read_labels() or [])))
+        known = see(Dataset(tuple(Record(image.path, image.used) for image in run.read_labels() or [])))
         head = fit_rival(WCCN, LabelledFeatures(known.features, known.labels), embedding_dim=head.embedding_dim)
-    test = see(ValidationRecords(tuple(split.test), split.is_gallery, split.ks))
-    return test.score(embed_features(head, test.features))
+    searched = see(test)
+    return searched.score(embed_features(head, searched.features))
 
 
 def _score_audit(run_path: Path, *, cache: Path) -> dict[str, float] | None:

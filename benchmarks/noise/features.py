@@ -73,20 +73,20 @@ def prepare_features(
                 f"{folder}: the features of {name} were made with another {', '.join(changed)}; choose another --out"
             )
         return
-    split = list_split(name, work=cache)
+    train, test = list_split(name, work=cache)
     store = open_store(cache, extractor)
     rows = {}
-    for part, records in (("train", split.train), ("test", split.test)):
-        paths = [record.path for record in records]
+    for part, dataset in (("train", train), ("test", test)):
+        paths = [record.path for record in dataset.records]
         extracted = extract_features(paths, store=store, extractor=extractor, workers=workers)
         save_array(folder / f"{part}.npy", store.load(extracted.hashes)[:, 0])
         rows[part] = list(extracted.rows)
     document = {
         "features": description,
-        "ks": list(split.ks),
-        "train_labels": [split.train[row].label for row in rows["train"]],
-        "test_labels": [split.test[row].label for row in rows["test"]],
-        "is_gallery": None if split.is_gallery is None else [split.is_gallery[row] for row in rows["test"]],
+        "ks": list(test.ks),
+        "train_labels": [train.records[row].label for row in rows["train"]],
+        "test_labels": [test.records[row].label for row in rows["test"]],
+        "is_gallery": None if test.is_gallery is None else [test.is_gallery[row] for row in rows["test"]],
     }
     write_json(folder / "set.json", document)
 

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.common.record import find_photos, unpack_shared, unpack_tiny_imagenet
 from index.errors import InputError
-from index.evaluation.metrics import DEFAULT_KS
-from training.data.datasets import Record, list_dataset
-from training.data.protocols import load_protocol
+from training.data.datasets import Dataset, Record, list_dataset
+from training.data.protocols import Splits, load_protocol
 
 NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
 SEEN_TRAINING_SHARE = 0.7
 CARS_TUNE = 52  # models by the first nine makes, of the 98 models that train
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRecords:
-    """Labelled images that train, and those that test; `is_gallery` has one entry per test image, or is None."""
-
-    train: Sequence[Record]
-    test: Sequence[Record]
-    is_gallery: tuple[bool, ...] | None = None
-    ks: tuple[int, ...] = DEFAULT_KS
-
-
-def list_split(name: str, *, work: Path) -> SplitRecords:
+def list_split(name: str, *, work: Path) -> Splits:
     """The images of a dataset by name.
 
     Args:
@@ -44,45 +32,43 @@ def list_split(name: str, *, work: Path) -> SplitRecords:
         train, _, test = rest.partition(":")
         if not train or not test or Path(train).resolve() == Path(test).resolve():
             raise InputError(f"{name}: expected folder:TRAIN:TEST, two folders of class folders, not the same")
-        return SplitRecords(list_dataset(Path(train)).records, list_dataset(Path(test)).records)
-    loaded = load_protocol(protocol, Path(rest))
-    return SplitRecords(loaded.train.records, loaded.test.records, loaded.is_gallery, loaded.ks)
+        return list_dataset(Path(train)), list_dataset(Path(test))
+    return load_protocol(protocol, Path(rest))
 
 
-def _tiny_imagenet(images: Path) -> SplitRecords:
-    parts = [list_dataset(folder).records for folder in unpack_tiny_imagenet(images)]
-    return SplitRecords(*parts)
+def _tiny_imagenet(images: Path) -> Splits:
+    train, test = (list_dataset(folder) for folder in unpack_tiny_imagenet(images))
+    return train, test
 
 
 def _clothing() -> list[Record]:
     return [record for record in list_dataset(find_photos()).records if record.label not in NO_CLOTHES]
 
 
-def _clothing_disjoint(_: Path) -> SplitRecords:
+def _clothing_disjoint(_: Path) -> Splits:
     records = _clothing()
     trains = _every_other({record.label for record in records})
-    return SplitRecords(*_part(records, [record.label in trains for record in records]))
+    return _part(records, [record.label in trains for record in records])
 
 
-def _clothing_seen(_: Path) -> SplitRecords:
+def _clothing_seen(_: Path) -> Splits:
     records = _clothing()
-    return SplitRecords(*_part(records, _take_seventy(records)))
+    return _part(records, _take_seventy(records))
 
 
-def _cars(images: Path) -> SplitRecords:
+def _cars(images: Path) -> Splits:
     folder = unpack_shared("cars.tar", images) / "cars"
-    parts = [list_dataset(folder / part).records for part in ("train", "test")]
-    return SplitRecords(*parts)
+    return list_dataset(folder / "train"), list_dataset(folder / "test")
 
 
-def _cars_tune(images: Path) -> SplitRecords:
+def _cars_tune(images: Path) -> Splits:
     records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
-    return SplitRecords(*_part(records, [int(record.label[:3]) <= CARS_TUNE for record in records]))
+    return _part(records, [int(record.label[:3]) <= CARS_TUNE for record in records])
 
 
-def _cars_seen(images: Path) -> SplitRecords:
+def _cars_seen(images: Path) -> Splits:
     records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
-    return SplitRecords(*_part(records, _take_seventy(records)))
+    return _part(records, _take_seventy(records))
 
 
 def _groceries(images: Path) -> dict[str, list[Record]]:
@@ -95,32 +81,33 @@ def _groceries(images: Path) -> dict[str, list[Record]]:
     return parts
 
 
-def _groceries_seen(images: Path) -> SplitRecords:
+def _groceries_seen(images: Path) -> Splits:
     parts = _groceries(images)
     train = [*parts["train"], *parts["val"]]
     return _ask_gallery(train, gallery=train, queries=parts["test"])
 
 
-def _groceries_disjoint(images: Path) -> SplitRecords:
+def _groceries_disjoint(images: Path) -> Splits:
     return _split_groceries(_groceries(images))
 
 
-def _groceries_tune(images: Path) -> SplitRecords:
+def _groceries_tune(images: Path) -> Splits:
     parts = _groceries(images)
     trains = _every_other({record.label for part in parts.values() for record in part})
     return _split_groceries({name: [one for one in part if one.label in trains] for name, part in parts.items()})
 
 
-def _split_groceries(parts: dict[str, list[Record]]) -> SplitRecords:
+def _split_groceries(parts: dict[str, list[Record]]) -> Splits:
     every = [record for part in parts.values() for record in part]
     trains = _every_other({record.label for record in every})
     gallery, queries = ([one for one in parts[part] if one.label not in trains] for part in ("train", "test"))
     return _ask_gallery([one for one in every if one.label in trains], gallery=gallery, queries=queries)
 
 
-def _ask_gallery(train: Sequence[Record], *, gallery: Sequence[Record], queries: Sequence[Record]) -> SplitRecords:
+def _ask_gallery(train: Sequence[Record], *, gallery: Sequence[Record], queries: Sequence[Record]) -> Splits:
     """Queries that search a gallery and are no members of it, so that no photo finds another shot of its group."""
-    return SplitRecords(train, [*gallery, *queries], (*[True] * len(gallery), *[False] * len(queries)))
+    is_gallery = (*[True] * len(gallery), *[False] * len(queries))
+    return Dataset(tuple(train)), Dataset((*gallery, *queries), is_gallery=is_gallery)
 
 
 def _every_other(labels: Iterable[str]) -> set[str]:
@@ -128,8 +115,12 @@ def _every_other(labels: Iterable[str]) -> set[str]:
     return set(sorted(labels)[::2])
 
 
-def _part(records: Sequence[Record], chosen: Sequence[bool] | np.ndarray) -> list[list[Record]]:
-    return [[one for one, taken in zip(records, chosen, strict=True) if taken == part] for part in (True, False)]
+def _part(records: Sequence[Record], chosen: Sequence[bool] | np.ndarray) -> Splits:
+    train, test = (
+        Dataset(tuple(one for one, taken in zip(records, chosen, strict=True) if taken == part))
+        for part in (True, False)
+    )
+    return train, test
 
 
 def _take_seventy(records: Sequence[Record]) -> np.ndarray:
@@ -142,7 +133,7 @@ def _take_seventy(records: Sequence[Record]) -> np.ndarray:
     return taken
 
 
-SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
+SPLITS: Mapping[str, Callable[[Path], Splits]] = {
     "tiny-imagenet": _tiny_imagenet,
     "clothing-disjoint": _clothing_disjoint,
     "cars": _cars,

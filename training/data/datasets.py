@@ -12,6 +12,7 @@ import numpy as np
 
 from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
+from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import IMAGE_SUFFIXES, read_image
 from index.labels.decided_labels import read_current_catalog, read_label_trust
 from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
@@ -66,10 +67,19 @@ class SkippedImage:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Records of a data source in a fixed order, and the images skipped while listing."""
+    """Records of a data source in a fixed order, to train on or to validate with.
+
+    Attributes:
+        skipped: images skipped while listing.
+        is_gallery: for each record of a validation set; queries search the gallery only. None: each image searches all
+            others.
+        ks: K of Recall@K.
+    """
 
     records: tuple[Record, ...]
-    skipped: tuple[SkippedImage, ...]
+    skipped: tuple[SkippedImage, ...] = ()
+    is_gallery: tuple[bool, ...] | None = None
+    ks: tuple[int, ...] = DEFAULT_KS
 
 
 def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
@@ -127,7 +137,7 @@ def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tupl
     held_out = [record for name in _VALIDATION for record in parts.pop(name, ())] or parts.pop(_TEST, [])
     if parts:
         logger.warning("%s: left out, because neither train nor validation: %s", shown, _count_parts(parts))
-    return Dataset(tuple(training), ()), Dataset(tuple(held_out), ()) if held_out else None
+    return Dataset(tuple(training)), Dataset(tuple(held_out)) if held_out else None
 
 
 def _count_parts(parts: Mapping[str, Sequence[Record]]) -> str:
@@ -168,7 +178,7 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
         if not records:
             raise InputError(f"{shown}: its {unreadable:,} labelled images are {where}: {advice}; train on that FOLDER")
         logger.warning("%s: left out, because %s: %d; %s", shown, where, unreadable, advice)
-    return Dataset(tuple(sorted(records, key=lambda record: record.path)), ()), splits
+    return Dataset(tuple(sorted(records, key=lambda record: record.path))), splits
 
 
 def _list_folder(folder: Path) -> Dataset:
@@ -207,7 +217,7 @@ def _read_exported_trust(folder: Path) -> dict[str, tuple[float | None, str | No
 def _list_table(path: Path, columns: TableColumns) -> Dataset:
     names = read_column_names(path)
     if path.suffix.lower() == ".csv" and _lacks_header(names):
-        return Dataset(tuple(Record(image, label) for image, label in sorted(_read_bare_list(path).items())), ())
+        return Dataset(tuple(Record(image, label) for image, label in sorted(_read_bare_list(path).items())))
     if _DECIDED in names:
         raise InputError(
             f"{printable_path(str(path))}: a list of decisions, whose labels are those given before them. Train on the "
@@ -222,7 +232,7 @@ def _list_table(path: Path, columns: TableColumns) -> Dataset:
         right = parse_p_right(p_right.get(where), where=f"{printable_path(str(path))}: {printable_path(where)}")
         before = None if right is None or given.get(where, label) == label else given[where]
         records.append(Record(image, label, groups.get(where), right, before))
-    return Dataset(tuple(records), ())
+    return Dataset(tuple(records))
 
 
 def _lacks_header(names: Sequence[str]) -> bool:

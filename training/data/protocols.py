@@ -2,10 +2,10 @@
 
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,24 +18,8 @@ from training.data.datasets import Dataset, Record, cap_classes, list_dataset
 logger = logging.getLogger(__name__)
 LOOKED_FOR = 16  # listed images that are tried before saying that nothing was unpacked
 
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """A benchmark as the papers use it.
-
-    `is_gallery` has one entry per test record: queries search the gallery only. None: each test image searches all
-    others.
-    """
-
-    name: str
-    train: Dataset
-    test: Dataset
-    is_gallery: tuple[bool, ...] | None = None
-
-    @property
-    def ks(self) -> tuple[int, ...]:
-        """K of Recall@K in the literature."""
-        return K_SETS[self.name]
+Splits: TypeAlias = tuple[Dataset, Dataset]
+"""Training and test split of a benchmark, as the papers use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,43 +40,35 @@ class _Download:
             f"{'/'.join([*tops[:1], marker])}: name the folder that it was unpacked in"
         )
 
-    def read_lines(self, name: str) -> Iterator[tuple[int, str]]:
-        """Non-blank lines of a text file, numbered from 1; bytes that are not UTF-8 are kept, as in file names."""
-        path = self.folder / name
-        shown = printable_path(str(path))
-        if not path.is_file():
-            raise InputError(f"{shown}: no such file; it comes with {self.archive}")
-        try:
-            with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
-                for number, line in enumerate(file, start=1):
-                    if "\0" in line:
-                        raise InputError(f"{shown}, line {number}: no text; unpack {self.archive} again")
-                    if text := line.strip():
-                        yield number, text
-        except OSError as error:
-            raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
-
     def read_rows(
-        self, name: str, kinds: tuple[Callable[[str], Any], ...], *, form: str, header: int | None = None
-    ) -> Iterator[tuple[Any, ...]]:
-        """Columns of every line, separated by white space and converted by `kinds`.
+        self, name: str, kinds: tuple[Callable[[str], Any], ...], *, form: str, header: int = 0
+    ) -> list[tuple[Any, ...]]:
+        """Columns of every line that is not blank, separated by white space and converted by `kinds`.
+
+        Bytes that are not UTF-8 are kept, as in file names.
 
         Args:
-            form: of a line, for the message.
-            header: number of the header line; rows follow it. None: there is none.
+            form: of a line, for the message; with `…` at its end a line may have more columns.
+            header: number of the header line, which is `form`; 0: there is none.
         """
-        shown = printable_path(str(self.folder / name))
-        for row, (number, line) in enumerate(self.read_lines(name), start=1):
-            columns, expected = line.split(), f"`{form}`"
-            if header is not None and row <= header:
-                if row < header or columns == form.split():
-                    continue
-                columns, expected = [], f"the header `{form}`"
+        shown, rows = printable_path(str(self.folder / name)), []
+        try:
+            text = (self.folder / name).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        except OSError as error:
+            raise InputError(f"{shown}: cannot be read ({error.strerror}); it comes with {self.archive}") from error
+        for number, line in enumerate(text.split("\n"), start=1):
+            columns = line.split()
+            if not columns or number < header or (number == header and columns == form.split()):
+                continue
             try:
-                yield tuple(kind(column) for kind, column in zip(kinds, columns, strict=True))
+                if number == header or "\0" in line:
+                    raise ValueError(line)
+                rows.append(tuple(kind(word) for kind, word in zip(kinds, columns, strict=not form.endswith("…"))))
             except ValueError as error:
-                seen = printable_path(line if len(line) <= 80 else line[:80] + "…")
+                expected = f"the header `{form}`" if number == header else f"`{form}`"
+                seen = printable_path(line.strip()[:80])
                 raise InputError(f"{shown}, line {number}: expected {expected}, found `{seen}`") from error
+        return rows
 
     def locate(self, names: Sequence[str], *, places: Sequence[str] = ("",), archive: str | None = None) -> Path:
         """The first of `places` that has some of the listed images, by a few names spread over the list."""
@@ -107,15 +83,10 @@ class _Download:
         )
 
 
-def _as_dataset(records: Iterable[Record]) -> Dataset:
-    """Dataset of records whose files were not opened."""
-    return Dataset(tuple(records), ())
-
-
-def _split_by_class(name: str, listed: Sequence[tuple[Record, int]], *, trained: int) -> Protocol:
+def _split_by_class(listed: Sequence[tuple[Record, int]], *, trained: int) -> Splits:
     """Classes up to the number `trained` train, the others are searched."""
-    train = (record for record, number in listed if number <= trained)
-    return Protocol(name, _as_dataset(train), _as_dataset(record for record, number in listed if number > trained))
+    train = tuple(record for record, number in listed if number <= trained)
+    return Dataset(train), Dataset(tuple(record for record, number in listed if number > trained))
 
 
 def _read_status(text: str) -> str:
@@ -124,23 +95,13 @@ def _read_status(text: str) -> str:
     return text
 
 
-def load_in_shop(root: Path) -> Protocol:
+def load_in_shop(root: Path) -> Splits:
     """Official list; a label is the item_id, and the test split has queries and gallery in the list's order."""
     top, archive = "In-shop Clothes Retrieval Benchmark", "the In-shop Clothes Retrieval Benchmark of DeepFashion"
     tops = [f"{place}{part}" for place in (f"{top}/", "") for part in ("Eval", "Anno")]
-    lists = _Download.find(root, tops=[*tops, top], marker="list_eval_partition.txt", archive=archive)
-    rows = list(
-        lists.read_rows(
-            "list_eval_partition.txt", (str, str, _read_status), form="image_name item_id evaluation_status", header=2
-        )
-    )
-    announced = next(lists.read_lines("list_eval_partition.txt"))[1]
-    if announced != str(len(rows)):
-        raise InputError(
-            f"{printable_path(str(lists.folder / 'list_eval_partition.txt'))}: its first line announces "
-            f"{printable_path(announced)} images and {len(rows)} follow; download it again, or mend that line if you "
-            "cut the list yourself"
-        )
+    name, form = "list_eval_partition.txt", "image_name item_id evaluation_status"
+    lists = _Download.find(root, tops=[*tops, top], marker=name, archive=archive)
+    rows = lists.read_rows(name, (str, str, _read_status), form=form, header=2)
     folder = lists.folder.parent if lists.folder.name in ("Eval", "Anno") else lists.folder
     images = _Download(folder, f"Img/img.zip of {archive}")
     base = {
@@ -148,23 +109,22 @@ def load_in_shop(root: Path) -> Protocol:
         for status in ("train", "query", "gallery")
     }
     listed = [(Record(base[status] / name, valid_text(item)), status) for name, item, status in rows]
-    train = _as_dataset(record for record, status in listed if status == "train")
-    test = _as_dataset(record for record, status in listed if status != "train")
-    is_gallery = tuple(status == "gallery" for _, status in listed if status != "train")
-    return Protocol("in-shop", train, test, is_gallery)
+    train = tuple(record for record, status in listed if status == "train")
+    test = tuple(record for record, status in listed if status != "train")
+    return Dataset(train), Dataset(test, is_gallery=tuple(s == "gallery" for _, s in listed if s != "train"))
 
 
-def load_sop(root: Path) -> Protocol:
+def load_sop(root: Path) -> Splits:
     """Official lists; a label is the product's class_id."""
     archive, form = "Stanford_Online_Products.zip", "image_id class_id super_class_id path"
     download = _Download.find(root, tops=["Stanford_Online_Products"], marker="Ebay_train.txt", archive=archive)
 
     def read_split(name: str) -> Dataset:
-        rows = list(download.read_rows(name, (int, int, int, str), form=form, header=1))
+        rows = download.read_rows(name, (int, int, int, str), form=form, header=1)
         base = download.locate([image for *_, image in rows])
-        return _as_dataset(Record(base / image, str(number)) for _, number, _, image in rows)
+        return Dataset(tuple(Record(base / image, str(number)) for _, number, _, image in rows))
 
-    return Protocol("sop", read_split("Ebay_train.txt"), read_split("Ebay_test.txt"))
+    return read_split("Ebay_train.txt"), read_split("Ebay_test.txt")
 
 
 CARS_CLASSES = 98
@@ -172,30 +132,27 @@ CARS_CLASSES = 98
 _DAMAGE = (OSError, ValueError, TypeError, IndexError, NotImplementedError, zlib.error)
 
 
-def load_cars(root: Path) -> Protocol:
+def load_cars(root: Path) -> Splits:
     """car_ims with cars_annos.mat or, of the same photos, cars_train and cars_test with their development kit."""
-    if any((folder / "cars_train").is_dir() for folder in (root, root / "stanford_cars")):
-        listed = list(_read_kit(root))
-    else:
+    if not any((folder / "cars_train").is_dir() for folder in (root, root / "stanford_cars")):
         archive = "the download of Cars-196, beside car_ims.tgz,"
         folder = _Download.find(root, marker="cars_annos.mat", archive=archive).folder
-        names = _read_class_names(folder / "cars_annos.mat")
+        names = _read_variable(folder / "cars_annos.mat", "class_names")
         listed = list(_read_annotations(folder / "cars_annos.mat", names, field="relative_im_path", images=folder))
-    return _split_by_class("cars-196", listed, trained=CARS_CLASSES)
-
-
-def _read_kit(root: Path) -> Iterator[tuple[Record, int]]:
-    marker = "devkit/cars_train_annos.mat"
+        return _split_by_class(listed, trained=CARS_CLASSES)
+    marker, test = "devkit/cars_train_annos.mat", "cars_test_annos_withlabels.mat"
     folder = _Download.find(root, tops=["stanford_cars"], marker=marker, archive="car_devkit.tgz").folder
-    names = _read_class_names(folder / "devkit/cars_meta.mat")
+    names = _read_variable(folder / "devkit/cars_meta.mat", "class_names")
     # a download of its own: the kit's list of test images has no classes
-    test = "cars_test_annos_withlabels.mat"
     tests = _Download.find(folder, tops=["devkit"], marker=test, archive="the page of Cars-196").folder
-    yield from _read_annotations(folder / marker, names, field="fname", images=folder / "cars_train")
-    yield from _read_annotations(tests / test, names, field="fname", images=folder / "cars_test")
+    listed = [
+        *_read_annotations(folder / marker, names, field="fname", images=folder / "cars_train"),
+        *_read_annotations(tests / test, names, field="fname", images=folder / "cars_test"),
+    ]
+    return _split_by_class(listed, trained=CARS_CLASSES)
 
 
-def _read_annotations(path: Path, names: list[str], *, field: str, images: Path) -> Iterator[tuple[Record, int]]:
+def _read_annotations(path: Path, names: Any, *, field: str, images: Path) -> Iterator[tuple[Record, int]]:
     annotations = _read_variable(path, "annotations")
     if not {field, "class"} <= set(annotations.dtype.names or ()):
         raise InputError(
@@ -208,11 +165,7 @@ def _read_annotations(path: Path, names: list[str], *, field: str, images: Path)
             raise InputError(
                 f"{printable_path(str(path))}, annotation {row}: expected a class in 1..{len(names)}, found {number}"
             )
-        yield Record(base / file, names[number - 1]), int(number)
-
-
-def _read_class_names(path: Path) -> list[str]:
-    return [str(name) for name in _read_variable(path, "class_names")]
+        yield Record(base / file, str(names[number - 1])), int(number)
 
 
 def _read_variable(path: Path, name: str) -> Any:
@@ -234,7 +187,7 @@ def _read_variable(path: Path, name: str) -> Any:
     return np.atleast_1d(variables[name])
 
 
-def load_cub(root: Path) -> Protocol:
+def load_cub(root: Path) -> Splits:
     """Official lists; a label is the class's name, as `001.Black_footed_Albatross`. The first 100 classes train."""
     download = _Download.find(root, tops=["CUB_200_2011"], marker="images.txt", archive="CUB_200_2011.tgz")
     classes = dict(download.read_rows("classes.txt", (int, str), form="class_id class_name"))
@@ -249,33 +202,27 @@ def load_cub(root: Path) -> Protocol:
             )
         number = class_of[image]
         listed.append((Record(base / name, valid_text(classes[number])), number))
-    return _split_by_class("cub-200-2011", listed, trained=100)
+    return _split_by_class(listed, trained=100)
 
 
-# The subset of the SPA paper: web images with the labels of the searches that found them. The paper takes WebVision 2.0
-# (5,000 classes); 1.0 (1,000 classes) unpacks in the same way and is taken as well.
-WEB_TRAINING = 100
-WEB_CLASSES = 200
-WEB_PER_CLASS = 300
 # The paper does not say which 300: a draw over both search engines and every query of a class, the same everywhere.
 # The first 300 of the lists would come from one engine, and mostly from one query.
-WEB_SEED = 0
-WEB_LISTS = ("info/train_filelist_google.txt", "info/train_filelist_flickr.txt")
-WEB_TRAIN_PLACES = ("", "train", "train_images_256")
-WEB_VAL_PLACES = ("val_images_256", "val_images_resized", "val_images", "val", "")
+WEB_PER_CLASS, WEB_SEED = 300, 0
 
 
-def load_webvision(root: Path) -> Protocol:
-    """Classes 1-100 train, at most 300 images each; the validation images of classes 101-200 are searched.
+def load_webvision(root: Path) -> Splits:
+    """Subset of the SPA paper: web images with the labels of the searches that found them.
 
-    A label is the class's WordNet id, the first word of its line in info/synsets.txt.
+    Classes 1-100 train, at most 300 images each; the validation images of classes 101-200 are searched. A label is the
+    class's WordNet id, the first word of its line in info/synsets.txt. The paper takes WebVision 2.0 (5,000 classes);
+    1.0 (1,000 classes) unpacks in the same way and is taken as well.
     """
     download = _Download.find(root, tops=["webvision"], marker="info/synsets.txt", archive="info.tar of WebVision")
-    synsets = [line.split()[0] for _, line in download.read_lines("info/synsets.txt")][:WEB_CLASSES]
-    if len(set(synsets)) < WEB_CLASSES:
+    synsets = [name for (name,) in download.read_rows("info/synsets.txt", (str,), form="wordnet_id words…")][:200]
+    if len(set(synsets)) < 200:
         raise InputError(
-            f"{printable_path(str(download.folder / 'info/synsets.txt'))}: expected at least {WEB_CLASSES} different "
-            f"classes, one a line, found {len(set(synsets))}; unpack {download.archive} again"
+            f"{printable_path(str(download.folder / 'info/synsets.txt'))}: expected at least 200 different classes, "
+            f"one a line, found {len(set(synsets))}; unpack {download.archive} again"
         )
 
     def list_split(names: Sequence[str], classes: range, *, places: Sequence[str], archive: str) -> list[Record]:
@@ -284,21 +231,26 @@ def load_webvision(root: Path) -> Protocol:
         base = download.locate([name for name, _ in rows], places=places, archive=archive)
         return [Record(base / name, synsets[number]) for name, number in rows]
 
-    train = list_split(WEB_LISTS, range(WEB_TRAINING), places=WEB_TRAIN_PLACES, archive="WebVision's training images")
-    val = "val_filelist.txt" if (download.folder / "val_filelist.txt").is_file() else "info/val_filelist.txt"
-    test = list_split(
-        [val], range(WEB_TRAINING, WEB_CLASSES), places=WEB_VAL_PLACES, archive="WebVision's validation images"
+    train = list_split(
+        ("info/train_filelist_google.txt", "info/train_filelist_flickr.txt"),
+        range(100),
+        places=("", "train", "train_images_256"),
+        archive="WebVision's training images",
     )
-    drawn = cap_classes(train, max_per_class=WEB_PER_CLASS, seed=WEB_SEED)
-    return Protocol("webvision", _as_dataset(drawn), _as_dataset(test))
+    test = list_split(
+        ["val_filelist.txt" if (download.folder / "val_filelist.txt").is_file() else "info/val_filelist.txt"],
+        range(100, 200),
+        places=("val_images_256", "val_images_resized", "val_images", "val", ""),
+        archive="WebVision's validation images",
+    )
+    return Dataset(tuple(cap_classes(train, max_per_class=WEB_PER_CLASS, seed=WEB_SEED))), Dataset(tuple(test))
 
 
-TINY_CLASSES = 100
 TINY_TRAINING_IMAGES = 300  # a class; the paper's 29,707 images of 100 classes
 TINY_TEST_IMAGES = 74  # a class; its 7,382 images of 100 others
 
 
-def load_tiny_imagenet(root: Path) -> Protocol:
+def load_tiny_imagenet(root: Path) -> Splits:
     """Official download, or folders `train` and `test` of class folders, which are taken as they are.
 
     Of the download, the first 100 classes of wnids.txt train with 300 images each and the others are searched with 74
@@ -308,30 +260,24 @@ def load_tiny_imagenet(root: Path) -> Protocol:
         searched = folder / "test"  # that of the download has one folder, of unlabelled images
         entries = list(searched.iterdir()) if searched.is_dir() else []
         if (folder / "train").is_dir() and any(one.is_dir() and one.name != "images" for one in entries):
-            return Protocol("tiny-imagenet", list_dataset(folder / "train"), list_dataset(folder / "test"))
+            return list_dataset(folder / "train"), list_dataset(folder / "test")
     archive = "tiny-imagenet-200.zip"
     download = _Download.find(root, tops=["tiny-imagenet-200"], marker="wnids.txt", archive=archive)
-    classes = [line for _, line in download.read_lines("wnids.txt")]
-    train = _take_first(download, classes[:TINY_CLASSES], TINY_TRAINING_IMAGES)
-    test = _take_first(download, classes[TINY_CLASSES:], TINY_TEST_IMAGES)
-    return Protocol("tiny-imagenet", train, test)
-
-
-def _take_first(download: _Download, classes: list[str], count: int) -> Dataset:
-    records = []
-    for name in classes:
+    records: tuple[list[Record], list[Record]] = ([], [])
+    for number, (name,) in enumerate(download.read_rows("wnids.txt", (str,), form="wordnet_id")):
         folder = download.folder / "train" / name / "images"
-        images = sorted(folder.glob("*.JPEG"))
+        images, is_test = sorted(folder.glob("*.JPEG")), number >= 100
         if not images:
             raise InputError(
                 f"{printable_path(str(folder))}: no images (*.JPEG) of the class that wnids.txt lists; unpack "
-                f"{download.archive} again"
+                f"{archive} again"
             )
-        records += [Record(image, name) for image in images[:count]]
-    return _as_dataset(records)
+        most = TINY_TEST_IMAGES if is_test else TINY_TRAINING_IMAGES
+        records[is_test].extend(Record(image, name) for image in images[:most])
+    return Dataset(tuple(records[0])), Dataset(tuple(records[1]))
 
 
-LOADERS: dict[str, Callable[[Path], Protocol]] = {
+LOADERS: dict[str, Callable[[Path], Splits]] = {
     "tiny-imagenet": load_tiny_imagenet,
     "webvision": load_webvision,
     "cub-200-2011": load_cub,
@@ -350,15 +296,13 @@ PUBLISHED = {
 }
 
 
-def load_protocol(name: str, root: Path) -> Protocol:
+def load_protocol(name: str, root: Path) -> Splits:
     """Splits of a benchmark, listed without decoding; `root` is the unpacked archive or the folder around it."""
     if name not in LOADERS:
         raise InputError(f"no such benchmark: {name!r}; expected one of {', '.join(LOADERS)}")
     check_folder(root)
-    protocol = LOADERS[name](root)
-    for split, dataset, published in zip(
-        ("training", "test"), (protocol.train, protocol.test), PUBLISHED[name], strict=True
-    ):
+    train, test = LOADERS[name](root)
+    for split, dataset, published in zip(("training", "test"), (train, test), PUBLISHED[name], strict=True):
         seen = len(dataset.records), len({record.label for record in dataset.records})
         if not dataset.records:
             raise InputError(f"{printable_path(str(root))}: its lists name no {split} image of {name}")
@@ -368,4 +312,4 @@ def load_protocol(name: str, root: Path) -> Protocol:
                 "figures are not comparable with the papers'",
                 *(name, split, *seen, *published),
             )
-    return protocol
+    return train, replace(test, ks=K_SETS[name])

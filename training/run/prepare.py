@@ -11,7 +11,6 @@ import torch
 
 from index.arrays import Floats, Ids
 from index.errors import InputError, RunError
-from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
 from index.images.preprocess import resize_image
 from index.labels.noise_model import LabelPrior
@@ -51,21 +50,13 @@ from training.run.searches import KnownImages, find_holdout_groups, read_file_so
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationRecords:
-    """Validation images; `is_gallery` and `ks` as in `KnownImages`."""
-
-    records: tuple[Record, ...]
-    is_gallery: tuple[bool, ...] | None = None
-    ks: tuple[int, ...] = DEFAULT_KS
-
-
-def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dataset, ValidationRecords | None]:
+def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dataset, Dataset | None]:
     """Training images, capped by class, and validation images; nothing is decoded yet.
 
     A split column or a benchmark protocol names both; `val` replaces the validation part.
     """
-    validation, columns = None, config.data.columns
+    validation: Dataset | None = None
+    columns = config.data.columns
     if data.is_dir() and columns != USUAL:
         raise InputError(
             f"{printable_path(str(data))}: a folder or gallery, of which no columns can be named: --path-column and "
@@ -79,19 +70,17 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
                     f"{printable_path(str(data))}: its column {config.data.split_column!r} says what validates, and so "
                     f"does --val {printable_path(str(val))}: leave one of them out"
                 )
-            validation = ValidationRecords(_require_pair(held_out.records, of=data))
+            validation = _require_pair(held_out, of=data)
     elif config.data.protocol == "folder":
         dataset = list_dataset(data, columns=columns)
     else:
-        protocol = load_protocol(config.data.protocol, data)
-        dataset = protocol.train
-        validation = ValidationRecords(protocol.test.records, protocol.is_gallery, protocol.ks)
+        dataset, validation = load_protocol(config.data.protocol, data)
     records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
     check_trainable(records, data=data)
     if val is not None:
         if val.resolve() == data.resolve():
             logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
-        validation = ValidationRecords(_require_pair(list_dataset(val, columns=columns).records, of=val))
+        validation = _require_pair(list_dataset(val, columns=columns), of=val)
         seen = {record.path for record in records} & {record.path for record in validation.records}
         if seen and val.resolve() != data.resolve():
             logger.warning(
@@ -102,11 +91,11 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
     return Dataset(tuple(records), dataset.skipped), validation
 
 
-def _require_pair(records: tuple[Record, ...], *, of: Path) -> tuple[Record, ...]:
-    labels = [record.label for record in records]
+def _require_pair(validation: Dataset, *, of: Path) -> Dataset:
+    labels = [record.label for record in validation.records]
     if not keep_usable_classes(labels)[0].any():
         raise InputError(f"{printable_path(str(of))}: Recall@K needs a class with two images to validate on; none has")
-    return records
+    return validation
 
 
 class TrainingSet:
@@ -174,7 +163,7 @@ class ListedData:
     """Images and backbone, before anything is decoded."""
 
     dataset: Dataset
-    validation: ValidationRecords | None
+    validation: Dataset | None
     backbone: Backbone
 
     @property
@@ -190,7 +179,7 @@ class PreparedData:
     `decoding` is the place of the decoded images; None where the backbone stays frozen.
     """
 
-    validation_records: ValidationRecords | None
+    validation_records: Dataset | None
     training: TrainingSet
     validation: KnownImages | None
     extractor: Extractor
@@ -344,7 +333,7 @@ def open_extractor(network: Backbone, sizes: InputConfig, *, machine: Machine) -
 
 
 def prepare_validation(
-    validation: ValidationRecords | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
+    validation: Dataset | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
 ) -> KnownImages | None:
     """Validation images with features and group sources; unreadable ones are left out."""
     if validation is None:

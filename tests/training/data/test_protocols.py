@@ -154,17 +154,17 @@ def listed(dataset: Dataset, root: Path) -> list[tuple[str, str]]:
 def test_splits_share_no_class_every_image_can_be_read_and_other_sizes_are_warned_of(
     name: str, tmp_path: Path, caplog
 ) -> None:
-    protocol = load_protocol(name, MAKERS[name](tmp_path))
-    labels = [{record.label for record in split.records} for split in (protocol.train, protocol.test)]
+    train, test = load_protocol(name, MAKERS[name](tmp_path))
+    labels = [{record.label for record in split.records} for split in (train, test)]
     assert labels[0]
     assert labels[1]
     assert not labels[0] & labels[1]
-    for record in (*protocol.train.records[:3], *protocol.test.records[:3]):
+    for record in (*train.records[:3], *test.records[:3]):
         assert record.path.is_absolute()
         assert read_image(record.path, target_side=1).mode == "RGB"
-    assert (protocol.is_gallery is None) == (name != "in-shop")
+    assert (test.is_gallery is None) == (name != "in-shop")
     images, classes = PUBLISHED[name][0]
-    assert f"{name}: the training split has {len(protocol.train.records)} images of" in caplog.text
+    assert f"{name}: the training split has {len(train.records)} images of" in caplog.text
     assert f"published are {images} of {classes}" in caplog.text
     assert "test split" in caplog.text
 
@@ -214,7 +214,7 @@ def test_a_list_that_is_no_text_has_no_header_or_names_one_split_only_is_refused
     train, test = top / "Ebay_train.txt", top / "Ebay_test.txt"
     whole = train.read_text()
     for content, said in (
-        (whole.encode("utf-16"), r"Ebay_train\.txt, line 1: no text"),
+        (whole.encode("utf-16"), r"Ebay_train\.txt, line 1: expected the header"),
         (whole.partition("\n")[2].encode(), "line 1: expected the header `image_id class_id super_class_id path`"),
     ):
         train.write_bytes(content)
@@ -278,11 +278,10 @@ SPLITS = {  # below a folder, what trains and what is searched, and the publishe
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_benchmark_is_split_as_its_lists_or_its_first_classes_say(name: str, tmp_path: Path) -> None:
-    top, train, test, ks = SPLITS[name]
-    protocol = load_protocol(name, MAKERS[name](tmp_path))
-    assert listed(protocol.train, tmp_path / top) == train
-    assert listed(protocol.test, tmp_path / top) == test
-    assert protocol.ks == ks
+    top, *expected, ks = SPLITS[name]
+    splits = load_protocol(name, MAKERS[name](tmp_path))
+    assert [listed(split, tmp_path / top) for split in splits] == expected
+    assert splits[1].ks == ks
 
 
 def test_a_cub_image_without_a_class_is_refused(tmp_path: Path) -> None:
@@ -295,10 +294,10 @@ def test_a_cub_image_without_a_class_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("test_list", "top"), [("", "stanford_cars"), ("devkit", "")])
 def test_cars_with_their_development_kit_are_split_by_class_too(test_list: str, top: str, tmp_path: Path) -> None:
     make_cars_kit(tmp_path / top, test_list=test_list)
-    protocol = load_protocol("cars-196", tmp_path)
+    train, test = load_protocol("cars-196", tmp_path)
     files = (("cars_train/00002", 1), ("cars_train/00003", 98), ("cars_test/00001", 1), ("cars_test/00002", 98))
-    assert listed(protocol.train, tmp_path / top) == [(f"{file}.jpg", CAR.format(number)) for file, number in files]
-    assert len(protocol.test.records) == 3
+    assert listed(train, tmp_path / top) == [(f"{file}.jpg", CAR.format(number)) for file, number in files]
+    assert len(test.records) == 3
 
 
 @pytest.mark.parametrize("file", ["devkit/cars_meta.mat", "cars_test_annos_withlabels.mat"])
@@ -351,12 +350,12 @@ def test_cars_without_scipy_name_the_extra(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_in_shop_queries_are_no_gallery_members(top: str, lists: str, images: str, tmp_path: Path) -> None:
     make_in_shop(tmp_path / top, lists=lists, images=images)
-    protocol = load_protocol("in-shop", tmp_path)
+    train, test = load_protocol("in-shop", tmp_path)
     base = tmp_path / top / images
-    assert listed(protocol.train, base) == [(row.split()[0], "id_00000002") for row in IN_SHOP_ROWS[:2]]
-    assert listed(protocol.test, base) == [(row.split()[0], row.split()[1]) for row in IN_SHOP_ROWS[2:]]
-    assert protocol.is_gallery == (False, True, False, True)
-    assert protocol.ks == (1, 10, 20, 40)
+    assert listed(train, base) == [(row.split()[0], "id_00000002") for row in IN_SHOP_ROWS[:2]]
+    assert listed(test, base) == [(row.split()[0], row.split()[1]) for row in IN_SHOP_ROWS[2:]]
+    assert test.is_gallery == (False, True, False, True)
+    assert test.ks == (1, 10, 20, 40)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +364,6 @@ def test_in_shop_queries_are_no_gallery_members(top: str, lists: str, images: st
         (["image_name item_id evaluation_status", *IN_SHOP_ROWS], "line 2: expected the header"),
         ([6, *IN_SHOP_ROWS], "line 2: expected the header"),
         ([1, "image_name item_id evaluation_status", "img/a.jpg id_1 val"], "line 3: expected `image_name"),
-        ([7, "image_name item_id evaluation_status", *IN_SHOP_ROWS], "announces 7 images and 6 follow"),
     ],
 )
 def test_an_in_shop_list_that_is_not_whole_is_refused(lines: list[object], problem: str, tmp_path: Path) -> None:
@@ -379,19 +377,19 @@ def test_webvision_2_has_its_validation_list_and_images_elsewhere(tmp_path: Path
     (tmp_path / "info/val_filelist.txt").rename(tmp_path / "val_filelist.txt")
     (tmp_path / "val_images_256").rename(tmp_path / "val_images_resized")
     found = load_protocol("webvision", tmp_path)
-    assert found.train == expected.train
-    moved = [listed(one.test, tmp_path / f"val_images_{end}") for one, end in ((found, "resized"), (expected, "256"))]
+    assert found[0] == expected[0]
+    moved = [listed(one[1], tmp_path / f"val_images_{end}") for one, end in ((found, "resized"), (expected, "256"))]
     assert moved[0] == moved[1]
 
 
 def test_webvision_draws_at_most_300_images_of_a_class_from_both_engines(tmp_path: Path) -> None:
     make_webvision(tmp_path, per_class=200)
-    protocol = load_protocol("webvision", tmp_path)
-    drawn = Counter(record.label for record in protocol.train.records)
+    train, _ = splits = load_protocol("webvision", tmp_path)
+    drawn = Counter(record.label for record in train.records)
     assert drawn == {"n00000000": WEB_PER_CLASS, "n00000099": WEB_PER_CLASS}
-    engines = Counter(path.partition("/")[0] for path, _ in listed(protocol.train, tmp_path))
+    engines = Counter(path.partition("/")[0] for path, _ in listed(train, tmp_path))
     assert min(engines.values()) > 200
-    assert protocol == load_protocol("webvision", tmp_path)
+    assert splits == load_protocol("webvision", tmp_path)
 
 
 @pytest.mark.parametrize("count", [150, 200])
@@ -403,18 +401,15 @@ def test_webvision_needs_the_names_of_two_hundred_different_classes(count: int, 
 
 
 def test_tiny_imagenet_takes_classes_in_the_order_of_their_list_and_images_by_name(tmp_path: Path) -> None:
-    protocol = load_protocol("tiny-imagenet", make_tiny_imagenet(tmp_path))
+    train, test = load_protocol("tiny-imagenet", make_tiny_imagenet(tmp_path))
     wnids = (tmp_path / "tiny-imagenet-200/wnids.txt").read_text().split()
     assert wnids != sorted(wnids)
-    train = Counter(record.label for record in protocol.train.records)
-    test = Counter(record.label for record in protocol.test.records)
-    assert list(train) == wnids[:100]
-    assert list(test) == wnids[100:]
-    assert train[wnids[1]] == 300
-    assert test[wnids[101]] == 74
-    names = [record.path.name for record in protocol.train.records if record.label == wnids[1]]
+    counts = [Counter(record.label for record in split.records) for split in (train, test)]
+    assert [list(count) for count in counts] == [wnids[:100], wnids[100:]]
+    assert (counts[0][wnids[1]], counts[1][wnids[101]]) == (300, 74)
+    names = [record.path.name for record in train.records if record.label == wnids[1]]
     assert names == sorted(f"{wnids[1]}_{i}.JPEG" for i in range(302))[:300]
-    assert protocol.ks == (1, 2, 4, 8, 16)
+    assert test.ks == (1, 2, 4, 8, 16)
 
 
 def test_a_tiny_imagenet_class_without_images_is_named(tmp_path: Path) -> None:
@@ -429,10 +424,10 @@ def test_tiny_imagenet_that_is_split_already_is_taken_as_it_is(top: str, tmp_pat
     root = tmp_path / top
     save_images(root / "train", ["n1/n1_0.JPEG", "n1/n1_1.JPEG", "n2/n2_0.JPEG"])
     save_images(root / "test", ["n3/n3_0.JPEG"])
-    protocol = load_protocol("tiny-imagenet", tmp_path)
+    train, test = load_protocol("tiny-imagenet", tmp_path)
     names = ("n1/n1_0.JPEG", "n1/n1_1.JPEG", "n2/n2_0.JPEG")
-    assert protocol.train.records == tuple(Record(root / "train" / name, name[:2]) for name in names)
-    assert listed(protocol.test, root) == [("test/n3/n3_0.JPEG", "n3")]
+    assert train.records == tuple(Record(root / "train" / name, name[:2]) for name in names)
+    assert listed(test, root) == [("test/n3/n3_0.JPEG", "n3")]
 
 
 def test_tiny_imagenet_without_its_list_of_classes_is_not_taken_for_a_split(tmp_path: Path) -> None:

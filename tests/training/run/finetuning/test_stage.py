@@ -36,7 +36,7 @@ from training.run.finetuning import stage as network_stage
 from training.run.finetuning.stage import _selects_finetuned, choose_parts, fit_head
 from training.run.fit import HeadPlan
 from training.run.phases import Watcher
-from training.run.prepare import ValidationRecords, prepare_validation
+from training.run.prepare import prepare_validation
 from training.run.report_text import describe_finetuning
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
@@ -171,7 +171,7 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     run = RunFolder.open(network_run)
     backbone, head, _ = run.load_trained()
     extractor = Extractor(backbone, run.preprocess(), device=torch.device("cpu"), precision="float32")
-    records = ValidationRecords(list_dataset(other_pictures).records)
+    records = list_dataset(other_pictures)
     prepared = prepare_validation(
         records, machine=make_machine(tmp_path / "new"), extractor=extractor, watcher=Watcher()
     )
