@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,17 +12,10 @@ from typing import Any, Unpack
 
 from index.catalog.reader import read_catalog
 from index.catalog.writer import CatalogWriter
-from index.durable import hash_file, write_durably
-from index.errors import (
-    DAMAGE_ADVICE,
-    GalleryDamagedError,
-    GalleryError,
-    GalleryMismatchError,
-    InputError,
-    ModelFileError,
-)
+from index.durable import write_durably
+from index.errors import DAMAGE_ADVICE, GalleryDamagedError, GalleryError, InputError, ModelFileError
 from index.faiss_library import import_faiss
-from index.gallery.computed_by import require_same_output, usual_runtime_of
+from index.gallery.computed_by import usual_runtime_of
 from index.limits import LOCK_WAIT_S
 from index.markers import GALLERY_MARK, PART_MARK, read_part
 from index.model.builtin import BUILTIN_MODEL
@@ -54,12 +47,12 @@ from index.versions.manifest import (
     part_folder,
     part_start,
 )
-from index.versions.versions import highest_next_id, list_versions, mark_version, read_current, set_current
+from index.versions.versions import list_versions, mark_version, read_current, set_current
 from index.writing.build_config import RunOptions
 from index.writing.pending import embed_pending
 from index.writing.publishing import publish
 from index.writing.scanning import find_assigned, scan_sources
-from index.writing.workspace import Workspace, is_intact_work, naming_trouble
+from index.writing.workspace import Workspace, is_intact_work, naming_trouble, require_model
 
 logger = logging.getLogger(__name__)
 
@@ -86,14 +79,9 @@ class CheckedVersion:
     problems: Sequence[str]
 
     @property
-    def catalog(self) -> Path | None:
-        """The path of its catalogue; None where it is damaged."""
-        return self.folder / CATALOG_NAME if CATALOG_NAME in self.intact else None
-
-    def has_vectors_of(self, manifest: Manifest) -> bool:
-        """Whether its vectors are of the same model and runtime as another version's."""
-        seen, wanted = self.manifest, manifest
-        return seen is not None and (seen.model_sha256, seen.runtime) == (wanted.model_sha256, wanted.runtime)
+    def indexed(self) -> int:
+        """The number of images."""
+        return 0 if self.manifest is None else int(self.manifest.counts["indexed"])
 
     def hold(self, output: str) -> Sequence[VectorSource]:
         """The intact vectors of an output."""
@@ -110,14 +98,12 @@ def find_current(gallery: Path) -> Version | None:
     return None
 
 
-def list_own_versions(gallery: Path, *, identity: str) -> list[Path]:
-    """The version folders with a gallery's identity, or named by CURRENT; newest first."""
-    current = find_current(gallery)
-    named = None if current is None else current.name
+def list_own_versions(gallery: Path, *, identity: str, current: Version | None) -> list[Path]:
+    """The version folders with a gallery's identity, and the one that CURRENT names; newest first."""
     return [
         folder
         for folder in list_versions(gallery)
-        if folder.name == named or (read_part(folder) or {}).get("gallery") == identity
+        if (current and folder == current.folder) or (read_part(folder) or {}).get("gallery") == identity
     ]
 
 
@@ -127,8 +113,6 @@ def check_version(
     """Compare every file of a version with its manifest.
 
     Args:
-        identity: of the gallery.
-        current: the version of CURRENT.
         uri: the new address of the Milvus server; None: the recorded one.
     """
     part, path = read_part(folder) or {}, folder / MANIFEST_NAME
@@ -137,7 +121,13 @@ def check_version(
     texts = [path.read_bytes() if path.is_file() else b""]
     texts += [copy.encode("utf-8", "surrogatepass")] if isinstance(copy, str) else []
     text = next((text for text in texts if hashlib.sha256(text).hexdigest() in recorded), b"")
-    manifest, problems = _parse(text, path), []
+    manifest, problems = None, []
+    try:
+        manifest = Manifest.parse(text)
+    except OtherFormatError as error:
+        raise GalleryError(printable_path(str(path)), str(error)) from error
+    except (ValueError, InputError):
+        pass
     if manifest is None or text != texts[0]:
         problems.append(f"{printable_path(str(path))}: damaged or missing")
     if part.get("gallery") != identity or (text and copy != text.decode("utf-8", "surrogateescape")):
@@ -167,15 +157,6 @@ def check_version(
             problems.append(str(error).removesuffix(DAMAGE_ADVICE))
             is_whole = False
     return CheckedVersion(folder, manifest, text, frozenset(intact), is_whole, problems)
-
-
-def _parse(text: bytes, path: Path) -> Manifest | None:
-    try:
-        return Manifest.parse(text)
-    except OtherFormatError as error:
-        raise GalleryError(printable_path(str(path)), str(error)) from error
-    except (ValueError, InputError):
-        return None
 
 
 def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> None:
@@ -209,7 +190,6 @@ class RollbackReport:
     Attributes:
         left: the version that was current before, if any.
         version: the current one now, of `indexed` images.
-        next_id: the least id of new images; the version that was left may have used those below.
         passed_over: damage of the versions between.
     """
 
@@ -217,7 +197,6 @@ class RollbackReport:
     left: str | None
     version: str
     indexed: int
-    next_id: int
     passed_over: list[str]
     seconds: float
 
@@ -233,39 +212,34 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
     with lock_gallery(gallery):
         identity, current = claim_gallery(gallery.resolve()), find_current(gallery)
         left = None if current is None else current.name
+        own = list_own_versions(gallery, identity=identity, current=current)
+        folders = [folder for folder in own if folder.name != left]
+        if to is None:
+            candidates = [folder for folder in folders if left is None or int(folder.name) < int(left)]
+        else:
+            candidates = [folder for folder in folders if to.isdigit() and int(folder.name) == int(to)]
+            if not candidates:
+                others = ", ".join(folder.name for folder in folders) or "none"
+                wanted = f"there is no version {printable_path(to)} to go back to"
+                raise InputError(f"{shown}: {wanted}; there is: {others}")
         passed: list[str] = []
-        for folder in _find_candidates(gallery, identity=identity, left=left, to=to):
+        for folder in candidates:
             version = check_version(folder, identity=identity, current=current, progress=progress)
             if not version.is_whole:
                 passed += version.problems
                 continue
-            assert version.manifest is not None
             use_version(gallery, version, identity=identity)
             return RollbackReport(
                 gallery=valid_text(str(gallery.resolve())),
                 left=left,
                 version=folder.name,
-                indexed=int(version.manifest.counts["indexed"]),
-                next_id=highest_next_id(gallery),
+                indexed=version.indexed,
                 passed_over=passed,
                 seconds=time.perf_counter() - start,
             )
     wanted = "no version before the current one is whole" if to is None else f"version {to} is not whole"
     listed = f" ({'; '.join(passed)})" if passed else ""
     raise GalleryError(shown, f"{wanted}{listed}; mend the gallery with `retrieval index repair`")
-
-
-def _find_candidates(gallery: Path, *, identity: str, left: str | None, to: str | None) -> Iterator[Path]:
-    folders = [folder for folder in list_own_versions(gallery, identity=identity) if folder.name != left]
-    if to is None:
-        yield from (folder for folder in folders if left is None or int(folder.name) < int(left))
-        return
-    named = [folder for folder in folders if to.isdigit() and int(folder.name) == int(to)]
-    if not named:
-        others = ", ".join(folder.name for folder in folders) or "none"
-        shown, wanted = printable_path(str(gallery)), printable_path(to)
-        raise InputError(f"{shown}: there is no version {wanted} to go back to; there is: {others}")
-    yield named[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +286,6 @@ def repair_gallery(
         model_path: the model file, where every version has lost it.
         sources: of the images, where the gallery has lost them.
         uri: the new address of the gallery's Milvus server; None: the recorded one.
-
-    Raises:
-        InputError: the sources are unknown or missing, or `uri` has no use.
-        GalleryError: no gallery, another process writes it, its model is lost, or its server does not answer.
-        GalleryMismatchError: the given model is another one, or the runtime gives other vectors than the kept ones.
     """
     require_own_folder(gallery)
     import_faiss()
@@ -339,55 +308,44 @@ class _Repair:
     start: float = field(default_factory=time.perf_counter)
 
     def run(self) -> RepairReport:
+        shown, begin_step = printable_path(str(self.gallery)), self.options.get("begin_step", no_steps)
         if require_own_folder(self.gallery) is FolderState.DAMAGED:
-            self.damaged.append(f"{self._show()}: its mark or CURRENT is damaged or missing")
+            self.damaged.append(f"{shown}: its mark or CURRENT is damaged or missing")
         identity, changed = restore_identity(self.gallery)
         if changed:
-            self.damaged.append(f"{self._show(GALLERY_MARK)}: another identity than its parts'")
+            self.damaged.append(f"{shown}/{GALLERY_MARK}: another identity than its parts'")
         self._clear_damaged_work(identity)
-        current, folders = find_current(self.gallery), list_own_versions(self.gallery, identity=identity)
+        current = find_current(self.gallery)
+        folders = list_own_versions(self.gallery, identity=identity, current=current)
         if current is None and folders:
-            self.damaged.append(f"{self._show('CURRENT')}: damaged or missing")
+            self.damaged.append(f"{shown}/CURRENT: damaged or missing")
         if current is not None:  # versions behind it were left by a rollback
             folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
-        models: list[str] = []
+        lost: list[CheckedVersion] = []
 
         def check(folder: Path) -> CheckedVersion:
             return check_version(
-                folder, identity=identity, current=current, uri=self.uri, progress=self._begin_step("Checking")
+                folder, identity=identity, current=current, uri=self.uri, progress=begin_step("Checking")
             )
 
         for number, folder in enumerate(folders, start=1):
             version = check(folder)
             self.damaged.extend(version.problems)
-            models += [] if version.manifest is None else [version.manifest.model_sha256]
-            if version.catalog is None:
+            if CATALOG_NAME not in version.intact:
+                lost.append(version)
                 continue
-            if folder != folders[0]:
-                self.notes.append(
-                    f"version {folders[0].name} is lost, and what was changed in it; `retrieval index update` takes in "
-                    "what was changed in the sources"
-                )
-                self._note_uploads(version.catalog)
+            if lost:
+                self._note_lost(lost[0], version)
             if version.is_whole:
                 use_version(self.gallery, version, identity=identity)
-                assert version.manifest is not None
-                return self._report(folder.name, indexed=int(version.manifest.counts["indexed"]))
+                return self._report(folder.name, indexed=version.indexed)
             others: list[CheckedVersion] = []
             for other in folders[number:]:
                 with suppress(GalleryError):  # nothing of it is needed
                     others.append(check(other))
             return self._rebuild(version, folders, others=others)
-        if not folders:
-            self._refuse_unmarked()
-            self.notes.append(
-                "no version was ever finished; run the `retrieval index build` or `copy` that was stopped again"
-            )
-            return self._report(None)
-        return self._build_again(folders, sha256=models[0] if models else None)
-
-    def _refuse_unmarked(self) -> None:
-        """Refuse a gallery with a version that may be its own, but has lost its mark."""
+        if folders:
+            return self._build_again(lost)
         for folder in list_versions(self.gallery):
             if read_part(folder) is None and (folder / MANIFEST_NAME).is_file():
                 raise GalleryError(
@@ -395,22 +353,24 @@ class _Repair:
                     "damaged or missing, and so is CURRENT: nothing tells whose version this is, and what its files "
                     "were; put one of the two back from a copy and run this again, or build into another folder",
                 )
+        self.notes.append(
+            "no version was ever finished; run the `retrieval index build` or `copy` that was stopped again"
+        )
+        return self._report(None)
 
-    def _note_uploads(self, rows: Path) -> None:
-        """Note how to add uploaded images again, where they are no source of the version."""
+    def _note_lost(self, lost: CheckedVersion, used: CheckedVersion) -> None:
+        """Note what a version had that the used one has not, and how to get it back."""
+        self.notes.append(
+            f"version {lost.folder.name} is lost, and what was changed in it; `retrieval index update` takes in what "
+            "was changed in the sources"
+        )
         uploads = added_folder(self.gallery)
-        with read_catalog(rows) as catalog:
+        with read_catalog(used.folder / CATALOG_NAME) as catalog:
             if uploads.is_dir() and catalog.added_source() is None:
                 self.notes.append(
                     f"what people sent is in {printable_path(str(uploads))}: `retrieval index add` with the gallery "
                     "and that folder takes it in again"
                 )
-
-    def _begin_step(self, name: str) -> Progress:
-        return self.options.get("begin_step", no_steps)(name)
-
-    def _show(self, name: str = "") -> str:
-        return printable_path(str(self.gallery / name))
 
     def _report(self, version: str | None, **values: Any) -> RepairReport:
         seconds = time.perf_counter() - self.start
@@ -424,7 +384,7 @@ class _Repair:
         if not folder.is_dir() or (plan is not None and ("repair" in plan or is_intact_work(folder))):
             return
         if remove_part(folder, of=identity) and plan is not None:
-            self.damaged.append(f"{self._show(BUILDING)}: unfinished work that cannot be gone on with")
+            self.damaged.append(f"{printable_path(str(folder))}: unfinished work that cannot be gone on with")
             self.notes.append("unfinished work was thrown away; run the command that was stopped again")
 
     def _rebuild(
@@ -432,29 +392,29 @@ class _Repair:
     ) -> RepairReport:
         """Make a version of one with an intact catalogue.
 
-        Missing vectors may be in other versions, because an id stands for the same bytes in all. The newest whole one
-        stays for a rollback.
+        Missing vectors may be in other versions, because ids are never reused. The newest whole one stays for a
+        rollback.
         """
-        manifest, rows = version.manifest, version.catalog
+        manifest = version.manifest
         assert manifest is not None
-        assert rows is not None
         work = self._open_work(folders, sha256=manifest.model_sha256, runtime=manifest.runtime)
         work.previous = next((other.folder.name for other in others if other.is_whole), None)
-        alike = [other for other in others if other.has_vectors_of(manifest)]
+        alike = [
+            other
+            for other in others
+            if other.manifest is not None
+            and (other.manifest.model_sha256, other.manifest.runtime) == (manifest.model_sha256, manifest.runtime)
+        ]
         kept = {  # of an id the last one counts
             output: [held for one in (*reversed(alike), version) for held in one.hold(output)]
             for output in work.embedder.contract.widths
         }
-        if any(kept.values()):
-            require_same_output(manifest.runtime, work.embedder, gallery=self.gallery)
-        work.open_without_base(version.folder.name, rows=rows, kept=kept, runtime=manifest.runtime)
-        assert work.kept_ids is not None
-        indexed = len(work.kept_ids)
-
+        name, rows = version.folder.name, version.folder / CATALOG_NAME
+        work.open_without_base(name, rows=rows, kept=kept, runtime=manifest.runtime)
         with work.opened():
             with work.change() as catalog:
                 self._set_store(catalog)
-                sources = catalog.sources()
+                indexed, sources = catalog.count("indexed"), catalog.sources()
                 for row in catalog.find(work.find_lost().tolist()).values():
                     catalog.make_pending([row.id], confirm=sources[row.source].locate(row).is_there())
             embed_pending(work)
@@ -472,18 +432,19 @@ class _Repair:
         if self.uri is not None:
             catalog.set({STORE_SETTING: StoreConfig(MILVUS, self.uri).to_text()})
 
-    def _build_again(self, folders: Sequence[Path], *, sha256: str | None) -> RepairReport:
+    def _build_again(self, versions: Sequence[CheckedVersion]) -> RepairReport:
         """Build the gallery from its sources: no catalogue is intact."""
+        folders = [version.folder for version in versions]
         marks = (read_part(folder) or {} for folder in folders)
         mark: Mapping[str, Any] = next((mark for mark in marks if mark.get("sources")), {})
         if not mark and not self.sources:
             raise InputError(
-                f"{self._show()}: its catalogue is lost in every version, and nothing tells what it was built from; "
-                "run this again with --source for each folder, archive, list or table"
+                f"{printable_path(str(self.gallery))}: its catalogue is lost in every version, and nothing tells what "
+                "it was built from; run this again with --source for each folder, archive, list or table"
             )
+        sha256 = next((one.manifest.model_sha256 for one in versions if one.manifest is not None), None)
         work = self._open_work(folders, sha256=sha256, runtime=None)
         work.open_without_base(folders[0].name, rows=None, kept={}, runtime=None)
-
         with work.opened():
             with work.change() as catalog:
                 catalog.set(mark.get("settings", {}))
@@ -502,7 +463,7 @@ class _Repair:
                             f"{printable_path(source.location)}: not there, and the gallery is to be built again from "
                             "it; mount or put it back and run this again, or name what there is with --source"
                         )
-                labels, scanning = find_assigned(catalog), self._begin_step("Scanning")
+                labels, scanning = find_assigned(catalog), work.begin_step("Scanning")
                 found = scan_sources(catalog, list(sources), labels=labels, progress=scanning)
                 catalog.record_scan(found, scanned=list(sources))
             embed_pending(work)
@@ -513,37 +474,22 @@ class _Repair:
         return self._report(report.version, action=BUILT, indexed=report.indexed, embedded=report.new_images)
 
     def _open_work(self, folders: Sequence[Path], *, sha256: str | None, runtime: Any) -> Workspace:
-        model = _find_model([folder / MODEL_NAME for folder in folders], self.model_path, sha256, self._show())
-        embedder = Embedder(model, threads=1, backend=usual_runtime_of(runtime))
+        """The workspace with the gallery's model: the given one, a version's, or the built-in one."""
+        candidates = [folder / MODEL_NAME for folder in folders]
+        if sha256 is not None:
+            candidates.append(BUILTIN_MODEL)
+        found = self.model_path
+        for path in filter(Path.is_file, candidates):
+            with suppress(ModelFileError):
+                if found is None and sha256 in (None, read_model_file(path).sha256):
+                    found = path
+        if found is None:
+            raise GalleryError(
+                printable_path(str(self.gallery)),
+                "its model is damaged or missing in every version; run this again with --model and the file that it "
+                f"was built with (SHA-256 {sha256 or 'unknown: no manifest is intact'})",
+            )
+        embedder = Embedder(found, threads=1, backend=usual_runtime_of(runtime))
+        if sha256 is not None:
+            require_model(embedder, expected=sha256, gallery=self.gallery)
         return Workspace(self.gallery, embedder=embedder, start=self.start, **self.options)
-
-
-def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, shown: str) -> Path:
-    """The model with this SHA-256: the given one, a version's, or the built-in one.
-
-    Without a known SHA-256, the given one or any undamaged one of a version.
-    """
-    candidates = list(kept) if given is None else [given]
-    if sha256 is not None:
-        candidates.append(BUILTIN_MODEL)
-    for path in filter(Path.is_file, candidates):
-        if sha256 is not None or path == given:
-            if sha256 in (None, hash_file(path)):
-                return path
-            continue
-        with suppress(ModelFileError):
-            read_model_file(path)
-            return path
-    if given is not None and sha256 is not None:
-        raise GalleryMismatchError(
-            shown,
-            what="model (SHA-256)",
-            expected=str(sha256),
-            seen=hash_file(given),
-            advice="give the --model that it was built with",
-        )
-    raise GalleryError(
-        shown,
-        "its model is damaged or missing in every version; run this again with --model and the file that it was built "
-        f"with (SHA-256 {sha256 or 'unknown: no manifest is intact'})",
-    )
