@@ -47,7 +47,6 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS vectors (
     id INTEGER PRIMARY KEY, key BLOB, sha256 BLOB, entry BLOB NOT NULL, crc INTEGER NOT NULL, UNIQUE (key, sha256)
 );
-CREATE TABLE IF NOT EXISTS speed (key BLOB PRIMARY KEY, images INTEGER, seconds REAL);
 """
 _USED_BYTES = (
     "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
@@ -182,8 +181,8 @@ class VectorCache:
         phash, *numbers = _HEAD.unpack_from(entry)
         return EmbeddedItem(0, vector, sha256.hex(), phash, Measures.from_numbers(numbers))
 
-    def add(self, items: Sequence[EmbeddedItem], *, seconds: float = 0.0) -> None:
-        """Add usable images, embedded in so many seconds, in one transaction; a full file loses its oldest."""
+    def add(self, items: Sequence[EmbeddedItem]) -> None:
+        """Add usable images in one transaction; a full file loses its oldest."""
         if self._database is None or not items:
             return
         with self._forgiving("written"):
@@ -205,25 +204,11 @@ class VectorCache:
                 self._database.executemany(
                     "INSERT OR REPLACE INTO vectors (key, sha256, entry, crc) VALUES (?, ?, ?, ?)", rows
                 )
-                self._database.execute(
-                    "INSERT INTO speed VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-                    "images = images + excluded.images, seconds = seconds + excluded.seconds",
-                    (self._key, len(rows), seconds),
-                )
                 self._database.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
                     self._database.execute("ROLLBACK")
                 raise
-
-    def speed(self) -> float | None:
-        """Images a second at which the entries were embedded; None without any."""
-        row = None
-        if self._database is not None:
-            with self._forgiving("read"):
-                asked = self._database.execute("SELECT images, seconds FROM speed WHERE key = ?", (self._key,))
-                row = asked.fetchone()
-        return row[0] / row[1] if row and row[1] else None
 
     def close(self) -> None:
         if self._database is not None:
@@ -283,9 +268,8 @@ class CachedEngine:
             yield from self._embed(missing)
 
     def speed(self) -> float | None:
-        """Images a second of the model on this machine, in this run or by the cache's record."""
-        known = None if self._cache is None else self._cache.speed()
-        return known or (self.embedded / self.seconds if self.seconds and self.embedded else None)
+        """Images a second of the model in this run; None where all vectors came from the cache."""
+        return self.embedded / self.seconds if self.seconds and self.embedded else None
 
     def _embed(self, items: Iterable[tuple[int, Place]]) -> Iterator[list[EmbeddedItem]]:
         """Embed, and add the vectors to the cache now and then, and at the end."""
@@ -295,7 +279,7 @@ class CachedEngine:
         def save() -> None:
             nonlocal spent, saved
             if self._cache is not None:
-                self._cache.add(made, seconds=spent)
+                self._cache.add(made)
             self.embedded += len(made)
             self.seconds += spent
             made.clear()

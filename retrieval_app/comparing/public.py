@@ -38,7 +38,7 @@ class Candidate:
         vectors: (N, D) float32 unit rows of the images; zeros for unusable ones.
         problems: by row, why an image has no vector.
         embedded: images that were embedded now; others came `from_cache` or `from_gallery`.
-        per_second: speed here, now or earlier; None if it is not known.
+        per_second: speed in this run; None where all vectors came from the cache.
         trained_on: images that it was trained on; None if that is not known.
         run_id: of the training that a model file names; empty without.
     """

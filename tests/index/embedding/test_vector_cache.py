@@ -61,9 +61,7 @@ def test_whatever_is_kept_is_found_again_to_the_bit(
         for key, (values, phash) in kept.items()
     }
     with open_cache(folder) as cache:
-        assert cache.speed() is None
-        cache.add([*known.values()], seconds=2.0)
-        assert cache.speed() == (pytest.approx(len(known) / 2) if known else None)
+        cache.add([*known.values()])
     with open_cache(folder) as cache:
         found = cache.find([*kept, sha256(1)])
     assert set(found) == set(known)
@@ -145,18 +143,18 @@ def test_an_unwritable_folder_means_no_cache(tmp_path: Path, caplog: pytest.LogC
     (tmp_path / "file").write_text("in the way")
     with caplog.at_level(logging.WARNING), open_cache(tmp_path / "file") as cache:
         cache.add([*draw_known(range(3)).values()])
-        assert (len(cache), cache.find([sha256(1)]), cache.speed()) == (0, {}, None)
+        assert (len(cache), cache.find([sha256(1)])) == (0, {})
     assert caplog.text.count("cannot be opened") == 1
 
 
 def test_models_share_a_file_and_none_gets_the_vectors_of_another(tmp_path: Path) -> None:
     for model, width in (("one", 6), ("two", 6), ("three", 4)):
         with open_cache(tmp_path, model=model, width=width) as cache:
-            assert (len(cache), cache.find([sha256(1)]), cache.speed()) == (0, {}, None)
-            cache.add([*draw_known(range(3), width=width).values()], seconds=1.0)
+            assert (len(cache), cache.find([sha256(1)])) == (0, {})
+            cache.add([*draw_known(range(3), width=width).values()])
     for model, width in (("one", 6), ("three", 4)):
         with open_cache(tmp_path, model=model, width=width) as cache:
-            assert (len(cache), cache.speed()) == (3, 3.0)
+            assert len(cache) == 3
             assert same(cache.find([sha256(1)]), draw_known(range(1, 2), width=width))
 
 
