@@ -93,7 +93,6 @@ class _Search:
         return align([("rank", "score", *([""] if self.by == COPY else []), "label", "path"), *rows], right={0, 1})
 
     def to_json(self, hit: Hit) -> dict[str, Any]:
-        """The result as `--json` prints it."""
         return {**hit.to_json(), **self._mark(hit)}
 
     def _mark(self, hit: Hit) -> dict[str, bool]:
@@ -101,7 +100,6 @@ class _Search:
         return {} if copies is None else {"is_copy": hit.score >= copies["threshold"]}
 
     def explain_none(self) -> None:
-        """Explain on stderr why there is no result."""
         min_score = self.options.min_score
         if self.where is not None and not len(self.gallery.matching_ids(self.where)):
             click.echo("no result: no image of the gallery matches --where", err=True)
@@ -294,7 +292,6 @@ def search(
 
 
 def _show_one(search: _Search, *, as_json: bool, folder: Path) -> None:
-    """Print the results of a single query."""
     hits: list[Hit] = []
     for query, hits in search.answer():
         if query.problem is not None:

@@ -103,7 +103,6 @@ class Groups:
         return int((np.unique(self.numbers, return_counts=True)[1] > 1).sum())
 
     def to_json(self) -> dict[str, object]:
-        """The groups in reports."""
         return {"found_by": self.found_by, "groups": self.count, "images": self.images}
 
 

@@ -33,7 +33,6 @@ class Reranked:
     gain: PairedDifference
 
     def to_json(self) -> dict[str, object]:
-        """Plain JSON values."""
         return {
             "queries": self.queries,
             "map_at_r": list(self.map_at_r),

@@ -298,7 +298,6 @@ class Gallery:
         return [(scores[ids != NO_ID], ids[ids != NO_ID]) for scores, ids in zip(*found, strict=True)]
 
     def image(self, image_id: int) -> CatalogRow:
-        """The row of one member."""
         row = self._catalog.find([_check_id(image_id)]).get(image_id)
         if row is None:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))

@@ -28,7 +28,6 @@ class BoundedPool:
 
     @property
     def count(self) -> int:
-        """Calls that wait or run."""
         return self._count
 
     def submit(self, function: Callable[[], Value]) -> Future[Value]:

@@ -46,7 +46,6 @@ class Snapshot:
 
     @property
     def version(self) -> str:
-        """The version's name."""
         return self.gallery.version
 
 
@@ -150,7 +149,6 @@ class LiveGallery:
         return True
 
     def close(self) -> None:
-        """Stop the threads that look for versions and compute."""
         self._stop.set()
         if self._watcher is not None:
             self._watcher.join()

@@ -169,12 +169,10 @@ class Engine:
 
     @property
     def photos_kept(self) -> int:
-        """The number of kept query photos."""
         return len(self._photos)
 
     @property
     def reading(self) -> int:
-        """Reads that wait or run."""
         return sum(pool.count for pool in self._pools)
 
     def snapshot(self) -> Snapshot:
@@ -197,7 +195,6 @@ class Engine:
         self._costly.refuse()
 
     def close(self) -> None:
-        """End all threads; waiting work is refused."""
         self._workers.close()
         for pool in self._pools:
             pool.close()
@@ -263,7 +260,6 @@ class Engine:
         return photo
 
     async def photo(self, token: str) -> Photo:
-        """A kept photo."""
         if (photo := self._photos.get(token)) is None:
             raise UnknownPhotoError
         return photo

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from index.arrays import NO_ID, Ids, Vectors
 from index.errors import InputError, RetrievalError
-from index.filters.condition import Among, And, Compare, Condition, HasWord, IsNull, Like, Not, Or
+from index.filters.condition import Condition, list_columns
 from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
@@ -24,7 +24,6 @@ MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
 MAX_K = 1000
 MAX_OFFSET = 9000
 _LEAST_NORM = 1e-6
-_MOST_FILTER_CHARACTERS = 300  # in the log
 
 ImageId = Annotated[int, Field(ge=0, le=MAX_ID, description="the id of a gallery image")]
 PhotoToken = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_-]{8,64}$")]
@@ -199,8 +198,8 @@ class Search:
             "collapse_duplicates": query.collapse_duplicates,
         }
         if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
-            shape = describe_shape(where) if "condition" in self._steps else "unknown"
-            told["filter"] = shape if len(shape) <= _MOST_FILTER_CHARACTERS else f"{shape[:_MOST_FILTER_CHARACTERS]}…"
+            is_known = "condition" in self._steps
+            told["filter_columns"] = [".".join(column.names) for column in list_columns(where)] if is_known else None
             if self.gallery.remembers(where):
                 told["filter_keeps"] = len(self.gallery.matching_ids(where))
         told["batch_size"] = self.batch_size
@@ -243,27 +242,6 @@ def answer_searches(searches: Sequence[Search]) -> list[list[Hit] | Exception]:
         )
         answers |= dict(zip(vectors, found, strict=True))
     return [answers[number] for number in range(len(searches))]
-
-
-def describe_shape(condition: Condition) -> str:
-    """Columns and comparisons of a filter without its values."""
-    match condition:
-        case And(parts) | Or(parts):
-            inner = (f"({describe_shape(p)})" if isinstance(p, And | Or) else describe_shape(p) for p in parts)
-            return (" AND " if isinstance(condition, And) else " OR ").join(inner)
-        case Not(part):
-            return f"NOT ({describe_shape(part)})"
-        case HasWord():
-            return "WORD ?"
-        case Compare(column, sign, _):
-            rest = f"{sign} ?"
-        case Among(column, constants):
-            rest = f"IN ({len(constants)})"
-        case Like(column, _):
-            rest = "LIKE ?"
-        case IsNull(column):
-            rest = "IS NULL"
-    return f"{'.'.join(column.names)} {rest}"
 
 
 def _name_part(part: MemberQuery | PhotoQuery | VectorQuery) -> str:
