@@ -59,7 +59,11 @@ def paired_bootstrap(
         raise InputError(f"resamples must be at least 1, got {resamples}")
     # Sums until the end: those of hits are whole numbers, so that a draw as far off as the mean counts exactly.
     differences = np.atleast_2d(first - second)
-    sums, sizes = _sum_clusters(differences, clusters)
+    sums, sizes = differences, np.ones(differences.shape[1])
+    if clusters is not None:
+        places = np.unique(clusters, return_inverse=True)[1]
+        sums = np.stack([np.bincount(places, weights=row) for row in differences])
+        sizes = np.bincount(places).astype(np.float64)
     total, count = float(differences.sum()), differences.size
     drawn, counts = _resample(sums, sizes, seed=seed, resamples=resamples, draw_seeds=draw_seeds)
     low, high = np.quantile(drawn / counts, [(1 - level) / 2, (1 + level) / 2])
@@ -75,15 +79,6 @@ def bootstrap_interval(
     """Percentile interval of the mean of (Q,) scores over resampled queries."""
     found = paired_bootstrap(per_query, np.zeros_like(per_query), seed=seed, resamples=resamples, level=level)
     return found.low, found.high
-
-
-def _sum_clusters(differences: Scores, clusters: Labels | None) -> tuple[Scores, Scores]:
-    """(S, G) sums of the (S, Q) differences over the queries of each cluster, and their number (G,)."""
-    if clusters is None:
-        return differences, np.ones(differences.shape[1])
-    places = np.unique(clusters, return_inverse=True)[1]
-    sizes = np.bincount(places).astype(np.float64)
-    return np.stack([np.bincount(places, weights=row) for row in differences]), sizes
 
 
 def _resample(sums: Scores, sizes: Scores, *, seed: int, resamples: int, draw_seeds: bool) -> tuple[Scores, Scores]:

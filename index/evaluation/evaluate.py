@@ -144,7 +144,10 @@ def evaluate_images(
     rows = np.flatnonzero(every_label != UNLABELLED)
     gallery = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
     if queries is not None:
-        asked = Labelled(queries.vectors, _number(queries.labels, names))
+        number: dict[str | None, int] = {None: UNLABELLED, **{name: place for place, name in enumerate(names)}}
+        # Other labels get numbers above, so that they count as lone.
+        numbers = [number.setdefault(label, len(number) - 1) for label in queries.labels]
+        asked = Labelled(queries.vectors, np.array(numbers, dtype=np.int64))
     else:
         rows = rows if kept is None else rows[kept[rows]]
         asked = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
@@ -216,13 +219,6 @@ def embed_labelled(
     return LabelledImages(rows, labels, np.arange(len(vectors)), group_sources, skipped.total())
 
 
-def _number(labels: Sequence[str | None], names: Sequence[str]) -> Labels:
-    """(N,) int64 positions in the names; other labels get numbers above, so that they count as lone."""
-    number = {name: position for position, name in enumerate(names)}
-    positions = [UNLABELLED if label is None else number.setdefault(label, len(number)) for label in labels]
-    return np.array(positions, dtype=np.int64)
-
-
 def nmi(embeddings: Floats, labels: Labels, *, seed: int) -> float:
     """NMI of the labels with as many k-means clusters as there are labels, in [0, 1].
 
@@ -260,9 +256,5 @@ def normalised_mutual_information(labels: Labels, clusters: Labels) -> float:
     joint = joint_counts / len(labels)
     expected = label_share[pairs // len(cluster_counts)] * cluster_share[pairs % len(cluster_counts)]
     information = float((joint * np.log(joint / expected)).sum())
-    mean_entropy = (_entropy(label_share) + _entropy(cluster_share)) / 2
+    mean_entropy = -sum(float((shares * np.log(shares)).sum()) for shares in (label_share, cluster_share)) / 2
     return min(1.0, max(0.0, information / mean_entropy))
-
-
-def _entropy(shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
-    return -float((shares * np.log(shares)).sum())

@@ -139,7 +139,11 @@ def find_known_groups(
         pairs = [(first.setdefault(name, row), row) for row, name in enumerate(sources.given) if name]
         given = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return _join(given, sources, found_by=f"the column {sources.column!r}")
-    by_name = _pair_names(vectors, labels, sources.names, sets=sets)
+    inside = pair_by_name(sources.names)
+    by_name = keep_alike(inside, vectors, labels)
+    if sets is not None:
+        across = pair_across_sets(sources.names, labels=labels, sets=sets)
+        by_name = np.concatenate([by_name, keep_alike(across, vectors, labels, others=inside)])
     by_time = keep_alike(pair_by_time(sources.times), vectors, labels)
     found_by = [
         name for name, pairs in (("numbers in file names", by_name), ("times within a minute", by_time)) if len(pairs)
@@ -147,15 +151,6 @@ def find_known_groups(
     if not found_by:
         return None
     return _join(np.concatenate([by_name, by_time]), sources, found_by=" and ".join(found_by))
-
-
-def _pair_names(vectors: Floats, labels: Labels, names: Sequence[str], *, sets: Ids | None) -> Pairs:
-    inside = pair_by_name(names)
-    kept = keep_alike(inside, vectors, labels)
-    if sets is None:
-        return kept
-    across = pair_across_sets(names, labels=labels, sets=sets)
-    return np.concatenate([kept, keep_alike(across, vectors, labels, others=inside)])
 
 
 def _join(pairs: Pairs, sources: GroupSources, *, found_by: str) -> Groups | None:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids
 from index.errors import InputError
@@ -16,8 +15,6 @@ from index.vectors.exact import search
 MOST_QUERIES, MOST_RELEVANT = 1000, 1000  # and relevant items of one query
 FIRST = 10
 _SEED = 0
-
-Relevance = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +64,11 @@ def score_reranked(queries: Labelled, gallery: Labelled, *, progress: Progress =
         scores, ids = found.cosines[place][there], found.rows[place][there]
         order = rank_by_neighbours(scores, ids, search_near=search_near)
         is_relevant = gallery.labels[ids] == queries.labels[row]
-        for values, relevance in ((plain, is_relevant), (again, is_relevant[order])):
-            values[place] = _score(relevance, int(relevant[place]))
+        r = int(relevant[place])
+        for values, relevance in ((plain, is_relevant[:r]), (again, is_relevant[order][:r])):
+            precision = np.cumsum(relevance) / np.arange(1, len(relevance) + 1)
+            first = min(FIRST, r)
+            values[place] = (precision * relevance).sum() / r, relevance[:first].sum() / first
     gain = paired_bootstrap(again[:, 0], plain[:, 0], seed=_SEED, clusters=queries.labels[chosen])
     (plain_map, plain_first), (again_map, again_first) = plain.mean(axis=0).tolist(), again.mean(axis=0).tolist()
     return Reranked(len(chosen), (plain_map, again_map), (plain_first, again_first), gain)
-
-
-def _score(relevance: Relevance, r: int) -> tuple[float, float]:
-    """MAP@R and precision at ten of one ranking, of (n,) bool."""
-    first = relevance[:r]
-    precision = np.cumsum(first) / np.arange(1, len(first) + 1)
-    at = min(FIRST, r)
-    return float((precision * first).sum() / r), float(relevance[:at].sum() / at)

@@ -27,7 +27,9 @@ class OpenedCatalog:
         self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
         self._path = version.folder / CATALOG_NAME
         self._file = _identify(self._path)
-        self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(_REMEMBERED_BYTES, size=_measure)
+        self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(
+            _REMEMBERED_BYTES, size=lambda row: _BYTES_OF_A_ROW + len(row.path) + len(row.metadata_json or "")
+        )
         with read_catalog(self._path) as catalog:
             self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
         if self._has_spoiled_labels:
@@ -64,16 +66,15 @@ class OpenedCatalog:
         return spoiled
 
     def _require_same_file(self) -> None:
-        if _identify(self._path) != self._file:  # the open vectors are of the old one
-            raise self._explain_other_file(printable_path(str(self._path)))
-
-    def _explain_other_file(self, shown: str) -> GalleryError:
-        """The error of a replaced or changed file."""
+        if _identify(self._path) == self._file:
+            return
+        shown, digest = printable_path(str(self._path)), ""  # the open vectors are of the old one
         with suppress(GalleryError):
-            if find_version(self._gallery).manifest_sha256 == self._digest:  # no writer of galleries does that
-                sound = "open it again where `retrieval index verify` finds it sound"
-                return GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
-        return GalleryError(shown, "it was replaced while it was open; open it again")
+            digest = find_version(self._gallery).manifest_sha256
+        if digest == self._digest:  # no writer of galleries does that
+            sound = "open it again where `retrieval index verify` finds it sound"
+            raise GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
+        raise GalleryError(shown, "it was replaced while it was open; open it again")
 
 
 def _identify(path: Path) -> tuple[int, int, int] | None:
@@ -83,7 +84,3 @@ def _identify(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_mtime_ns
-
-
-def _measure(row: CatalogRow) -> int:
-    return _BYTES_OF_A_ROW + len(row.path) + len(row.metadata_json or "")

@@ -121,6 +121,11 @@ def _choose(
     """(id, score) of the hits of a search, from more candidates where near-duplicates used them up."""
     wanted, least = search.candidates, search.min_score
     shown = slice(search.offset, search.end)
+
+    def search_near(asked: Ids) -> tuple[Floats, Ids]:
+        among = gallery.choose_among(where)
+        return gallery.store.search(gallery.vectors(asked), k=NEIGHBOURS, among=among, threads=gallery.threads)
+
     while True:
         scores, ids = nearest
         is_all = wanted is None or len(ids) < wanted or (least is not None and len(ids) > 0 and scores[-1] < least)
@@ -129,7 +134,8 @@ def _choose(
             counts &= ~np.isin(ids, list(search.exclude_ids))
         scores, ids = scores[counts], ids[counts]
         if search.rerank:
-            scores, ids = _rerank(gallery, scores, ids, where=where)
+            order = rank_by_neighbours(scores, ids, search_near=search_near)
+            scores, ids = scores[order], ids[order]
         pairs = zip(ids.tolist(), scores.tolist(), strict=True)
         if groups is None:
             return list(pairs)[shown]
@@ -140,16 +146,6 @@ def _choose(
             return list(best.values())[shown]
         wanted *= 2
         nearest = gallery.rank_many(vector[None], k=wanted, where=where)[0]
-
-
-def _rerank(gallery: Gallery, scores: Floats, ids: Ids, *, where: Condition | None) -> tuple[Floats, Ids]:
-    among = gallery.choose_among(where)
-
-    def search_near(asked: Ids) -> tuple[Floats, Ids]:
-        return gallery.store.search(gallery.vectors(asked), k=NEIGHBOURS, among=among, threads=gallery.threads)
-
-    order = rank_by_neighbours(scores, ids, search_near=search_near)
-    return scores[order], ids[order]
 
 
 def _find_duplicates(

@@ -69,7 +69,8 @@ def sample_images(
         chosen = among[_choose_far(gallery.vectors(ids[among]), labels[among], count=wanted, per_label=most)]
     else:
         if how == "typical":
-            order = _order_typical(gallery.vectors(ids), labels)
+            best = np.argsort(-measure_typicality(gallery.vectors(ids), labels), kind="stable")
+            order = best[np.argsort(_rank_within(labels[best]), kind="stable")]  # the best of each label first
         chosen = order[_rank_within(labels[order]) < most][:wanted]
     return np.sort(ids[chosen])
 
@@ -82,12 +83,6 @@ def measure_typicality(vectors: Vectors, labels: Ids) -> Floats:
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     cosines: Floats = np.einsum("nd,nd->n", vectors, means[groups])
     return cosines
-
-
-def _order_typical(vectors: Vectors, labels: Ids) -> Ids:
-    """(N,) positions: the most typical of each label first, then the second of each, and so on."""
-    best = np.argsort(-measure_typicality(vectors, labels), kind="stable")
-    return best[np.argsort(_rank_within(labels[best]), kind="stable")]
 
 
 def _rank_within(labels: Ids) -> Ids:

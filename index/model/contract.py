@@ -192,9 +192,8 @@ def read_contract(graph: InferenceBackend, *, path: Path) -> ModelContract:
 
 def _check_values(seen: Sequence[GraphValue], promised: Sequence[GraphValue], *, path: Path) -> None:
     if list(seen) != promised:
-        expected = " and ".join(map(_describe, promised))
+        expected = " and ".join(
+            f"one {value.type} named {value.name!r} of shape (N, {', '.join(map(str, value.shape[1:]))})"
+            for value in promised
+        )
         raise ModelFileError(str(path), f"the contract promises {expected}, the graph has {list(seen)}")
-
-
-def _describe(value: GraphValue) -> str:
-    return f"one {value.type} named {value.name!r} of shape (N, {', '.join(map(str, value.shape[1:]))})"
