@@ -1,14 +1,14 @@
 """Export of a gallery for a viewer: a Parquet file for embedding-atlas."""
 
-import io
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from index.arrays import Ids, Vectors
+from index.arrays import Floats, Ids, Vectors
 from index.durable import replacing
 from index.errors import ImageError, InputError
 from index.gallery.export_vectors import ExportReport, check_out, naming_out, read_blocks
@@ -20,7 +20,7 @@ from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
 from index.vectors.exact import search
 from retrieval_app.insights.map_layout import MapLayout, lay_out
-from retrieval_app.serving.thumbnails import decode_in_turn, read_original
+from retrieval_app.serving.thumbnails import decode_in_turn, encode_small, read_original
 
 _AT_ONCE = 256  # thumbnails that wait in memory
 THUMBNAIL_SIDE = 96
@@ -36,10 +36,7 @@ def _draw_thumbnail(gallery: Gallery, image_id: int) -> bytes | None:
         image = decode_in_turn(data, name=name, target_side=THUMBNAIL_SIDE)
     except (InputError, ImageError):  # gone or changed: its vector is still worth showing
         return None
-    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
-    file = io.BytesIO()
-    image.convert("RGB").save(file, format="JPEG", quality=80)
-    return file.getvalue()
+    return encode_small(image, side=THUMBNAIL_SIDE, format="JPEG", quality=80)
 
 
 def write_atlas(
@@ -72,63 +69,46 @@ def write_atlas(
 
 def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, progress: Progress) -> int:
     pyarrow = import_pyarrow("writing Parquet")
-    schema = _make_schema(gallery.width, thumbnails=thumbnails)
+    number, text = pyarrow.float32(), pyarrow.string()
+    near = pyarrow.struct([("ids", pyarrow.list_(pyarrow.int64())), ("distances", pyarrow.list_(number))])
+    image_type = pyarrow.struct([("bytes", pyarrow.binary()), ("path", text)])  # as of Hugging Face
+    types = {"x": number, "y": number, "in_map": pyarrow.bool_(), "id": pyarrow.int64(), **dict.fromkeys(TEXTS, text)}
+    types |= {"vector": pyarrow.list_(number, gallery.width), "neighbors": near}
+    types |= {"image": image_type} if thumbnails else {}
+    schema, made = pyarrow.schema(list(types.items())), 0
     draw, ids_shown = partial(_draw_thumbnail, gallery), gallery.ids.tolist() if thumbnails else []
     pictures = map_ahead(draw, ids_shown, workers=usable_cores(), ahead=_AT_ONCE)
-    shown_ids = np.array(layout.ids, dtype=np.int64)
-    laid_out, places = gallery.vectors(shown_ids), np.stack([layout.x, layout.y], axis=1, dtype=np.float32)
-    made = 0
     with replacing(out) as temporary, pyarrow.parquet.ParquetWriter(temporary, schema) as writer:
         for rows, vectors in read_blocks(gallery, progress):
             ids = np.array([row.id for row in rows], dtype=np.int64)
-            in_map = np.isin(ids, shown_ids)
-            xy = np.empty((len(ids), 2), dtype=np.float32)
-            xy[in_map] = places[np.searchsorted(shown_ids, ids[in_map])]
-            if not in_map.all():
-                near = search(vectors[~in_map], laid_out, k=min(_BETWEEN, len(laid_out)))
-                xy[~in_map] = places[near.rows].mean(axis=1)
-            texts = zip(
-                *((row.label, valid_text(row.path), gallery.roots[row.source], row.metadata_json) for row in rows),
-                strict=True,
-            )
-            columns: list[Any] = [
-                pyarrow.array(xy[:, 0]),
-                pyarrow.array(xy[:, 1]),
-                pyarrow.array(in_map),
-                pyarrow.array(ids),
-                *(pyarrow.array(values, pyarrow.string()) for values in texts),
-                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), gallery.width),
-                pyarrow.array(_find_neighbours(gallery, ids, vectors), schema.field("neighbors").type),
-            ]
+            xy, in_map = _place(gallery, ids, vectors, layout)
+            texts = ((row.label, valid_text(row.path), gallery.roots[row.source], row.metadata_json) for row in rows)
+            columns: dict[str, Any] = {"x": xy[:, 0], "y": xy[:, 1], "in_map": in_map, "id": ids}
+            columns |= dict(zip(TEXTS, zip(*texts, strict=True), strict=True))
+            columns["neighbors"] = _find_neighbours(gallery, ids, vectors)
             if thumbnails:
                 images = list(islice(pictures, len(rows)))
                 made += sum(image is not None for image in images)
-                values = [
+                columns["image"] = [
                     image and {"bytes": image, "path": valid_text(row.path)}
                     for image, row in zip(images, rows, strict=True)
                 ]
-                columns.append(pyarrow.array(values, schema.field("image").type))
-            writer.write_batch(pyarrow.record_batch(columns, schema=schema))
+            arrays = {name: pyarrow.array(values, types[name]) for name, values in columns.items()}
+            arrays["vector"] = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), gallery.width)
+            writer.write_batch(pyarrow.record_batch([arrays[name] for name in types], schema=schema))
     return made
 
 
-def _make_schema(width: int, *, thumbnails: bool) -> Any:
-    pyarrow = import_pyarrow("writing Parquet")
-    number, text = pyarrow.float32(), pyarrow.string()
-    neighbours = [("ids", pyarrow.list_(pyarrow.int64())), ("distances", pyarrow.list_(number))]
-    image = [("image", pyarrow.struct([("bytes", pyarrow.binary()), ("path", text)]))]  # as of Hugging Face
-    return pyarrow.schema(
-        [
-            ("x", number),
-            ("y", number),
-            ("in_map", pyarrow.bool_()),
-            ("id", pyarrow.int64()),
-            *((name, text) for name in TEXTS),
-            ("vector", pyarrow.list_(number, width)),
-            ("neighbors", pyarrow.struct(neighbours)),
-            *(image if thumbnails else []),
-        ]
-    )
+def _place(gallery: Gallery, ids: Ids, vectors: Vectors, layout: MapLayout) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """(n, 2) places of members, of those beyond the map amid their nearest ones, and (n,) bool: whether in the map."""
+    laid_out, places = np.array(layout.ids), np.stack([layout.x, layout.y], axis=1, dtype=np.float32)
+    in_map = np.isin(ids, laid_out)
+    xy = np.empty((len(ids), 2), dtype=np.float32)
+    xy[in_map] = places[np.searchsorted(laid_out, ids[in_map])]
+    if not in_map.all():
+        near = search(vectors[~in_map], gallery.vectors(laid_out), k=min(_BETWEEN, len(laid_out)))
+        xy[~in_map] = places[near.rows].mean(axis=1)
+    return xy, in_map
 
 
 def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[str, list[Any]]]:

@@ -1,6 +1,5 @@
 """Check of the metadata and labels in a filter, to report misspelt names instead of finding nothing."""
 
-import re
 import sqlite3
 from collections.abc import Collection, Sequence
 from difflib import SequenceMatcher
@@ -120,12 +119,7 @@ def _tell(what: str, wanted: str, known: Sequence[str], *, also: Collection[str]
     known = [*known, *(name for name in also if likeness(name) >= _ALIKE)]
     likely = {name: likeness(name) for name in known}
     best = sorted(known, key=lambda name: (-likely[name], name))
-
-    def split_numbers(name: str) -> list[tuple[str, int]]:
-        """A key for natural order: `size 9` before `size 10`, ignoring case."""
-        return [(text, int(number or 0)) for text, number in re.findall("([^0-9]*)([0-9]*)", name.casefold())]
-
-    shown = sorted((name[:_MOST_CHARACTERS] for name in best[:_MOST_SHOWN]), key=split_numbers)
+    shown = sorted((name[:_MOST_CHARACTERS] for name in best[:_MOST_SHOWN]), key=str.casefold)
     listed = ", ".join(map(printable_path, shown))
     more = f" and {len(best) - _MOST_SHOWN:,} more" if len(best) > _MOST_SHOWN else ""
     alike = f"; did you mean {printable_path(best[0])}?" if likely[best[0]] >= _ALIKE else ""

@@ -31,9 +31,6 @@ from index.versions.manifest import (
 )
 from index.versions.versions import holding_current
 
-_DRAWN_POINTS = 9
-_DRAWN_RECALL = 0.8
-_BAR = 30  # characters
 _BETTER_TARGETS = (0.95, 0.98, 0.99, 0.995, 0.999)
 
 _LARGEST_LABELS = 5
@@ -199,8 +196,7 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
             f"finds {_percent(index['recall_at_10'])} (± {error}) of the true 10 nearest, in exact order; "
             f"target {100 * index['recall_target']:g} % {met}",
             speed,
-            f"measured with {asked}:",
-            *_draw_curve(index),
+            f"measured with {asked}; --json has the curve of recall and time:",
             *("  " + line for line in align([("filter keeps", "recall", "ms"), *kept], right={0, 1, 2})),
             *_advise(index, gallery=gallery),
         ]
@@ -209,22 +205,6 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
         advice = f"worth {command_line('compact', gallery)}" if described.should_compact else "too few to compact"
         lines.append(f"vectors added since: {described.beside_index:,}, deleted: {deleted:,}; {advice}")
     return lines
-
-
-def _draw_curve(index: Mapping[str, Any]) -> list[str]:
-    """The recall-latency curve as a table with bars; the setting in use is marked."""
-    used = index["parameters"]
-    good = [point for point in index["curve"] if point["recall_at_10"] >= _DRAWN_RECALL or point["parameters"] == used]
-    step, last = max(1, -(-len(good) // _DRAWN_POINTS)), len(good) - 1
-    points = [point for number, point in enumerate(good) if (last - number) % step == 0 or point["parameters"] == used]
-    slowest = max(point["latency_ms_median"] for point in points)
-    rows = [(*used, "recall", "ms", "")]
-    for point in points:
-        bar = "█" * max(1, round(_BAR * point["latency_ms_median"] / slowest))
-        mark = " in use" if point["parameters"] == used else ""
-        cells = (f"{point['parameters'][name]:,}" for name in used)
-        rows.append((*cells, _percent(point["recall_at_10"]), f"{point['latency_ms_median']:.3f}", bar + mark))
-    return ["  " + line for line in align(rows, right=set(range(len(used) + 2)))]
 
 
 def _advise(index: Mapping[str, Any], *, gallery: Path) -> Iterator[str]:
