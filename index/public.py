@@ -168,21 +168,18 @@ def evaluate(
         raise InputError(f"k must be whole numbers of at least 1, got {ks}")
     if where is not None and (gallery is None or query is not None):
         raise InputError("where selects images of a gallery as queries: it goes with a gallery, and without query")
-    kept = None
     if model is not None and data is not None:
         embedder, images = Embedder(find_named_model(as_path(model, "model")), threads=1), as_path(data, "data")
         members = embed_labelled(images, embedder=embedder, groups=groups, progress=progress)
     else:
         opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
         condition = parse_filter(where) if isinstance(where, str) else where
-        members, kept = read_members(opened, where=condition, groups=groups)
+        members = read_members(opened, where=condition, groups=groups)
     queries = None
     if query is not None:
         embedder = opened.embedder if model is None else embedder
         queries = embed_labelled(as_path(query, "query"), embedder=embedder, progress=progress)
-    return evaluate_images(
-        members, queries=queries, kept=kept, ks=ks, with_nmi=nmi, with_rerank=rerank, scoring=scoring
-    )
+    return evaluate_images(members, queries=queries, ks=ks, with_nmi=nmi, with_rerank=rerank, scoring=scoring)
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

@@ -92,7 +92,7 @@ class Evaluation:
 class LabelledImages:
     """Labelled images: (N, D) float32 unit `vectors`, labels, (N,) int64 `ids`, and what groups them.
 
-    `skipped` counts the files that could not be used.
+    `skipped` counts the files that could not be used; `are_queries` is (N,) bool, None: all are.
     """
 
     vectors: Vectors
@@ -100,12 +100,11 @@ class LabelledImages:
     ids: Ids
     group_sources: GroupSources
     skipped: int = 0
+    are_queries: npt.NDArray[np.bool_] | None = None
 
 
-def read_members(
-    gallery: Gallery, *, where: Condition | None = None, groups: str | None = None
-) -> tuple[LabelledImages, npt.NDArray[np.bool_] | None]:
-    """Members of a gallery, and which of them are queries: (N,) bool, those that `where` keeps; None: all.
+def read_members(gallery: Gallery, *, where: Condition | None = None, groups: str | None = None) -> LabelledImages:
+    """Members of a gallery; queries are those that `where` keeps.
 
     `groups` is the column of the metadata that defines the groups.
     """
@@ -115,14 +114,13 @@ def read_members(
     if kept is not None and not any(label is not None for label, keeps in zip(labels, kept, strict=True) if keeps):
         raise InputError("the filter keeps no image that has a label, so there is nothing to evaluate")
     group_sources = read_group_sources(gallery, column=groups)
-    return LabelledImages(gallery.vectors(gallery.ids), labels, gallery.ids, group_sources), kept
+    return LabelledImages(gallery.vectors(gallery.ids), labels, gallery.ids, group_sources, are_queries=kept)
 
 
 def evaluate_images(
     members: LabelledImages,
     *,
     queries: LabelledImages | None = None,
-    kept: npt.NDArray[np.bool_] | None = None,
     groups: Groups | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
@@ -132,8 +130,7 @@ def evaluate_images(
     """Scores of the queries among the labelled members; nobody can tell whether an unlabelled result is right.
 
     Args:
-        queries: images from elsewhere, which find every labelled member. None: the members, or those `kept`; each is
-            removed from its own results.
+        queries: images from elsewhere, which find every labelled member. None: members, each without itself.
         groups: of the members; None finds them.
         ks: the K of Recall@K; 1 is added if it is missing.
         with_nmi: also cluster the queries.
@@ -149,13 +146,15 @@ def evaluate_images(
         numbers = [number.setdefault(label, len(number) - 1) for label in queries.labels]
         asked = Labelled(queries.vectors, np.array(numbers, dtype=np.int64))
     else:
-        rows = rows if kept is None else rows[kept[rows]]
+        rows = rows if members.are_queries is None else rows[members.are_queries[rows]]
         asked = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
     ks = sorted({1, *ks})
     scores = score_retrieval(asked, gallery, ks=ks, progress=scoring)
     reranked = score_reranked(asked, gallery, progress=scoring) if with_rerank else None
     grouped = None
-    if queries is None and (groups := find_groups(members.vectors, every_label, members.group_sources)) is not None:
+    if queries is None:
+        groups = groups or find_groups(members.vectors, every_label, members.group_sources)
+    if queries is None and groups is not None:
         within = replace(gallery, groups=groups.numbers[every_label != UNLABELLED])
         try:
             grouped = GroupedScores(groups, score_retrieval(replace(asked, groups=groups.numbers[rows]), within, ks=ks))

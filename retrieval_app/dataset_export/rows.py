@@ -197,7 +197,7 @@ def _read_metadata(row: CatalogRow, metadata: Mapping[str, Any], *, name: str, k
 
 def _find_groups(gallery: Gallery, ids: list[int]) -> list[int]:
     """The group of each id: images of one scene and near-duplicates; an image of no group is its own."""
-    members, _ = read_members(gallery)
+    members = read_members(gallery)
     groups = find_groups(members.vectors, number_labels(members.labels)[0], members.group_sources)
     if groups is None:
         return ids
