@@ -98,7 +98,7 @@ class Ours:
 
     def __init__(self, base: Path, folder: Path, settings: Parameters) -> None:
         self.described = json.loads((folder / "described.json").read_text())
-        self._search = VectorSearch.open(map_shards(base), folder=folder, described=self.described)
+        self._folder, self._shards = folder, map_shards(base)
         self.points = [point["parameters"] for point in self.described.get("curve") or [{"parameters": {}}]]
 
     @staticmethod
@@ -107,9 +107,10 @@ class Ours:
         (folder / "described.json").write_text(json.dumps(described))
 
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
-        search, parameters = self._search.search, dict(point) or None
-        kept = None if allowed is None else self._search.keep(np.flatnonzero(allowed))  # row numbers are the ids
-        return lambda rows: search(rows, k=NEIGHBOURS, threads=threads, among=kept, effort=parameters)[1]
+        described = {**self.described, **({"parameters": dict(point)} if point else {})}
+        search = VectorSearch.open(self._shards, folder=self._folder, described=described)
+        kept = None if allowed is None else search.keep(np.flatnonzero(allowed))  # row numbers are the ids
+        return lambda rows: search.search(rows, k=NEIGHBOURS, threads=threads, among=kept)[1]
 
 
 class Faiss:

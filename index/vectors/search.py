@@ -6,7 +6,7 @@ finds too few: k results are found where k exist.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.faiss_library import faiss_threads, import_faiss, split_queries
@@ -32,68 +31,6 @@ _LOOKED = 64  # neighbours of the first search, at least
 _LEAST_SHARE = 0.3  # of all rows kept: from here on the first search has the effort for a full result
 _SPARE = 1.25  # times that effort
 _MOST_RAISED = 16  # times as many candidates as without a filter
-
-IsScanSooner = Callable[[int], bool]  # whether scanning the kept rows is no slower than this effort
-
-
-def search_among(
-    index: AnnIndex, queries: Vectors, *, effort: int, depth: int, among: RowSet, is_scan_sooner: IsScanSooner
-) -> tuple[Ids, Mask]:
-    """(Q, c) candidate positions among the kept rows, and (Q,) bool for queries that need a scan.
-
-    Args:
-        queries: (Q, D) float32.
-        effort, depth: search parameter and candidates to rank, without a filter.
-        among: the rows that the filter keeps.
-        is_scan_sooner: called with the effort that the index would need.
-    """
-    near, looked = _look(index, queries, effort=effort, depth=depth, among=among)
-    kept = among.mask[near] & (near != NO_ID)
-    counts = np.count_nonzero(kept, axis=1)
-    needed = effort * near.shape[1] / np.maximum(counts, 0.5)
-    is_hard = (counts < depth) | (needed > looked)
-    # Coarse scores order distant rows badly: then all are ranked.
-    positions = _keep(near, kept, most=depth if index.has_full_scores else near.shape[1])
-    unsure = np.zeros(len(queries), dtype=bool)
-    if not np.count_nonzero(is_hard):
-        return positions, unsure
-    hard = np.flatnonzero(is_hard)
-    raised = np.exp2(np.ceil(np.log2(needed[hard]))).astype(np.int64)
-    for value in np.unique(raised).tolist():
-        group = hard[raised == value]
-        if is_scan_sooner(value):
-            unsure[group] = True
-            continue
-        wanted = depth if index.has_full_scores else min(_MOST_RAISED, math.ceil(value / effort)) * depth
-        wanted = min(wanted, len(index.rows))
-        _, found = index.search(queries[group], k=wanted, effort=min(value, index.most_effort), among=among.bits)
-        missing = max(0, wanted - positions.shape[1])
-        positions = np.pad(positions, ((0, 0), (0, missing)), constant_values=NO_ID)
-        positions[group] = NO_ID
-        positions[group, :wanted] = found
-    return positions, unsure
-
-
-def _look(index: AnnIndex, queries: Vectors, *, effort: int, depth: int, among: RowSet) -> tuple[Ids, int]:
-    """(Q, n) positions found without the filter, and the effort."""
-    looked, share = max(_LOOKED, depth), len(among) / len(among.mask)
-    if share >= _LEAST_SHARE:
-        effort, looked = math.ceil(_SPARE * effort / share), max(looked, math.ceil(_SPARE * depth / share))
-    if index.kind.keeps_effort:
-        looked = effort = max(looked, effort)
-    effort, looked = min(effort, index.most_effort), min(looked, len(index.rows))
-    return index.search(queries, k=looked, effort=effort)[1], effort
-
-
-def _keep(near: Ids, kept: npt.NDArray[np.bool_], *, most: int) -> Ids:
-    """The first `most` of the kept (Q, n) positions, padded with `NO_ID`; a single query takes a shortcut."""
-    if len(near) == 1:
-        return near[kept][None, :most]
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :most]
-    positions = np.take_along_axis(near, order, axis=1)
-    positions[~np.take_along_axis(kept, order, axis=1)] = NO_ID
-    return positions
-
 
 MEASURED_K = 10  # neighbours, in measuring an index
 _SPARE_CANDIDATES = 16
@@ -163,26 +100,31 @@ class VectorSearch:
         return replace(RowSet.of(mask, indexed=self._indexed), stored_ids=self.stored.ids)
 
     def search(
-        self,
-        queries: Vectors,
-        *,
-        k: int,
-        among: RowSet | None = None,
-        exclude_ids: Ids | None = None,
-        effort: Mapping[str, int] | None = None,
-        threads: int = 1,
+        self, queries: Vectors, *, k: int, among: RowSet | None = None, exclude_ids: Ids | None = None, threads: int = 1
     ) -> tuple[Floats, Ids]:
         """As `VectorStore.search`, with `among` of `keep`; a single query is searched by one thread.
 
-        Only a flat index finds all ties. `effort` are other parameters of the index than the tuned ones.
+        Only a flat index finds all ties.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         among = self._members if among is None else among
         excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
+        count = k + (excluded is not None)
 
         def search_part(part: slice) -> tuple[Floats, Ids]:
-            here = None if excluded is None else excluded[part]
-            return self._search_part(queries[part], k=k, among=among, excluded=here, parameters=effort)
+            """(Q, k) scores and positions, in the calling thread."""
+            some, here = queries[part], None if excluded is None else excluded[part]
+            is_plain = self.index is None and among is None and not needs_faiss(len(some), len(self.stored))
+            with nullcontext() if is_plain else faiss_threads(1):
+                groups = self._find(some, count=count, among=among)
+            if len(groups) == 1 and len(groups[0][1]) == len(some):
+                return self._rank(some, groups[0][1], k=k, excluded=here)
+            scores = np.full((len(some), k), -np.inf, dtype=np.float32)
+            found = np.full((len(some), k), NO_ID, dtype=np.int64)
+            for rows, positions in groups:
+                others = None if here is None else here[rows]
+                scores[rows], found[rows] = self._rank(some[rows], positions, k=k, excluded=others)
+            return scores, found
 
         parts = split_queries(len(queries), threads=threads)
         if len(parts) == 1:
@@ -191,32 +133,6 @@ class VectorSearch:
             with ThreadPoolExecutor(threads) as pool:
                 scores, found = map(np.concatenate, zip(*pool.map(search_part, parts), strict=True))
         return scores, self.stored.ids_at(found)
-
-    def _search_part(
-        self,
-        queries: Vectors,
-        *,
-        k: int,
-        among: RowSet | None,
-        excluded: Ids | None,
-        parameters: Mapping[str, int] | None,
-    ) -> tuple[Floats, Ids]:
-        """(Q, k) scores and positions, in the calling thread."""
-        count = k + (excluded is not None)
-        is_plain = self.index is None and among is None and not needs_faiss(len(queries), len(self.stored))
-        with nullcontext() if is_plain else faiss_threads(1):
-            groups = self._find(queries, count=count, among=among, parameters=parameters)
-        if len(groups) == 1 and len(groups[0][1]) == len(queries):
-            scores, found = self._rank(queries, groups[0][1], k=k, excluded=excluded)
-        else:
-            scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
-            found = np.full((len(queries), k), NO_ID, dtype=np.int64)
-            for rows, positions in groups:
-                here = None if excluded is None else excluded[rows]
-                scores[rows], found[rows] = self._rank(queries[rows], positions, k=k, excluded=here)
-        if len(self._beside):
-            self._take_beside(queries, scores, found, among=among, excluded=excluded)
-        return scores, found
 
     def search_above(
         self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
@@ -263,14 +179,12 @@ class VectorSearch:
         order = (-scores).argsort(kind="stable")
         return scores[order], positions[order]
 
-    def _find(
-        self, queries: Vectors, *, count: int, among: RowSet | None, parameters: Mapping[str, int] | None
-    ) -> list[tuple[Ids, Ids]]:
+    def _find(self, queries: Vectors, *, count: int, among: RowSet | None) -> list[tuple[Ids, Ids]]:
         """Groups of queries, as row numbers, with (n, c) candidate positions."""
         everyone = np.arange(len(queries))
         if self.index is None:
             return list(self._scan(queries, everyone, count=count, among=among))
-        chosen = parameters or self._described["parameters"]
+        chosen = self._described["parameters"]
         kind = self.index.kind
         effort, depth = _scale(chosen[kind.effort], chosen["candidates"], count, kind.keeps_effort)
         effort, depth = min(effort, self.index.most_effort), min(depth, len(self.index.rows))
@@ -280,19 +194,59 @@ class VectorSearch:
             positions = self.index.search(queries, k=depth, effort=effort)[1]
             unsure = positions[:, min(count, depth) - 1] == NO_ID
         else:
-            positions, unsure = search_among(
-                self.index,
-                queries,
-                effort=effort,
-                depth=depth,
-                among=among,
-                is_scan_sooner=lambda raised: self._is_scan_sooner(raised, depth, among),
-            )
+            positions, unsure = self._search_among(self.index, queries, effort, depth, among)
             unsure |= (positions != NO_ID).sum(axis=1) < count
+        if len(self._beside):
+            beside = self._find_beside(queries, count=count, among=among)
+            positions = np.concatenate([positions, beside], axis=1)
         if not np.count_nonzero(unsure):
             return [(everyone, positions)]
         found = [] if unsure.all() else [(everyone[~unsure], positions[~unsure])]
         return [*found, *self._scan(queries, everyone[unsure], count=count, among=among)]
+
+    def _search_among(
+        self, index: AnnIndex, queries: Vectors, effort: int, depth: int, among: RowSet
+    ) -> tuple[Ids, Mask]:
+        """(Q, c) candidate positions among the kept rows, and (Q,) bool for queries that need a scan.
+
+        `effort` and `depth`, the candidates to rank, are those without a filter.
+        """
+        first, looked, share = effort, max(_LOOKED, depth), len(among) / len(among.mask)
+        if share >= _LEAST_SHARE:
+            first, looked = math.ceil(_SPARE * effort / share), max(looked, math.ceil(_SPARE * depth / share))
+        if index.kind.keeps_effort:
+            looked = first = max(looked, first)
+        first = min(first, index.most_effort)
+        near = index.search(queries, k=min(looked, len(index.rows)), effort=first)[1]
+        kept = among.mask[near] & (near != NO_ID)
+        counts = np.count_nonzero(kept, axis=1)
+        needed = effort * near.shape[1] / np.maximum(counts, 0.5)
+        is_hard = (counts < depth) | (needed > first)
+        most = depth if index.has_full_scores else near.shape[1]  # coarse scores order distant rows badly: rank all
+        if len(near) == 1:  # sooner than sorting
+            positions = near[kept][None, :most]
+        else:
+            order = np.argsort(~kept, axis=1, kind="stable")[:, :most]
+            positions = np.take_along_axis(near, order, axis=1)
+            positions[~np.take_along_axis(kept, order, axis=1)] = NO_ID
+        unsure = np.zeros(len(queries), dtype=bool)
+        if not np.count_nonzero(is_hard):
+            return positions, unsure
+        hard = np.flatnonzero(is_hard)
+        raised = np.exp2(np.ceil(np.log2(needed[hard]))).astype(np.int64)
+        for value in np.unique(raised).tolist():
+            group = hard[raised == value]
+            if self._is_scan_sooner(value, depth, among):
+                unsure[group] = True
+                continue
+            wanted = depth if index.has_full_scores else min(_MOST_RAISED, math.ceil(value / effort)) * depth
+            wanted = min(wanted, len(index.rows))
+            _, found = index.search(queries[group], k=wanted, effort=min(value, index.most_effort), among=among.bits)
+            missing = max(0, wanted - positions.shape[1])
+            positions = np.pad(positions, ((0, 0), (0, missing)), constant_values=NO_ID)
+            positions[group] = NO_ID
+            positions[group, :wanted] = found
+        return positions, unsure
 
     def _scan(self, queries: Vectors, rows: Ids, *, count: int, among: RowSet | None) -> Iterator[tuple[Ids, Ids]]:
         total = len(self.stored) if among is None else len(among)
@@ -306,26 +260,15 @@ class VectorSearch:
                 yield rows[~tied], positions[~tied]
             rows, depth = rows[tied], min(total, 4 * depth)
 
-    def _take_beside(
-        self, queries: Vectors, scores: Floats, found: Ids, *, among: RowSet | None, excluded: Ids | None
-    ) -> None:
-        """Merge rows beside the index into (Q, k) results, in place."""
-        k, faiss = scores.shape[1], import_faiss()
-        inside = None if among is None else among.mask[self._beside]
-        if among is None or inside is None or inside.all():
-            depth = min(k + _SPARE_CANDIDATES, len(self._beside))
-            near, rows = faiss.knn(queries, self._beside_vectors, depth, metric=faiss.METRIC_INNER_PRODUCT)
-            near_positions = self._beside[rows]
-        else:
-            some = RowSet(among.mask, self._beside[inside])
-            near, near_positions = self.stored.scan(queries, k=min(k + _SPARE_CANDIDATES, len(some)), among=some)
-        hopeful = near >= scores[:, -1:] - _SCORE_NOISE
-        for row in np.flatnonzero(hopeful.any(axis=1)):
-            positions = np.union1d(found[row], near_positions[row][hopeful[row]])
-            exclude = None if excluded is None else excluded[row]
-            best, ranked = self.rank(queries[row], positions, exclude=exclude)
-            size = min(k, len(ranked))
-            scores[row, :size], found[row, :size] = best[:size], ranked[:size]
+    def _find_beside(self, queries: Vectors, *, count: int, among: RowSet | None) -> Ids:
+        """(Q, n) positions of the nearest rows beside the index."""
+        inside = self._beside if among is None else self._beside[among.mask[self._beside]]
+        depth = min(count + _SPARE_CANDIDATES, len(inside))
+        if among is not None and len(inside) < len(self._beside):
+            return self.stored.scan(queries, k=depth, among=RowSet(among.mask, inside))[1]
+        faiss = import_faiss()
+        near: Ids = faiss.knn(queries, self._beside_vectors, depth, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        return self._beside[near]
 
     def _is_scan_sooner(self, effort: int, depth: int, among: RowSet | None) -> bool:
         """Whether a scan is no slower than a search with this effort plus ranking so many candidates."""
