@@ -11,7 +11,7 @@ import numpy.typing as npt
 from index.arrays import Floats, Ids, Vectors
 from index.durable import replacing
 from index.errors import ImageError, InputError
-from index.gallery.export_vectors import ExportReport, check_out, naming_out, read_blocks
+from index.gallery.export_vectors import ExportedVectors, check_out, naming_out, read_blocks
 from index.gallery.gallery import Gallery
 from index.outputs import SEMANTIC
 from index.progress import Progress, no_progress
@@ -47,7 +47,7 @@ def write_atlas(
     thumbnails: bool = True,
     laying_out: Progress = no_progress,
     writing: Progress = no_progress,
-) -> ExportReport:
+) -> ExportedVectors:
     """Write the map, neighbours, rows and vectors of a gallery's members for embedding-atlas.
 
     Args:
@@ -64,7 +64,7 @@ def write_atlas(
     layout = lay_out(gallery, laying_out)
     with naming_out(out):
         pictures = _write(gallery, out, layout=layout, thumbnails=thumbnails, progress=writing)
-    return ExportReport.of(gallery, [out], thumbnails=pictures)
+    return ExportedVectors.of(gallery, [out], thumbnails=pictures)
 
 
 def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, progress: Progress) -> int:

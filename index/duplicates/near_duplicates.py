@@ -189,9 +189,12 @@ def find_near_hashes(hashes: Ids, others: Ids, *, max_distance: int) -> Iterator
 
 def measure_pairs(ids: Ids, others: Ids, read: ReadVectors) -> Floats:
     """Cosines of (P,) images with (P,) others: (P,) float32, summed in float64 and rounded once, as in a search."""
-    sides = []
-    for side in (ids, others):
-        rising, places = np.unique(side, return_inverse=True)
-        sides.append((read(rising), places))
-    (left, rows), (right, others_rows) = sides
-    return limit_cosines(multiply_pairs(left, right, rows, others_rows))
+    cosines = np.empty(len(ids), dtype=np.float32)
+    for start in range(0, len(ids), PAIRS_AT_ONCE):
+        part, sides = slice(start, start + PAIRS_AT_ONCE), []
+        for side in (ids[part], others[part]):
+            rising, places = np.unique(side, return_inverse=True)
+            sides.append((read(rising), places))
+        (left, rows), (right, other_rows) = sides
+        cosines[part] = limit_cosines(multiply_pairs(left, right, rows, other_rows))
+    return cosines

@@ -65,6 +65,5 @@ def _read_time(place: Place) -> float:
 
 def find_copies(prints: Sequence[Fingerprint], read: ReadVectors, *, near: bool = True) -> Ids:
     """(N,) int64, the same for equal files, and for near-duplicates if `near`."""
-    found = find_gallery_duplicates(prints, read, config=DuplicateConfig() if near else None)
-    kept = {pair.id: pair.kept_id for pair in found}
+    kept = find_gallery_duplicates(prints, read, config=DuplicateConfig() if near else None)
     return np.array([kept.get(image.id, image.id) for image in prints], dtype=np.int64)

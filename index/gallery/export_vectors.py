@@ -25,7 +25,7 @@ CSV_COLUMNS = ("row", "id", "path", "source", "label", "given_label", "metadata"
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportedVectors:
     """Written files: `images` rows of `embedding_dim` numbers, `thumbnails` of them with a thumbnail."""
 
     gallery: str
@@ -36,12 +36,12 @@ class ExportReport:
     thumbnails: int = 0
 
     @classmethod
-    def of(cls, gallery: Gallery, files: Iterable[Path], *, thumbnails: int = 0) -> "ExportReport":
+    def of(cls, gallery: Gallery, files: Iterable[Path], *, thumbnails: int = 0) -> "ExportedVectors":
         names = [valid_text(str(file)) for file in files]
         return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, thumbnails)
 
 
-def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportReport:
+def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportedVectors:
     """Write the vectors of a gallery's members, in id order, a block at a time.
 
     Args:
@@ -59,7 +59,7 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
     gallery = Gallery.open(path).by(by)
     with naming_out(out):
         write(gallery, files, progress)
-    return ExportReport.of(gallery, files)
+    return ExportedVectors.of(gallery, files)
 
 
 def check_out(files: list[Path], *, gallery: Path) -> None:

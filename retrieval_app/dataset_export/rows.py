@@ -85,7 +85,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class DatasetColumn:
     """A column of the data set: name, type, and its value for a row and the row's metadata."""
 
     name: str
@@ -107,7 +107,7 @@ class RowPlan:
 
     images: int
     labels: Sequence[str]
-    columns: Sequence[Column]
+    columns: Sequence[DatasetColumn]
     sizes: Mapping[str | None, int]
     counts: Mapping[str | None, int]
 
@@ -157,21 +157,21 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     split_of, sizes = dict(zip(ids, splits, strict=True)), Counter[str | None]()
     for one, size in zip(splits, bytes_, strict=True):
         sizes[one] += size
-    columns = [Column(LABEL, TEXT, lambda row, _: row.label)]
+    columns = [DatasetColumn(LABEL, TEXT, lambda row, _: row.label)]
     if is_judged:
-        columns.append(Column(P_RIGHT, FLOAT, lambda row, _: trust.of(row)[0]))
-        columns.append(Column(GIVEN, TEXT, lambda row, _: trust.of(row)[1] or row.label))
+        columns.append(DatasetColumn(P_RIGHT, FLOAT, lambda row, _: trust.of(row)[0]))
+        columns.append(DatasetColumn(GIVEN, TEXT, lambda row, _: trust.of(row)[1] or row.label))
     if is_tagged:
-        columns.append(Column(TAGS, TEXTS, _list_tags))
+        columns.append(DatasetColumn(TAGS, TEXTS, _list_tags))
     if splits[0] is not None:
-        columns.append(Column(SPLIT, TEXT, lambda row, _: split_of[row.id]))
+        columns.append(DatasetColumn(SPLIT, TEXT, lambda row, _: split_of[row.id]))
     # Below its source; of a file elsewhere the name alone, as a data set may be published.
-    columns.append(Column(ORIGINAL, TEXT, lambda row, _: valid_text(hide_folder(row.path))))
+    columns.append(DatasetColumn(ORIGINAL, TEXT, lambda row, _: valid_text(hide_folder(row.path))))
     columns += _plan_metadata(kinds)
     return RowPlan(len(ids), sorted(set(filter(None, labels))), columns, sizes, Counter(splits))
 
 
-def _plan_metadata(kinds: Mapping[str, set[str]]) -> Iterator[Column]:
+def _plan_metadata(kinds: Mapping[str, set[str]]) -> Iterator[DatasetColumn]:
     """A column for each name of metadata, whose values have these types."""
     taken = set(OWN)
     for name, found in kinds.items():
@@ -183,7 +183,7 @@ def _plan_metadata(kinds: Mapping[str, set[str]]) -> Iterator[Column]:
             kind = next(iter(found))
         elif found == {INT, FLOAT}:
             kind = FLOAT
-        yield Column(column, kind, partial(_read_metadata, name=name, kind=kind))
+        yield DatasetColumn(column, kind, partial(_read_metadata, name=name, kind=kind))
 
 
 def _read_metadata(row: CatalogRow, metadata: Mapping[str, Any], *, name: str, kind: str) -> Any:

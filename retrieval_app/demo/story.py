@@ -5,8 +5,8 @@ import json
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,70 +67,47 @@ def run_demo(
         say: called with a sentence at every step.
         watch: shows the progress of a step while the step runs.
     """
-    started, seconds = time.perf_counter(), dict[str, float]()
+    started = time.perf_counter()
     _claim(out, seed=seed)
     labels, run, cache = out / "photos/labels.csv", out / "run", out / "cache"
     model, cleaned = out / "model.onnx", out / "cleaned.csv"
     folders = {BEFORE: out / "gallery", TRAINED: out / "gallery-trained", CLEANED: out / "gallery-cleaned"}
-
-    @contextmanager
-    def step(name: str, text: str) -> Iterator[Watcher]:
-        say(text)
-        begun = time.perf_counter()
-        with watch() as watcher:
-            yield watcher
-        seconds[name] = time.perf_counter() - begun
-
-    with step("unpack", f"Unpacking photos of products; {WRONG_SHARE:.0%} of the labels for training are made wrong"):
-        if not labels.exists():
-            _unpack(labels, seed=seed)
+    say(f"Unpacking photos of products; {WRONG_SHARE:.0%} of the labels for training are made wrong")
+    if not labels.exists():
+        _unpack(labels, seed=seed)
     photos = sorted((out / "photos/new").glob("*/*.jpg"))
-    with step("index", "Indexing the labelled photos with the built-in model, and searching it") as watcher:
+    say("Indexing the labelled photos with the built-in model, and searching it")
+    with watch() as watcher:
         build(None, labels, folders[BEFORE], cache=cache, progress=partial(watcher.on_images, "index"))
-        gallery = open_gallery(folders[BEFORE])
-        answers = {BEFORE: _find_nearest(gallery, _embed(gallery, photos))}
-        questions = _ask(out / "edited", gallery, seed=seed)
-    with step("train", "Training on these labels") as watcher:
-        trained = train(
-            labels,
-            run,
-            val=out / "photos/unseen",
-            resume=(run / "config.json").exists(),
-            cache=cache,
-            workers=2,
-            seed=seed,
-            watcher=watcher,
-            **_TRAINING,
-        )
-    with step("export", "Exporting the trained model to ONNX, and indexing with it"):
-        exported = export(run, model)
-        build(model, labels, folders[TRAINED], cache=cache)
-        gallery_trained = open_gallery(folders[TRAINED])
-        vectors = _embed(gallery_trained, photos)
-        answers[TRAINED] = _find_nearest(gallery_trained, vectors)
-    with step("clean", "Auditing the labels, and indexing with the cleaned ones") as watcher:
+    gallery = open_gallery(folders[BEFORE])
+    answers = {BEFORE: _find_nearest(gallery, _embed(gallery, photos))}
+    questions = _ask(out / "edited", gallery, seed=seed)
+    say("Training on these labels")
+    with watch() as watcher:
+        options = {**_TRAINING, "val": out / "photos/unseen", "resume": (run / "config.json").exists()}
+        trained = train(labels, run, cache=cache, workers=2, seed=seed, watcher=watcher, **options)
+    say("Exporting the trained model to ONNX, and indexing with it")
+    exported = export(run, model)
+    build(model, labels, folders[TRAINED], cache=cache)
+    vectors = _embed(open_gallery(folders[TRAINED]), photos)
+    answers[TRAINED] = _find_nearest(open_gallery(folders[TRAINED]), vectors)
+    say("Auditing the labels, and indexing with the cleaned ones")
+    with watch() as watcher:
         outcome = audit(run, limit=ON_AUDIT_PAGE, cache=cache, workers=2, apply_to=cleaned, progress=watcher.on_images)
-        build(model, cleaned, folders[CLEANED], cache=cache)
-        answers[CLEANED] = _find_nearest(open_gallery(folders[CLEANED]), vectors)
+    build(model, cleaned, folders[CLEANED], cache=cache)
+    answers[CLEANED] = _find_nearest(open_gallery(folders[CLEANED]), vectors)
     report = {
         "out": str(out),
-        "seconds": time.perf_counter() - started,
-        "step_seconds": seconds,
         "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
         "labels": _check_labels(outcome.audited, cleaned),
         "verdict": trained["verdict"],
-        "found_first": {"asked": len(questions)}
-        | {
-            output: sum(question.answers[output][0].id == question.original.id for question in questions)
-            for output in (SEMANTIC, COPY)
-        },
+        "found_first": {"asked": len(questions), **_count_found(questions)},
         "audit_page": str(run / "audit" / "audit.html"),
         "model": exported.to_json(),
         "page": str(out / "demo.html"),
+        "seconds": time.perf_counter() - started,
     }
-    write_demo_page(
-        out / "demo.html", list_findings(report), photos=photos, answers=answers, gallery=gallery, edited=questions[:6]
-    )
+    write_demo_page(out / "demo.html", list_findings(report), photos=photos, answers=answers, edited=questions[:6])
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
@@ -211,6 +188,14 @@ def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
         answers = {output: gallery.by(output).search(path, k=3) for output in (SEMANTIC, COPY)}
         questions.append(Question(path, image, answers))
     return questions
+
+
+def _count_found(questions: Sequence[Question]) -> dict[str, int]:
+    """The number of edited photos whose original is the first result, by output."""
+    return {
+        output: sum(question.answers[output][0].id == question.original.id for question in questions)
+        for output in (SEMANTIC, COPY)
+    }
 
 
 def _check_labels(audited: LabelIssues, cleaned: Path) -> dict[str, Any]:

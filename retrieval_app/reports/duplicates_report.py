@@ -10,10 +10,12 @@ import numpy as np
 
 from index.arrays import Ids
 from index.duplicates.duplicate_config import MAX_HASH_DISTANCE, DuplicateConfig
-from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates, resolve_limits
+from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates, resolve_limits
+from index.duplicates.near_duplicates import measure_pairs
 from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
+from index.images.preprocess import hamming_distances
 from index.progress import Progress, no_progress
 from index.sources.local_source import find_folder_around
 from index.text import printable_path
@@ -159,31 +161,40 @@ def find_duplicate_groups(
         if config is not None:
             threshold = None if copy is None else copy["threshold"]
             config = resolve_limits(config, copy_threshold=threshold, catalog=catalog, read=view.vectors)
-    by_kept_id: dict[int, list[Duplicate]] = {}
-    for found in find_gallery_duplicates(images, view.vectors, config=config, progress=progress):
-        by_kept_id.setdefault(found.kept_id, []).append(found)
+    kept_for = find_gallery_duplicates(images, view.vectors, config=config, progress=progress)
+    prints = {image.id: image for image in images}
+    # An image that the build left out has no vector.
+    pairs = [pair for pair in kept_for.items() if all(prints[number].kept_id is None for number in pair)]
+    ids, kept_ids = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    similarities = dict(zip(ids.tolist(), measure_pairs(ids, kept_ids, view.vectors).tolist(), strict=True))
     with gallery.catalog() as catalog:
-        wanted = [*by_kept_id, *(found.id for members in by_kept_id.values() for found in members)]
-        rows = {row.id: row for row in catalog.rows_of(wanted)}
+        rows = {row.id: row for row in catalog.rows_of({*kept_for, *kept_for.values()})}
 
-    def describe(image_id: int, found: Duplicate | None = None) -> GroupedImage:
-        row = rows[image_id]
+    def describe(number: int, kept_id: int) -> GroupedImage:
+        row, phash, other = rows[number], prints[number].phash, prints[kept_id].phash
+        distance = None
+        if number != kept_id and phash is not None and other is not None:
+            distance = int(hamming_distances(np.array(phash), other))
         return GroupedImage(
-            id=image_id,
+            id=number,
             path=row.path,
             source=gallery.sources[row.source].root,
             label=row.label,
             sha256=row.sha256 or "",
             size_bytes=row.size_bytes,
             indexed=row.status == "indexed",
-            similarity=None if found is None else found.similarity,
-            hash_distance=None if found is None else found.hash_distance,
+            similarity=similarities.get(number),
+            hash_distance=distance,
         )
 
+    members: dict[int, list[GroupedImage]] = {}
+    for number, kept_id in kept_for.items():
+        members.setdefault(kept_id, []).append(describe(number, kept_id))
     groups = []
-    for kept_id, members in by_kept_id.items():
-        members.sort(key=lambda found: (not found.same_bytes, -(found.similarity or 0), found.id))
-        groups.append(DuplicateGroup(describe(kept_id), tuple(describe(found.id, found) for found in members)))
+    for kept_id, found in members.items():
+        same, kept = rows[kept_id].sha256, describe(kept_id, kept_id)
+        found = sorted(found, key=lambda image: (image.sha256 != same, -(image.similarity or 0), image.id))
+        groups.append(DuplicateGroup(kept, tuple(found)))
     return DuplicateReport(gallery.name, len(images), config, _in_order(groups))
 
 

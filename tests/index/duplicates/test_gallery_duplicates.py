@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates
+from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates
 from index.duplicates.near_duplicates import ReadVectors
 from index.errors import GalleryDamagedError
 from index.vectors.shards import VectorRows, gather_rows
@@ -26,15 +26,8 @@ def test_a_gallery_is_grouped_around_its_first_images() -> None:
     images += [Fingerprint(5, "d", 1, kept_id=3), *(Fingerprint(number, "e", None, kept_id=2) for number in (6, 7))]
     read = reader([1, 2, 3, 4], [ALIKE, OTHER, [0.96, 0.28, 0.0], ALIKE])
     found = find_gallery_duplicates(images, read, config=DuplicateConfig())
-    assert found == [
-        Duplicate(3, kept_id=1, similarity=pytest.approx(0.96), hash_distance=2, same_bytes=False),
-        Duplicate(4, kept_id=1, similarity=1.0, hash_distance=0, same_bytes=True),
-        Duplicate(5, kept_id=1, similarity=None, hash_distance=1, same_bytes=False),
-        Duplicate(6, kept_id=2, similarity=None, hash_distance=None, same_bytes=False),
-        Duplicate(7, kept_id=2, similarity=None, hash_distance=None, same_bytes=False),
-    ]
-    exact = find_gallery_duplicates(images, read, config=None)
-    assert [(one.id, one.kept_id, one.same_bytes) for one in exact] == [(4, 1, True), (7, 6, True)]
+    assert found == {3: 1, 4: 1, 5: 1, 6: 2, 7: 2}
+    assert find_gallery_duplicates(images, read, config=None) == {4: 1, 7: 6}
 
 
 def test_equal_files_stay_together_whatever_their_vectors_and_an_indexed_one_keeps_them() -> None:
@@ -42,17 +35,14 @@ def test_equal_files_stay_together_whatever_their_vectors_and_an_indexed_one_kee
     images += [Fingerprint(4, "a", None), Fingerprint(5, "b", None)]
     read = reader([3, 4, 5], [ALIKE, OTHER, ALIKE])
     for config in (None, DuplicateConfig()):
-        found = find_gallery_duplicates(images, read, config=config)
-        assert [(one.id, one.kept_id, one.same_bytes) for one in found] == [(1, 3, True), (4, 3, True)]
-        assert found[1].similarity == 0.0
+        assert find_gallery_duplicates(images, read, config=config) == {1: 3, 4: 3}
 
 
 def test_a_labelled_image_is_kept_before_one_without_a_label() -> None:
     images = [Fingerprint(1, "a", 0, labelled=False), Fingerprint(2, "a", 0), Fingerprint(3, "b", 0)]
     read = reader([1, 2, 3], [ALIKE, ALIKE, ALIKE])
-    for config, expected in ((None, [(1, 2)]), (DuplicateConfig(), [(1, 2), (3, 2)])):
-        found = find_gallery_duplicates(images, read, config=config)
-        assert [(one.id, one.kept_id) for one in found] == expected
+    for config, expected in ((None, {1: 2}), (DuplicateConfig(), {1: 2, 3: 2})):
+        assert find_gallery_duplicates(images, read, config=config) == expected
 
 
 def test_an_image_without_a_vector_or_set_aside_for_one_that_is_not_indexed_is_damage() -> None:

@@ -17,6 +17,7 @@ def test_equal_files_and_pictures_saved_again_are_groups(labelled: Gallery, ids:
     equal, again = groups[frozenset(("blue/1.png", SAME_FILE))], groups[frozenset(("green/1.png", SAVED_AGAIN))]
     assert len({image.sha256 for image in equal.images}) == 1
     assert len({image.sha256 for image in again.images}) == 2
+    assert (equal.images[1].similarity, equal.images[1].hash_distance) == (pytest.approx(1), 0)
     assert again.images[0].similarity is None
     assert 0.92 <= (again.images[1].similarity or 0) < 1
     assert duplicates.kept_for[ids[SAME_FILE]] == ids["blue/1.png"]
