@@ -25,13 +25,7 @@ from benchmarks.common.record import digest, save_array, write_with_record
 from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bars
 from index.evaluation.evaluate import nmi
-from training.confidence.confidences import (
-    FixedConfidences,
-    LabelConfidences,
-    compute_confidences,
-    estimate_posteriors,
-    rows_to_trust,
-)
+from training.confidence.confidences import LabelConfidences, confidences_of_module, estimate_posteriors, rows_to_trust
 from training.data.label_noise import add_label_noise, read_hierarchy
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
@@ -232,7 +226,9 @@ def fit_module(folder: GridFolder, labels: LabelSet) -> None:
         config=HeadConfig(),
         context=PhaseContext(seed=labels.seed, device=device, checkpoint=None),
     )
-    confidences = compute_confidences(module, train).cpu().numpy()
+    found = confidences_of_module(module, train, torch.from_numpy(noisy).to(device)).by_class
+    assert isinstance(found, torch.Tensor)
+    confidences = found.cpu().numpy()
     own, wrong = confidences[np.arange(len(noisy)), noisy], noisy != features.train_labels
     auc = float(roc_auc_score(wrong, -own)) if 0 < wrong.sum() < len(wrong) else None
     record = {
@@ -251,7 +247,7 @@ def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
     features, noisy = load_label_set(folder, labels)
     train = torch.from_numpy(features.train)
     found = estimate_posteriors(train, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
-    save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.by_class.blocks()]).numpy())
+    save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.blocks()]).numpy())
 
 
 def run_cell(folder: GridFolder, cell: Cell) -> None:
@@ -306,4 +302,4 @@ def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Labe
     path = folder.module_confidences(cell.labels) if cell.needs_module else folder.leave_one_out(cell.labels)
     values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
     labels = torch.from_numpy(noisy).to(values.device)
-    return LabelConfidences.of(FixedConfidences(values, class_count=values.shape[1]), labels)
+    return LabelConfidences.of(values, labels, class_count=values.shape[1])

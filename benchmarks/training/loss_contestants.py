@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common.processes import read_memory, sampling
-from training.confidence.confidences import ModuleColumns
 from training.losses.anchor_loss import anchor_loss, confidence_pairs, label_pairs
 
 ALPHA, DELTA, LAMBDA, BETA = 32.0, 0.1, 0.1, 100.0
@@ -25,14 +25,29 @@ HIDDEN = 512  # of the confidence module
 COMPARED_PROXIES = 2000
 _EVERY_S = 0.005
 
-Loss = Callable[[Tensor, nn.Parameter, Tensor, ModuleColumns], Tensor]
+
+@dataclass(frozen=True, slots=True)
+class _ModuleColumns:
+    """(B, C) confidences as factors: (B, hidden) after the ReLU, weight (C, hidden) and bias (C,)."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    @torch.no_grad()
+    def columns(self, start: int, stop: int) -> Tensor:
+        """(B, stop - start) in 0..1, of the classes start..stop-1."""
+        return nn.functional.linear(self.hidden, self.weight[start:stop], self.bias[start:stop]).sigmoid_()
 
 
-def ours(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: ModuleColumns) -> Tensor:
+Loss = Callable[[Tensor, nn.Parameter, Tensor, _ModuleColumns], Tensor]
+
+
+def ours(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: _ModuleColumns) -> Tensor:
     return anchor_loss(embeddings, proxies, label_pairs(labels), alpha=ALPHA, margins=DELTA)[0]
 
 
-def of_the_authors(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: ModuleColumns) -> Tensor:
+def of_the_authors(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: _ModuleColumns) -> Tensor:
     """As in github.com/tjddus9597/Proxy-Anchor-CVPR2020, `binarize` by torch instead of scikit-learn."""
     cosines = nn.functional.linear(_l2_norm(embeddings), _l2_norm(proxies))
     one_hot = nn.functional.one_hot(labels, len(proxies)).float()
@@ -49,7 +64,7 @@ def _l2_norm(rows: Tensor) -> Tensor:
     return torch.div(rows, norm.view(-1, 1).expand_as(rows))
 
 
-def of_the_library(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: ModuleColumns) -> Tensor:
+def of_the_library(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: _ModuleColumns) -> Tensor:
     """pytorch-metric-learning's."""
     from pytorch_metric_learning.losses import ProxyAnchorLoss
 
@@ -60,12 +75,12 @@ def of_the_library(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _:
     return found
 
 
-def smooth_ours(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: ModuleColumns) -> Tensor:
+def smooth_ours(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: _ModuleColumns) -> Tensor:
     pairs = confidence_pairs(confidences, lambda_=LAMBDA, beta=BETA)
     return anchor_loss(embeddings, proxies, pairs, alpha=ALPHA, margins=DELTA)[0]
 
 
-def smooth_at_once(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: ModuleColumns) -> Tensor:
+def smooth_at_once(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: _ModuleColumns) -> Tensor:
     """Equations 5 and 7 of the paper over all classes at once; it has no public code."""
     known = confidences.columns(0, len(proxies))
     cosines = nn.functional.normalize(embeddings) @ nn.functional.normalize(proxies).T
@@ -107,7 +122,7 @@ def measure_loss(loss: Loss, settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def make_inputs(settings: Mapping[str, Any]) -> tuple[Tensor, nn.Parameter, Tensor, ModuleColumns]:
+def make_inputs(settings: Mapping[str, Any]) -> tuple[Tensor, nn.Parameter, Tensor, _ModuleColumns]:
     """(B, D) embeddings, (C, D) proxies, (B,) labels of four images each, and confidences above lambda for a few."""
     batch, classes, width = settings["batch"], settings["classes"], settings["width"]
     generator = torch.Generator().manual_seed(settings["seed"])
@@ -117,7 +132,7 @@ def make_inputs(settings: Mapping[str, Any]) -> tuple[Tensor, nn.Parameter, Tens
     has_confidences = settings["part"] == "smooth"
     weight = torch.randn(classes if has_confidences else 0, HIDDEN, generator=generator)
     hidden = nn.functional.normalize(torch.randn(batch, HIDDEN, generator=generator).relu())
-    return embeddings, proxies, labels, ModuleColumns(hidden, weight, torch.full((len(weight),), -6.0))
+    return embeddings, proxies, labels, _ModuleColumns(hidden, weight, torch.full((len(weight),), -6.0))
 
 
 def choose_proxies(classes: int, labels: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """Label confidences of phase 1: the confidence module, leave-one-out, and what losses read."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
-from typing import Protocol
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from index.labels.label_errors import believe_decisions
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
 from index.labels.noise_model import MOST_VALUES, LabelPrior, NoiseModel, fit_frequency_model
 from index.labels.simulated_noise import LabelScores, ScoreCalibration, estimate_p_error, score_labels
-from training.losses.interface import ClassColumns, read_columns
+from training.losses.interface import read_columns
 
 KEPT = 64
 _NEGLIGIBLE = 1e-3  # posteriors; the product of two images without them is at most .002 smaller
@@ -98,28 +97,9 @@ class ConfidenceModule(nn.Module):
         """(B, F) features to (B, C) logits."""
         return self.classify(nn.functional.relu(self.reduce(features)))
 
-    def columns(self, features: Tensor) -> "ModuleColumns":
-        """The same confidences of (B, F) features by columns: (B, C) is never held."""
-        hidden = nn.functional.relu(self.reduce(features))
-        return ModuleColumns(hidden, self.classify.weight, self.classify.bias)
-
     def forward(self, features: Tensor) -> Tensor:
         """(B, F) features to (B, C) confidences in 0..1."""
         return torch.sigmoid(self.logits(features))
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleColumns:
-    """(B, C) confidences as factors: (B, hidden) after the ReLU, weight (C, hidden) and bias (C,)."""
-
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor
-
-    @torch.no_grad()
-    def columns(self, start: int, stop: int) -> Tensor:
-        """(B, stop - start) in 0..1, of the classes start..stop-1."""
-        return nn.functional.linear(self.hidden, self.weight[start:stop], self.bias[start:stop]).sigmoid_()
 
 
 _FIXED_VALUES = 1 << 28  # N x C confidences that are kept in memory at most: 1 GiB
@@ -127,33 +107,8 @@ _BLOCK_VALUES = 1 << 24  # of a block: 64 MiB
 _BLOCK_ROWS = 4096
 _MOST_TRANSITIONS = 4096  # classes whose transitions are a matrix
 NO_NOISE = NoiseModel(0.0, 1.0, np.zeros((1, 1)))
-
-
-class Confidences(Protocol):
-    """Confidences of every training image in every class, from phase 1."""
-
-    def batch(self, rows: Tensor) -> Tensor | ClassColumns:
-        """(B, C) in 0..1 of the images `rows` (B,), at once or by columns."""
-
-    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(rows, (B, C)) of all images in order, block by block."""
-
-
-class BatchConfidences:
-    """Confidences of a module on (N, F) features, computed for each batch."""
-
-    def __init__(self, module: ConfidenceModule, features: Tensor) -> None:
-        self._module, self._features = module, features
-
-    @torch.no_grad()
-    def batch(self, rows: Tensor) -> ClassColumns:
-        return self._module.columns(self._features[rows])
-
-    @torch.inference_mode()
-    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        size = rows_at_once(self._module.classify.out_features)
-        for rows in torch.arange(len(self._features), device=self._features.device).split(size):
-            yield rows, self._module(self._features[rows])
+Confidences = Tensor | TopConfidences
+"""(N, C) confidences; those that do not fit into memory as the largest of every image."""
 
 
 def fit_in_memory(count: int, class_count: int) -> bool:
@@ -166,22 +121,7 @@ def rows_at_once(class_count: int) -> int:
     return max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // class_count))
 
 
-class FixedConfidences:
-    """(N, C) confidences in memory; of many classes the largest of every image."""
-
-    def __init__(self, values: Tensor | TopConfidences, *, class_count: int) -> None:
-        self.values, self._class_count = values, class_count
-
-    def batch(self, rows: Tensor) -> Tensor | ClassColumns:
-        return take_rows(self.values, rows)
-
-    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        count, device = len(self.values), self.values.device
-        for rows in torch.arange(count, device=device).split(rows_at_once(self._class_count)):
-            yield rows, read_columns(take_rows(self.values, rows), 0, self._class_count)
-
-
-def take_rows(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopConfidences:
+def take_rows(confidences: Confidences, rows: Tensor) -> Confidences:
     """Confidences of some images."""
     return confidences[rows] if isinstance(confidences, Tensor) else confidences.take(rows)
 
@@ -191,8 +131,9 @@ class LabelConfidences:
     """Label confidences of the N training images, from phase 1.
 
     Attributes:
-        own: (N,) float32 confidence of every image in its own label, 0..1.
-        by_class: confidences in all classes: of the confidence module, or posteriors of the true class.
+        own: (N,) float32 in 0..1: confidence in the image's own label, by the module, or its own posterior.
+        by_class: confidences in all classes: the module's, or posteriors.
+        class_count: C.
         noise: noise model of the posteriors; None for the confidence module.
         noise_rate: estimated share of wrong labels among those that other images have, images that show no class
             among them; None for the confidence module.
@@ -200,33 +141,47 @@ class LabelConfidences:
 
     own: Tensor
     by_class: Confidences
+    class_count: int
     noise: NoiseModel | None = None
     noise_rate: float | None = None
 
     @classmethod
     def of(
         cls,
-        confidences: Confidences,
+        by_class: Confidences,
         labels: Tensor,
         *,
+        class_count: int,
         noise: NoiseModel | None = None,
         noise_rate: float | None = None,
     ) -> "LabelConfidences":
         """From confidences in all classes and (N,) labels."""
-        own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()]
-        return cls(torch.cat(own), confidences, noise, noise_rate)
+        all_classes = cls(torch.empty(0), by_class, class_count, noise, noise_rate)
+        own = [found.gather(1, labels[rows, None])[:, 0] for rows, found in all_classes.blocks()]
+        return replace(all_classes, own=torch.cat(own))
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(rows, (B, C)) of all images in order, block by block."""
+        rows = torch.arange(len(self.by_class), device=self.by_class.device)
+        for part in rows.split(rows_at_once(self.class_count)):
+            yield part, read_columns(take_rows(self.by_class, part), 0, self.class_count)
 
     def posteriors(self) -> csr_array | None:
         """(N, C) float32 posteriors of the true class, without those below .001; None for the confidence module."""
         if self.noise is None:
             return None
-        blocks = (block.cpu().numpy() for _, block in self.by_class.blocks())
+        blocks = (block.cpu().numpy() for _, block in self.blocks())
         return vstack([csr_array(np.where(block < _NEGLIGIBLE, 0, block)) for block in blocks], format="csr")
 
 
+@torch.inference_mode()
 def confidences_of_module(module: ConfidenceModule, features: Tensor, labels: Tensor) -> LabelConfidences:
-    """Confidences of a trained confidence module."""
-    return LabelConfidences.of(make_confidences(module, features), labels)
+    """Confidences of a trained confidence module for (N, F) features with (N,) labels."""
+    class_count = module.classify.out_features
+    blocks = (module(part) for part in features.split(rows_at_once(class_count)))
+    fits = fit_in_memory(len(features), class_count)
+    by_class = torch.cat(list(blocks)) if fits else TopConfidences.of(blocks)
+    return LabelConfidences.of(by_class, labels, class_count=class_count)
 
 
 def estimate_posteriors(
@@ -251,28 +206,23 @@ def estimate_posteriors(
         prior: what whoever set the labels knew of them.
     """
     device, given = features.device, labels.cpu().numpy()
-    left_out = LeaveOneOut(
-        features.float().cpu().numpy(),
-        given,
-        count=class_count,
-        groups=None if groups is None else groups.cpu().numpy(),
-        moments=moments,
-    )
-    known = _has_others(given, groups) & (class_count > 1)
+    own_groups = None if groups is None else groups.cpu().numpy()
+    rows_of = features.float().cpu().numpy()
+    left_out = LeaveOneOut(rows_of, given, count=class_count, groups=own_groups, moments=moments)
+    known = _has_others(given, own_groups) & (class_count > 1)
+    noise, calibration, fitted = NO_NOISE, None, np.flatnonzero(known)
     if fit_in_memory(len(given), class_count) and class_count <= _MOST_TRANSITIONS:
         found = np.empty((len(given), class_count), dtype=np.float32)
         for rows, confidences in left_out.blocks():
             found[rows] = confidences
-        noise, calibration, fitted = NO_NOISE, None, np.flatnonzero(known)
         if known.any():
             calibration, noise = estimate_p_error(found[known], given[known])
+        model = _PosteriorModel(noise, calibration, given, known, prior)
         for rows in np.array_split(np.arange(len(given)), -(-len(given) // rows_at_once(class_count))):
-            found[rows] = _posteriors(noise, calibration, found[rows], given, known, prior, rows)
-        values: Tensor | TopConfidences = torch.from_numpy(found)
+            found[rows] = model.posteriors(found[rows], rows)
+        by_class: Confidences = torch.from_numpy(found)
     else:
-        fitted, order = np.flatnonzero(known), list[Ids]()
         fitted = fitted[:: max(1, len(fitted) // max(1, MOST_VALUES // class_count))]
-        noise, calibration = NO_NOISE, None
         if len(fitted):
             parts = np.array_split(fitted, -(-len(fitted) // rows_at_once(class_count)))
             sample = np.concatenate([left_out.confidences(part) for part in parts])
@@ -280,71 +230,50 @@ def estimate_posteriors(
             scores = LabelScores.by_frequency(given[fitted], count=class_count)
             scores.add(np.arange(len(fitted)), sample)
             calibration = scores.calibrate(model_rate=noise.noise_rate)
-        values = TopConfidences.of(_posterior_blocks(left_out, noise, calibration, given, known, prior, order))
-        values = values.take(torch.from_numpy(np.concatenate(order).argsort()))
-    fixed = FixedConfidences(values.to(device), class_count=class_count)
+        model, order = _PosteriorModel(noise, calibration, given, known, prior), list[Ids]()
+        top = TopConfidences.of(model.posterior_blocks(left_out, order))
+        by_class = top.take(torch.from_numpy(np.concatenate(order).argsort()))
     p_error = np.zeros(len(fitted)) if calibration is None else calibration.p_error
     rate = believe_decisions(p_error, None if prior is None else prior.p_right[fitted])
     noise_rate = float(rate.mean()) if len(rate) else 0.0
-    return LabelConfidences.of(fixed, labels, noise=noise, noise_rate=noise_rate)
+    return LabelConfidences.of(by_class.to(device), labels, class_count=class_count, noise=noise, noise_rate=noise_rate)
 
 
-def _has_others(labels: Labels, groups: Tensor | None) -> Flags:
+def _has_others(labels: Labels, groups: Ids | None) -> Flags:
     """(N,) bool: whether an image outside the own group has the same label, so that leave-one-out can predict it."""
-    own = np.arange(len(labels)) if groups is None else groups.cpu().numpy()
-    pairs = np.unique(np.stack([labels, own], axis=1), axis=0)
+    pairs = np.unique(np.stack([labels, np.arange(len(labels)) if groups is None else groups], axis=1), axis=0)
     return np.asarray(np.bincount(pairs[:, 0], minlength=labels.max() + 1)[labels] > 1)
 
 
-def _posteriors(
-    noise: NoiseModel,
-    calibration: ScoreCalibration | None,
-    confidences: Floats,
-    labels: Labels,
-    known: Flags,
-    prior: LabelPrior | None,
-    rows: Ids,
-) -> Floats:
-    """(B, C) posteriors of (B,) rows; where nothing is known of a label, it is taken as right."""
-    found, labels, known = np.zeros(confidences.shape, dtype=np.float32), labels[rows], known[rows]
-    found[~known, labels[~known]] = 1
-    if calibration is not None:
-        confidences, labels = confidences[known], labels[known]
-        scores = score_labels(confidences, labels[:, None])[:, 0]
-        shows_one = 1 - calibration.apply(scores, confidences.max(axis=1)).none
-        of_rows = None if prior is None else prior.at(rows[known])
-        if of_rows is not None:
-            shows_one[of_rows.p_right == 1] = 1  # a person has seen what it shows
-        found[known] = noise.posterior(confidences, labels, of_rows) * shows_one[:, None]
-    return found
+@dataclass(frozen=True, slots=True)
+class _PosteriorModel:
+    """Posteriors of N images with these labels; a label of which nothing is `known` (N,) is taken as right."""
 
+    noise: NoiseModel
+    calibration: ScoreCalibration | None
+    labels: Labels
+    known: Flags
+    prior: LabelPrior | None
 
-def _posterior_blocks(
-    left_out: LeaveOneOut,
-    noise: NoiseModel,
-    calibration: ScoreCalibration | None,
-    labels: Labels,
-    known: Flags,
-    prior: LabelPrior | None,
-    order: list[Ids],
-) -> Iterator[Tensor]:
-    """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
-    for rows, confidences in left_out.blocks():
-        order.append(rows)
-        yield torch.from_numpy(_posteriors(noise, calibration, confidences, labels, known, prior, rows))
+    def posteriors(self, confidences: Floats, rows: Ids) -> Floats:
+        """(B, C) posteriors from (B, C) leave-one-out confidences of the images `rows` (B,)."""
+        found, labels, known = np.zeros(confidences.shape, dtype=np.float32), self.labels[rows], self.known[rows]
+        found[~known, labels[~known]] = 1
+        if self.calibration is not None:
+            confidences, labels = confidences[known], labels[known]
+            scores = score_labels(confidences, labels[:, None])[:, 0]
+            shows_one = 1 - self.calibration.apply(scores, confidences.max(axis=1)).none
+            prior = None if self.prior is None else self.prior.at(rows[known])
+            if prior is not None:
+                shows_one[prior.p_right == 1] = 1  # a person has seen what it shows
+            found[known] = self.noise.posterior(confidences, labels, prior) * shows_one[:, None]
+        return found
 
-
-def make_confidences(module: ConfidenceModule, features: Tensor) -> Confidences:
-    """Confidences of (N, F) features: computed once where they fit into memory, otherwise for each batch."""
-    if fit_in_memory(len(features), module.classify.out_features):
-        return FixedConfidences(compute_confidences(module, features), class_count=module.classify.out_features)
-    return BatchConfidences(module, features)
-
-
-@torch.inference_mode()
-def compute_confidences(module: ConfidenceModule, features: Tensor) -> Tensor:
-    """(N, F) features to (N, C) confidences, in blocks."""
-    return torch.cat([module(part) for part in features.split(rows_at_once(module.classify.out_features))])
+    def posterior_blocks(self, left_out: LeaveOneOut, order: list[Ids]) -> Iterator[Tensor]:
+        """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
+        for rows, confidences in left_out.blocks():
+            order.append(rows)
+            yield torch.from_numpy(self.posteriors(confidences, rows))
 
 
 def rows_to_trust(own_confidences: Tensor, *, min_confidence: float) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import RunError
-from training.confidence.confidences import Confidences, LabelConfidences
+from training.confidence.confidences import Confidences, LabelConfidences, take_rows
 from training.head.embedding_heads import EmbeddingHead, Head, WhitenedHead
 from training.head.untrained import fit_rival, fit_within_classes
 from training.losses.guidance import Guidance
@@ -178,7 +178,7 @@ class HeadTraining:
         by_class, seen, total = self._by_class, 0, torch.zeros((), device=self.context.device)
         positives = torch.zeros(2, device=self.context.device)
         for rows in batches:
-            batch = Batch(self.labels[rows], rows, None if by_class is None else by_class.batch(rows))
+            batch = Batch(self.labels[rows], rows, None if by_class is None else take_rows(by_class, rows))
             if isinstance(head, WhitenedHead):
                 value = loss(head.mix_directions(inputs[rows]), batch) + self.plan.l2_sp * head.drift()
             else:

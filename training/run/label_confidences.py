@@ -48,7 +48,7 @@ def estimate_run_confidences(job: TrainingJob, training: TrainingSet) -> LabelCo
 def _list_suggestions(training: TrainingSet, confidences: LabelConfidences) -> Iterator[list[object]]:
     """Rows of confidences.csv."""
     top = min(3, len(training.classes))
-    for rows, found in confidences.by_class.blocks():
+    for rows, found in confidences.blocks():
         values, numbers = found.topk(top, dim=1)
         for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
             image = training.images[row]

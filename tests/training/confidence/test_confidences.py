@@ -1,7 +1,5 @@
 """The confidences that phase 2 reads, and the images that are trusted by them."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -15,18 +13,13 @@ from tests.training.losses.draws import draw, loss_function, value_and_gradients
 from training.confidence import confidences
 from training.confidence.confidences import (
     KEPT,
-    BatchConfidences,
     ConfidenceModule,
-    FixedConfidences,
     TopConfidences,
-    compute_confidences,
     confidences_of_module,
     estimate_posteriors,
-    make_confidences,
     rows_to_trust,
 )
 from training.confidence.duplicates import find_duplicates
-from training.losses.interface import read_columns
 
 
 def _module(feature_dim: int = 6, class_count: int = 4) -> ConfidenceModule:
@@ -39,34 +32,14 @@ def _source(count: int = 30) -> torch.Tensor:
     return torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
 
 
-def _read(found: Any, class_count: int = 4) -> torch.Tensor:
-    """What a batch has, at once or by columns, in two parts."""
-    return torch.cat([read_columns(found, 0, 3), read_columns(found, 3, class_count)], dim=1)
-
-
-def test_fixed_confidences_are_those_computed_for_a_batch() -> None:
-    module, source, rows = _module(), _source(), torch.tensor([7, 3, 3, 29])
-    by_columns = _read(BatchConfidences(module, source).batch(rows))
-    fixed = FixedConfidences(compute_confidences(module, source), class_count=4).batch(rows)
-    torch.testing.assert_close(fixed, by_columns, rtol=0, atol=1e-6)
-    torch.testing.assert_close(by_columns, module(source[rows]))
-
-
-def test_confidences_are_computed_once_unless_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
-    assert isinstance(make_confidences(_module(), _source(30)), FixedConfidences)
-    assert isinstance(make_confidences(_module(), _source(31)), BatchConfidences)
-
-
 def test_blocks_of_confidences_hold_fewer_images_where_classes_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert confidences.rows_at_once(10) == 4096
     assert confidences.rows_at_once(100_000) == 167
     module, source = _module(), _source(30)
     monkeypatch.setattr(confidences, "_BLOCK_VALUES", 7 * 4)
-    blocks = list(make_confidences(module, source).blocks())
+    blocks = list(confidences_of_module(module, source, _labels()).blocks())
     assert [len(rows) for rows, _ in blocks] == [7, 7, 7, 7, 2]
     torch.testing.assert_close(torch.cat([c for _, c in blocks]), module(source), rtol=0, atol=1e-6)
-    torch.testing.assert_close(compute_confidences(module, source), module(source), rtol=0, atol=1e-6)
 
 
 def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
@@ -83,7 +56,7 @@ def test_the_beliefs_of_a_module_are_its_confidences_block_by_block() -> None:
     module, source = _module(), _source(4096 + 50)
     confidences = confidences_of_module(module, source, _labels(4096 + 50))
     expected = module(source)
-    blocks = list(confidences.by_class.blocks())
+    blocks = list(confidences.blocks())
     assert torch.equal(torch.cat([rows for rows, _ in blocks]), torch.arange(4096 + 50))
     torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
     own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
@@ -103,7 +76,7 @@ def test_posteriors_are_those_of_leave_one_out_with_the_noise_model(groups: torc
     assert found.noise is not None
     assert found.noise_rate == pytest.approx(calibration.p_error.mean(), abs=1e-5)
     assert (found.noise.noise_rate, found.noise.power) == pytest.approx((noise.noise_rate, noise.power), abs=1e-5)
-    torch.testing.assert_close(torch.cat([c for _, c in found.by_class.blocks()]), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.cat([c for _, c in found.blocks()]), expected, rtol=0, atol=1e-4)
     torch.testing.assert_close(found.own, expected[torch.arange(30), _labels()], rtol=0, atol=1e-4)
 
 
@@ -120,7 +93,7 @@ def test_images_that_show_no_class_have_small_posteriors(
         torch.from_numpy(np.concatenate([features, strange])), torch.from_numpy(given), class_count=12, groups=None
     )
     assert found.noise_rate == pytest.approx(0.2, abs=0.05)
-    shown = torch.cat([block.sum(dim=1) for _, block in found.by_class.blocks()])
+    shown = torch.cat([block.sum(dim=1) for _, block in found.blocks()])
     assert shown[480:].mean() < 0.3
     assert shown[:480].mean() > 0.9
 
@@ -140,7 +113,7 @@ def test_posteriors_keep_to_what_is_known_of_labels(monkeypatch: pytest.MonkeyPa
         found = estimate_posteriors(
             torch.from_numpy(features), torch.from_numpy(labels), class_count=6, groups=None, prior=prior
         )
-        return torch.cat([block for _, block in found.by_class.blocks()]).numpy(), found.noise_rate
+        return torch.cat([block for _, block in found.blocks()]).numpy(), found.noise_rate
 
     plain, plain_rate = estimate(None)
     found, rate = estimate(LabelPrior(p_right, before))
@@ -160,7 +133,7 @@ def test_sparse_posteriors_leave_out_the_negligible_and_a_module_has_none() -> N
     centres = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
     source = 0.8 * centres[_labels()] + _source()
     found = estimate_posteriors(source, _labels(), class_count=4, groups=None)
-    sparse, whole = found.posteriors(), torch.cat([block for _, block in found.by_class.blocks()]).numpy()
+    sparse, whole = found.posteriors(), torch.cat([block for _, block in found.blocks()]).numpy()
     assert sparse is not None
     assert 30 < sparse.nnz < whole.size, "neither certain nor without what can be left out"
     assert np.abs(sparse.toarray() - whole).max() < 1e-3
@@ -279,7 +252,7 @@ def test_posteriors_of_very_many_classes_keep_the_largest(monkeypatch: pytest.Mo
     assert kept.noise is not None
     assert kept.noise.noise_rate == pytest.approx(whole.noise.noise_rate, abs=0.03)
     for found in (whole, kept):
-        values = torch.cat([block for _, block in found.by_class.blocks()])
+        values = torch.cat([block for _, block in found.blocks()])
         assert values.sum(dim=1).max() < 1 + 1e-4
         assert values.sum(dim=1).mean() > 0.9
         assert (values.argmax(dim=1).numpy() == labels).mean() > 0.95

@@ -27,7 +27,7 @@ from training.run.checkpoint import save_checkpoint
 from training.run.distributed import ProcessRank, Team, join_processes
 from training.run.features import extract_together
 from training.run.finetuning.budget import Budget
-from training.run.finetuning.data import FinetuneData, LossConfidences, read_together
+from training.run.finetuning.data import FinetuneData, read_together
 from training.run.finetuning.fit import FinetuneLoop
 from training.run.finetuning.inputs import FinetuneInputs, build_model, plan_blocks
 from training.run.holdout import Split
@@ -114,7 +114,7 @@ def _take_steps(case: str) -> dict[str, Tensor]:
         loss,
         FinetuneData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
         inputs=inputs,
-        confidences=LossConfidences(confidences),
+        confidences=confidences,
         config=config,
         budget=Budget(config.finetuning, images=IMAGES, on_cpu=False),
         context=PhaseContext(seed=0, device=CPU, checkpoint=None),

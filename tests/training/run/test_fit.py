@@ -16,13 +16,12 @@ from tests.training.losses.draws import loss_config
 from training.confidence.confidences import (
     ConfidenceModule,
     Confidences,
-    FixedConfidences,
     LabelConfidences,
-    make_confidences,
+    confidences_of_module,
+    take_rows,
 )
 from training.head.embedding_heads import Head
 from training.head.untrained import fit_within_classes
-from training.losses.interface import read_columns
 from training.options.config import HeadConfig
 from training.options.losses import LOSSES, NEEDS_CONFIDENCES
 from training.run import fit
@@ -65,7 +64,7 @@ def _confidences_for(method: str, folder: Path) -> Confidences | None:
     """From a module that knows the classes, where the method needs it."""
     if method not in NEEDS_CONFIDENCES:
         return None
-    return make_confidences(_fit_confidence(folder / "c")[0], separable()[0])
+    return confidences_of_module(_fit_confidence(folder / "c")[0], *separable()).by_class
 
 
 def _fit(
@@ -87,8 +86,8 @@ def _fit(
     config = replace(make_config(), loss=loss_config(method, **(loss or {})), head=HeadConfig(**options))
     by_class, own, confidences = given["confidences"], given["own"], None
     if by_class is not None or own is not None:
-        by_class = FixedConfidences(torch.ones(60, CLASSES), class_count=CLASSES) if by_class is None else by_class
-        confidences = LabelConfidences(torch.ones(60) if own is None else own, by_class)
+        by_class = torch.ones(60, CLASSES) if by_class is None else by_class
+        confidences = LabelConfidences(torch.ones(60) if own is None else own, by_class, CLASSES)
     plan = HeadPlan(config.head.width, config.head.l2_sp or 0.0)
     training = HeadTraining(
         given["source"], given["labels"], CLASSES, config, plan, given["context"], confidences, rows=given["rows"]
@@ -162,14 +161,16 @@ def test_smooth_proxy_anchor_does_not_look_at_the_given_labels_in_phase_two(tmp_
 def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_take_part(tmp_path: Path) -> None:
     module, source = _fit_confidence(tmp_path / "c")[0], separable()[0]
     options = {"method": "spa", "head_batch_size": 7, "head_epochs": 1}
-    _, (report,) = _fit(confidences=make_confidences(module, source), loss={"lambda_": 0.6}, **options)
+    _, (report,) = _fit(
+        confidences=confidences_of_module(module, source, separable()[1]).by_class, loss={"lambda_": 0.6}, **options
+    )
     chosen = module(source) > 0.6
     assert report.positives_per_sample == pytest.approx(float(chosen.sum()) / 60)
     assert report.share_without_positive == pytest.approx(float((~chosen.any(dim=1)).float().mean()))
     assert 0 < report.positives_per_sample < CLASSES
     values = torch.zeros(60, CLASSES)
     values[:10, :2] = 1
-    _, (report,) = _fit(confidences=FixedConfidences(values, class_count=CLASSES), rows=torch.arange(20), **options)
+    _, (report,) = _fit(confidences=values, rows=torch.arange(20), **options)
     assert (report.positives_per_sample, report.share_without_positive) == (1, 0.5)
     assert report.images_per_second == pytest.approx(20 / report.seconds)
 
@@ -191,11 +192,7 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
     confidences = _confidences_for(method, tmp_path)
     rows = torch.tensor([row for row in range(60) if row % 4 != 1])
     given = {"method": method, "source": source, "labels": labels, "confidences": confidences}
-    kept = (
-        None
-        if confidences is None
-        else FixedConfidences(read_columns(confidences.batch(rows), 0, CLASSES), class_count=CLASSES)
-    )
+    kept = None if confidences is None else take_rows(confidences, rows)
     without = {"source": source[rows], "labels": labels[rows], "confidences": kept}
     left_out, never, whole, all_rows = (
         _fit(**options)[0].linear.weight

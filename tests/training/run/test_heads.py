@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from index.errors import InputError
 from tests.training.conftest import make_config
 from tests.training.run.test_fit import separable
-from training.confidence.confidences import FixedConfidences, LabelConfidences
+from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head, WhitenedHead
 from training.head.untrained import fit_within_classes
 from training.losses.interface import MetricLoss
@@ -43,8 +43,8 @@ def _train(config: TrainConfig) -> tuple[Head, int]:
 
 
 def test_the_images_left_for_training_are_those_confident_enough() -> None:
-    own, by_class = torch.tensor([0.2, 0.9, 0.5, 0.1]), FixedConfidences(torch.zeros(4, 2), class_count=2)
-    confidences = LabelConfidences(own, by_class)
+    own, by_class = torch.tensor([0.2, 0.9, 0.5, 0.1]), torch.zeros(4, 2)
+    confidences = LabelConfidences(own, by_class, 2)
     rows = choose_rows(confidences, config=_config(min_confidence=0.5))
     assert rows is not None
     assert rows.tolist() == [1, 2]
@@ -108,7 +108,7 @@ def _start(
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     features, labels, own = _blobs()
     config = replace(make_config(), loss=LossConfig(method=method), head=HeadConfig(embedding_dim=2, init=start))
-    confidences = LabelConfidences(own, FixedConfidences(torch.zeros(40, CLASSES + 1), class_count=CLASSES + 1))
+    confidences = LabelConfidences(own, torch.zeros(40, CLASSES + 1), CLASSES + 1)
     plan = HeadPlan(2, 0.1)
     return HeadTraining(features, labels, CLASSES + 1, config, plan, CONTEXT, confidences, rows=rows).start()
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 import torch
@@ -14,15 +13,13 @@ from index.evaluation.metrics import RetrievalScores
 from index.labels.noise_model import LabelPrior
 from index.progress import Progress
 from training.confidence.confidences import (
-    FixedConfidences,
+    Confidences,
     LabelConfidences,
     TopConfidences,
     estimate_posteriors,
     fit_in_memory,
-    take_rows,
 )
 from training.head.untrained import LabelledFeatures
-from training.losses.interface import Batch
 from training.options.losses import LossConfig
 from training.run.distributed import current_team
 from training.run.finetuning.inputs import FinetuneInputs
@@ -136,74 +133,42 @@ def read_together(inputs: FinetuneInputs, rows: Ids, *, progress: Progress = lam
     return team.collect_rows(read)
 
 
-@dataclass(frozen=True, slots=True)
-class LossConfidences:
-    """(N, C) confidences that a loss reads; None where it reads none.
-
-    Confidences that do not fit into memory are kept as the largest of each image.
-    """
-
-    confidences: Tensor | TopConfidences | None = None
-
-    def batch(self, rows: Tensor, labels: Tensor) -> Batch:
-        """Batch of a loss for the images `rows` (B,) with (B,) labels, on the labels' device."""
-        device = labels.device
-        known = None if self.confidences is None else take_rows(self.confidences, rows).to(device)
-        return Batch(labels, rows.to(device), known)
-
-    def pack(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
-        if self.confidences is None:
-            return {}
-        if isinstance(self.confidences, TopConfidences):
-            return {f"confidences.top.{name}": getattr(self.confidences, name) for name in TopConfidences.__slots__}
-        return {"confidences.confidences": self.confidences}
-
-    @classmethod
-    def unpack(cls, tensors: dict[str, Tensor]) -> "LossConfidences":
-        """From `pack`."""
-        top = [tensors.get(f"confidences.top.{name}") for name in TopConfidences.__slots__]
-        kept = [part for part in top if part is not None]
-        return cls(TopConfidences(*kept) if kept else tensors.get("confidences.confidences"))
-
-    @classmethod
-    def of(cls, confidences: LabelConfidences, loss: LossConfig) -> "LossConfidences":
-        """From phase 1, for all images."""
-        if not loss.needs_confidences:
-            return cls()
-        by_class = confidences.by_class
-        if isinstance(by_class, FixedConfidences) and isinstance(by_class.values, TopConfidences):
-            return cls(by_class.values.to(torch.device("cpu")))
-        blocks = (found.cpu() for _, found in by_class.blocks())
-        first = next(blocks)
-        whole = chain([first], blocks)
-        fits = fit_in_memory(len(confidences.own), first.shape[1])
-        return cls(torch.cat(list(whole)) if fits else TopConfidences.of(whole))
+def confidences_for(loss: LossConfig, confidences: LabelConfidences) -> Confidences | None:
+    """(N, C) confidences that a loss reads, on the CPU; None where it reads none."""
+    return confidences.by_class.to(torch.device("cpu")) if loss.needs_confidences else None
 
 
-def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfig) -> LossConfidences:
-    """Leave-one-out confidences of the images that train, by the features of the network."""
-    train = data.split.train
-    groups = None if data.copies is None else torch.from_numpy(data.copies[train])
+def pack_confidences(confidences: Confidences | None) -> dict[str, Tensor]:
+    """Tensors for a checkpoint."""
+    if isinstance(confidences, TopConfidences):
+        return {f"confidences.top.{name}": getattr(confidences, name) for name in TopConfidences.__slots__}
+    return {} if confidences is None else {"confidences.confidences": confidences}
+
+
+def unpack_confidences(tensors: dict[str, Tensor]) -> Confidences | None:
+    """From `pack_confidences`."""
+    top = [tensors.get(f"confidences.top.{name}") for name in TopConfidences.__slots__]
+    kept = [part for part in top if part is not None]
+    return TopConfidences(*kept) if kept else tensors.get("confidences.confidences")
+
+
+def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfig) -> Confidences | None:
+    """Posteriors of the images that train, by the features of the network, among all images and classes."""
+    train, count = data.split.train, len(data.labels)
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
     estimated = estimate_posteriors(
         features,
         torch.from_numpy(numbers),
         class_count=len(classes),
-        groups=groups,
+        groups=None if data.copies is None else torch.from_numpy(data.copies[train]),
         prior=None if data.prior is None else data.prior.take(train, classes=classes, labels=numbers),
         moments=sum_moments_together,
     )
-    found = LossConfidences.of(estimated, loss).confidences
-    return LossConfidences(None if found is None else _place(found, data, classes))
-
-
-def _place(found: Tensor | TopConfidences, data: FinetuneData, classes: Ids) -> Tensor | TopConfidences:
-    """Confidences of the images and classes that train, placed among all images and classes."""
-    train, count = data.split.train, len(data.labels)
+    found = confidences_for(loss, estimated)
     if isinstance(found, Tensor) and fit_in_memory(count, data.class_count):
         confidences = torch.zeros(count, data.class_count)
         confidences[np.ix_(train, classes)] = found
         return confidences
-    top = TopConfidences.of([found]) if isinstance(found, Tensor) else found
-    return top.place(torch.from_numpy(train), torch.from_numpy(classes), count=count)
+    if isinstance(found, Tensor):
+        found = TopConfidences.of([found])
+    return None if found is None else found.place(torch.from_numpy(train), torch.from_numpy(classes), count=count)

@@ -15,14 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from index.progress import Progress, no_progress
-from training.losses.interface import MetricLoss
+from training.confidence.confidences import Confidences, take_rows
+from training.losses.interface import Batch, MetricLoss
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
 from training.options.finetuning import FinetuneConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import current_team
 from training.run.finetuning.budget import Budget
-from training.run.finetuning.data import FinetuneData, LossConfidences, read_together, reestimate_confidences
+from training.run.finetuning.data import (
+    FinetuneData,
+    pack_confidences,
+    read_together,
+    reestimate_confidences,
+    unpack_confidences,
+)
 from training.run.finetuning.inputs import FinetuneInputs
 from training.run.phases import (
     FINETUNING,
@@ -236,7 +243,7 @@ class FinetuneLoop:
         data: FinetuneData,
         *,
         inputs: FinetuneInputs,
-        confidences: LossConfidences,
+        confidences: Confidences | None,
         config: TrainConfig,
         budget: Budget,
         context: PhaseContext,
@@ -273,7 +280,7 @@ class FinetuneLoop:
             load_weights(self.model, self.fitted.last)
             unpack_module(self._loss, tensors, name="loss")
             unpack_optimizer(self._optimizer, tensors)
-            self._confidences = LossConfidences.unpack(tensors)
+            self._confidences = unpack_confidences(tensors)
             self.budget.resume(state)
         self.share()
         # After training come the last evaluation, and features of all images.
@@ -345,7 +352,9 @@ class FinetuneLoop:
         # A resume of a run that is killed now continues after the last whole epoch.
         if not self._is_stopped and (is_last or epoch % budget.at_least(1) == 0):
             tensors, state = fitted.pack()
-            tensors |= pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | self._confidences.pack()
+            tensors |= (
+                pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | pack_confidences(self._confidences)
+            )
             self._context.save(tensors, state={"epoch": epoch, **budget.pack(), **state})
 
     def _run_steps(self, epoch: int, penalty: Callable[[], None]) -> tuple[Tensor, int]:
@@ -375,7 +384,8 @@ class FinetuneLoop:
             set_rates(self._optimizer, step=min(int(_TICKS * self.budget.elapsed), _TICKS), steps=_TICKS)
         else:
             set_rates(self._optimizer, step=step, steps=self._steps * (self.budget.epochs or 0))
-        batch = self._confidences.batch(rows, labels)
+        known = None if self._confidences is None else take_rows(self._confidences, rows).to(self._device)
+        batch = Batch(labels, rows.to(self._device), known)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
             self._shared,

@@ -20,7 +20,7 @@ from index.evaluation.metrics import RetrievalScores
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.progress import Progress
 from training.backbone.extract import Extractor, keep_freed_memory
-from training.confidence.confidences import LabelConfidences
+from training.confidence.confidences import Confidences, LabelConfidences
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.losses.guidance import Guidance
@@ -36,7 +36,7 @@ from training.run.features import SentExtractor
 from training.run.finetuning.budget import Budget, OnImages, OutOfTimeError
 from training.run.finetuning.data import (
     FinetuneData,
-    LossConfidences,
+    confidences_for,
     mean_precisions,
     mean_score,
     read_together,
@@ -93,7 +93,7 @@ class FinetuneTask:
 
     data: FinetuneData
     hashes: list[str]
-    confidences: LossConfidences
+    confidences: Confidences | None
     guidance: Guidance | None
     config: TrainConfig
     width: int
@@ -195,11 +195,9 @@ def plan_task(
         posteriors=None if confidences is None else confidences.posteriors(),
         prior=training.prior,
     )
-    initial = LossConfidences()
-    if confidences is not None and config.reestimates_confidences:  # without the held-out images
+    initial = None if confidences is None else confidences_for(config.loss, confidences)
+    if config.reestimates_confidences:  # without the held-out images
         initial = reestimate_confidences(torch.from_numpy(features[split.train]), data, config.loss)
-    elif confidences is not None:
-        initial = LossConfidences.of(confidences, config.loss)
     backbone, hashes = prepared.extractor.backbone, [image.sha256 for image in training.images]
     blocks = plan_blocks(backbone, config, side=config.input.crop)
     side, width = view_side(backbone, config), frozen.plan.width

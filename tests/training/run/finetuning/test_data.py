@@ -12,10 +12,23 @@ from scipy.sparse import csr_array
 
 from index.arrays import normalise_rows
 from training.confidence import confidences
-from training.confidence.confidences import FixedConfidences, LabelConfidences, TopConfidences, estimate_posteriors
+from training.confidence.confidences import (
+    ConfidenceModule,
+    TopConfidences,
+    confidences_of_module,
+    estimate_posteriors,
+    take_rows,
+)
 from training.losses.interface import read_columns
 from training.options.losses import LossConfig
-from training.run.finetuning.data import GALLERY, FinetuneData, LossConfidences, mean_score
+from training.run.finetuning.data import (
+    GALLERY,
+    FinetuneData,
+    confidences_for,
+    mean_score,
+    pack_confidences,
+    unpack_confidences,
+)
 from training.run.holdout import Split, split_for_finetuning
 
 RNG = np.random.default_rng(0)
@@ -175,19 +188,17 @@ def test_a_part_without_anything_to_find_is_left_out() -> None:
     assert unseen.score(lambda rows: vectors[rows]) == {}, "both show one group"
 
 
-VALUES = torch.softmax(torch.randn(9, 5, generator=torch.Generator().manual_seed(0)), dim=1)
-
-
 @pytest.mark.parametrize(("most", "kind"), [(45, torch.Tensor), (44, TopConfidences)])
 def test_confidences_that_do_not_fit_into_memory_are_kept_as_the_largest(most, kind, monkeypatch) -> None:
     monkeypatch.setattr(confidences, "_FIXED_VALUES", most)
-    found = LabelConfidences.of(FixedConfidences(VALUES, class_count=5), torch.arange(9) % 5)
-    assert LossConfidences.of(found, LossConfig("proxy-anchor")).pack() == {}
-    kept = LossConfidences.of(found, LossConfig("spa"))
-    assert isinstance(kept.confidences, kind)
-    again = LossConfidences.unpack(kept.pack())
-    assert isinstance(again.confidences, kind)
+    module = ConfidenceModule(6, hidden=5, class_count=5, generator=torch.Generator().manual_seed(0))
+    features = torch.randn(9, 6, generator=torch.Generator().manual_seed(1))
+    found = confidences_of_module(module, features, torch.arange(9) % 5)
+    assert pack_confidences(confidences_for(LossConfig("proxy-anchor"), found)) == {}
+    kept = confidences_for(LossConfig("spa"), found)
+    assert isinstance(kept, kind)
+    again = unpack_confidences(pack_confidences(kept))
+    assert isinstance(again, kind)
     rows = torch.tensor([8, 1, 1])
-    for found in (kept, again):
-        batch = found.batch(rows, rows % 5)
-        assert torch.equal(read_columns(batch.confidences, 1, 4), VALUES[rows, 1:4])
+    for one in (kept, again):
+        torch.testing.assert_close(read_columns(take_rows(one, rows), 1, 4), module(features)[rows, 1:4].detach())
