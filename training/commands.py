@@ -15,33 +15,17 @@ from training.options.config import USUAL_DIM, TrainConfig
 from training.options.losses import option_groups
 from training.options.machine import Machine
 from training.options.resolve import DEFAULT, RECIPES, resolve
-from training.public import train_resolved
+from training.public import train as run_training
+
+_OF_RUN = ("out", "val", "resume", "rank_timeout", "tensorboard")
 
 
 class TrainCommand(OptionFileCommand):
     """`--help` shows the usual options, with the values of the default recipe and of spa-paper where they differ."""
 
     common = frozenset(
-        {
-            "out",
-            "val",
-            "config_file",
-            "resume",
-            "as_json",
-            "help_all",
-            "weights",
-            "backbone",
-            "method",
-            "embedding_dim",
-            "view",
-            "for_",
-            "frozen",
-            "finetune",
-            "epochs",
-            "time_budget",
-            "copy_head",
-            "tensorboard",
-        }
+        {"out", "val", "resume", "tensorboard", "config_file", "as_json", "help_all", "weights", "backbone", "method"}
+        | {"view", "for_", "embedding_dim", "frozen", "finetune", "epochs", "time_budget", "copy_head"}
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -104,16 +88,7 @@ class TrainCommand(OptionFileCommand):
 @config_file_option("embedding-dim = 128", before="the command line overrides it")
 @output_options
 @help_all_option
-def train(
-    data: Path,
-    out: Path,
-    val: Path | None,
-    resume: bool,
-    rank_timeout: float,
-    tensorboard: Path | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def train(data: Path, as_json: bool, **options: Any) -> None:
     """Train an image embedding on labelled photos, some with wrong labels.
 
     DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, a gallery (labels as
@@ -133,7 +108,7 @@ def train(
       retrieval train photos-gallery --weights imagenet --out run-cleaned
     """
     context = click.get_current_context()
-    machine = {name: options.pop(name) for name in option_names(Machine)}
+    of_run = {name: options.pop(name) for name in (*_OF_RUN, *option_names(Machine))}
     given = {
         name: value
         for name, value in options.items()
@@ -151,17 +126,7 @@ def train(
     is_first = ProcessRank.read().rank == 0
     try:
         with watch_training(shown=is_first) as watcher:
-            report = train_resolved(
-                data,
-                out,
-                config=config,
-                machine=machine,
-                val=val,
-                resume=resume,
-                watcher=watcher,
-                rank_timeout=rank_timeout,
-                tensorboard=tensorboard,
-            )
+            report = run_training(data, config=config, watcher=watcher, **of_run)
     except AnotherFailedError:  # and has said why
         context.exit(1)
     if is_first:

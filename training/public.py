@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, make_config, option_names
-from index.errors import naming_extras
+from index.errors import InputError, naming_extras
 from training.options.machine import Machine
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ def train(
     watcher: Watcher | None = None,
     rank_timeout: float = 600.0,
     tensorboard: str | Path | None = None,
+    config: TrainConfig | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Train an image embedding on labelled images, some with wrong labels, into the run folder `out`.
@@ -36,6 +36,7 @@ def train(
         resume: continue an interrupted run; a finished one returns its report.
         rank_timeout: under torchrun, seconds that a step waits for other processes.
         tensorboard: folder that TensorBoard reads; each run gets a folder in it.
+        config: options as `training.options.resolve` gives them, in place of `options`, but those of `Machine`.
         **options: as in `retrieval train`, with `_` for `-` (and `lambda_`, `for_`): the fields of `Machine` (`device`,
             `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, ...).
 
@@ -51,52 +52,32 @@ def train(
     """
     from training.options.resolve import resolve
 
-    machine = {name: options.pop(name) for name in option_names(Machine) if name in options}
+    given = {name: options.pop(name) for name in option_names(Machine) if name in options}
     if "weights" in options:
         options["weights"] = str(options["weights"])
-    return train_resolved(
-        as_path(data, "data"),
-        as_path(out, "out"),
-        config=resolve(**options),
-        machine=machine,
-        val=None if val is None else as_path(val, "val"),
-        resume=resume,
-        watcher=watcher,
-        rank_timeout=rank_timeout,
-        tensorboard=None if tensorboard is None else as_path(tensorboard, "tensorboard"),
-    )
-
-
-def train_resolved(
-    data: Path,
-    out: Path,
-    *,
-    config: TrainConfig,
-    machine: Mapping[str, Any],
-    val: Path | None,
-    resume: bool,
-    watcher: Watcher | None,
-    rank_timeout: float,
-    tensorboard: Path | None,
-) -> dict[str, Any]:
-    """`train` with resolved options; `machine` are those of `Machine`."""
+    if config is None:
+        config = resolve(**options)
+    elif options:
+        raise InputError(f"{next(iter(options))}: belongs into the config that is given")
+    data, out = as_path(data, "data"), as_path(out, "out")
+    val = None if val is None else as_path(val, "val")
+    log_folder = None if tensorboard is None else as_path(tensorboard, "tensorboard")
     with naming_extras("training"):
         from training.run.distributed import ProcessRank, join_processes, require_same_start
         from training.run.phases import Watcher
         from training.run.tensorboard_log import open_tensorboard
         from training.run.train import train as run_training
 
-        place = make_config(Machine, machine)
+        machine = make_config(Machine, given)
     watcher = watcher or Watcher()
 
     def run() -> dict[str, Any]:
-        with open_tensorboard(tensorboard, tell=watcher.on_note) as log:
-            return run_training(
-                data, out, config=config, machine=place, val=val, resume=resume, watcher=watcher.beside(log)
-            )
+        with open_tensorboard(log_folder, tell=watcher.on_note) as log:
+            both = watcher.beside(log)
+            return run_training(data, out, config=config, machine=machine, val=val, resume=resume, watcher=both)
 
-    with join_processes(ProcessRank.read(), machine=place, wait_s=rank_timeout) as team:
-        given = {"DATA": data, "--out": out, "--val": val, "--resume": resume, "--precision": place.precision}
-        given |= {"--backend": place.backend, "--device": place.device.type}
+    with join_processes(ProcessRank.read(), machine=machine, wait_s=rank_timeout) as team:
+        given = {"DATA": data, "--out": out, "--val": val, "--resume": resume, "--precision": machine.precision}
+        given |= {"--backend": machine.backend, "--device": machine.device.type}
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
         return team.run_on_rank0(run)

@@ -66,57 +66,32 @@ def _recalls(prefix: str, scores: Mapping[str, Any]) -> Iterator[tuple[str, floa
             yield f"{prefix}/{search}/recall_at_1", scores[search]["recall"]["1"]
 
 
-class EventLog:
-    """Event file in a folder of the run's own, flushed at every epoch: scalars `PHASE/FIGURE`, options as hparams.
+def open_event_file(folder: Path, run: RunFolder) -> Any:
+    """`SummaryWriter` in a folder of the run's own, with the options as hparams; older event files there go.
 
-    A continued run is logged from its first epoch again, with the same numbers; each is kept once.
-
-    Args:
-        folder: of all runs.
-
-    Raises:
-        InputError: the folder lies inside the images.
-        OSError: it cannot be written.
+    A continued run is written anew from its first epoch: TensorBoard would show epochs of two files twice.
     """
+    from torch.utils.tensorboard import SummaryWriter
+    from torch.utils.tensorboard.summary import hparams
 
-    def __init__(self, folder: Path, run: RunFolder) -> None:
-        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-        from torch.utils.tensorboard import SummaryWriter
-        from torch.utils.tensorboard.summary import hparams
+    require_outside(folder, data=run.data, flag="--tensorboard")
+    own = folder / f"{run.path.resolve().name}-{run.run_id[:8]}"
+    for file in own.glob("events.out.tfevents.*"):
+        file.unlink()
+    writer = SummaryWriter(str(own))
+    document = run.read_json("config.json")
+    values = run.options | {name: document[name] or "" for name in ("data", "val")}
+    options = {n: v if isinstance(v, str | int | float | bool) else str(v) for n, v in values.items()}
+    for summary in hparams(options, dict.fromkeys(MAIN, 0.0)):
+        writer._get_file_writer().add_summary(summary)
+    return writer
 
-        require_outside(folder, data=run.data, flag="--tensorboard")
-        own = folder / f"{run.path.resolve().name}-{run.run_id[:8]}"
-        self._known = {  # (tag, step) of all that its files have, but for what a kill tore off
-            (value.tag, event.step)
-            for file in sorted(own.glob("events.out.tfevents.*"))
-            for event in EventFileLoader(str(file)).Load()
-            for value in event.summary.value
-        }
-        is_new = not own.exists()
-        self._writer = SummaryWriter(str(own))
-        if is_new:
-            document = run.read_json("config.json")
-            values = run.options | {name: document[name] or "" for name in ("data", "val")}
-            options = {n: v if isinstance(v, str | int | float | bool) else str(v) for n, v in values.items()}
-            for summary in hparams(options, dict.fromkeys(MAIN, 0.0)):
-                self._writer._get_file_writer().add_summary(summary)
-        self._writer.flush()
 
-    def log(self, figures: Mapping[str, float], *, step: int) -> None:
-        """Add scalars that are not there yet."""
-        for tag, value in figures.items():
-            if (tag, step) not in self._known:
-                self._known.add((tag, step))
-                self._writer.add_scalar(tag, value, step)
-        self._writer.flush()
-
-    def log_line(self, line: Mapping[str, Any]) -> None:
-        """Add a line of metrics.jsonl."""
-        self.log({f"{line['phase']}/{name}": value for name, value in epoch_figures(line).items()}, step=line["epoch"])
-
-    def close(self) -> None:
-        """End the file."""
-        self._writer.close()
+def write_figures(writer: Any, figures: Mapping[str, float], *, step: int) -> None:
+    """Add scalars, at once on disk."""
+    for tag, value in figures.items():
+        writer.add_scalar(tag, value, step)
+    writer.flush()
 
 
 @contextmanager
@@ -131,44 +106,42 @@ def open_tensorboard(folder: Path | None, *, tell: Callable[[str], None] = lambd
         return
     if find_spec("tensorboard") is None:
         raise MissingDependencyError(package="tensorboard", extra="tensorboard", purpose="--tensorboard")
-    log: EventLog | None = None
+    writer: Any = None
 
     def begin(run: RunFolder) -> None:
-        nonlocal log
+        nonlocal writer
+        shown = printable_path(str(folder))
         try:
-            log = EventLog(folder, run)
+            writer = open_event_file(folder, run)
         except OSError as error:
-            shown = printable_path(str(folder))
             raise InputError(f"--tensorboard {shown}: {error.strerror}; name a folder that can be written") from error
-        tell(f"tensorboard --logdir {printable_path(str(folder))}")
+        tell(f"tensorboard --logdir {shown}")
         for line in run.read_metrics():
             log_line(line)
 
-    def attempt(act: Callable[[EventLog], None]) -> None:
-        nonlocal log
-        if log is None:
+    def log(figures: Mapping[str, float], step: int = 0) -> None:
+        nonlocal writer
+        if writer is None:
             return
         try:
-            act(log)
+            write_figures(writer, figures, step=step)
         except OSError as error:
             logger.warning("--tensorboard: %s; nothing more is logged there, metrics.jsonl has all of it", error)
             with suppress(OSError):
-                log.close()
-            log = None
+                writer.close()
+            writer = None
 
     def log_line(line: Mapping[str, Any]) -> None:
-        attempt(lambda log: log.log_line(line))
-
-    def log_report(report: Mapping[str, Any]) -> None:
-        attempt(lambda log: log.log(report_figures(report), step=0))
+        log({f"{line['phase']}/{name}": value for name, value in epoch_figures(line).items()}, step=line["epoch"])
 
     try:
         yield Watcher(
             on_run=begin,
             on_epoch=lambda report: log_line(report.to_json()),
             on_validation=lambda epoch, recall: log_line({"phase": "validation", "epoch": epoch, "recall": recall}),
-            on_holdout=lambda holdout: attempt(lambda log: log.log(holdout_figures(holdout), step=0)),
-            on_report=log_report,
+            on_report=lambda report: log(report_figures(report)),
         )
     finally:
-        attempt(EventLog.close)
+        if writer is not None:
+            with suppress(OSError):
+                writer.close()

@@ -46,6 +46,7 @@ def train(
     listed = list_inputs(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val)
     job = TrainingJob(run, config, machine, watcher)
+    run.begin_metrics()
     try:
         watcher.on_run(run)
         if (reason := why_frozen(config.given)) is not None:
@@ -55,7 +56,6 @@ def train(
         if begun is None:
             run.discard()
         raise
-    run.begin_metrics()
     confidences = estimate_run_confidences(job, prepared.training)
     holdout = evaluate_run_holdout(job, prepared, confidences)
     verdict, method = judge_holdout(config, holdout), config.loss.method

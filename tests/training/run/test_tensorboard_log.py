@@ -12,7 +12,8 @@ from index.errors import InputError, MissingDependencyError
 from tests.forked import run
 from tests.training.conftest import FinishedRun, make_config, make_machine
 from tests.training.runs import kill_at, read_metrics, weights
-from training.run.tensorboard_log import EventLog, open_tensorboard, report_figures
+from training.run import tensorboard_log
+from training.run.tensorboard_log import open_tensorboard, report_figures
 from training.run.train import train
 
 pytest.importorskip("tensorboard", reason="needs the extra `tensorboard`")
@@ -88,8 +89,8 @@ def test_a_run_has_every_epoch_its_options_and_main_figures_at_once_and_afterwar
     assert {name: stored.outcome[name] for name in expected} == pytest.approx(expected)
     held_out = report["holdout"]["unseen"]["scores"]
     assert {method: stored.outcome[f"holdout/new_classes/{method}"] for method in held_out} == pytest.approx(held_out)
-    assert stored.options["loss.method"] == "spa"
-    assert stored.options["data.label_noise"] == "uniform:0.25"
+    assert stored.options["method"] == "spa"
+    assert stored.options["label_noise"] == "uniform:0.25"
     assert stored.options["data"] == str(finished_run.data)
     with open_tensorboard(tmp_path / "later") as log:
         train(finished_run.data, out, **given, watcher=log, resume=True)
@@ -126,10 +127,10 @@ def test_a_disk_that_fills_is_warned_of_once_and_costs_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fill(*_: object) -> None:
+    def fill(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(EventLog, "log_line", fill)
+    monkeypatch.setattr(tensorboard_log, "write_figures", fill)
     with open_tensorboard(tmp_path / "events") as log:
         train(
             finished_run.data,
