@@ -26,24 +26,19 @@ def epoch_figures(line: Mapping[str, Any]) -> dict[str, float]:
     return figures | {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
 
 
-def holdout_figures(holdout: Mapping[str, Any]) -> dict[str, float]:
-    """Recall@1 (fractions) by method in each part of the holdout evaluation, and the selected L2-SP weight."""
-    l2_sp = {} if holdout["l2_sp"] is None else {"holdout/l2_sp": holdout["l2_sp"]}
-    return l2_sp | {
-        f"holdout/{words.replace(' ', '_')}/{method}": recall
-        for part, words in QUESTIONS.items()
-        if holdout[part] is not None
-        for method, recall in holdout[part]["scores"].items()
-    }
-
-
 def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
     """Main figures of a report: counts, seconds by phase, Recall@K, the holdout evaluation, and fine-tuning."""
     figures = {f"data/{name}": report[name] for name in ("images", "trained_on", "classes", "skipped")}
     figures |= {f"seconds/{name}": phase["seconds"] for name, phase in report["phases"].items()}
     figures["seconds/total"] = report["seconds"]
-    if report["holdout"] is not None:
-        figures |= holdout_figures(report["holdout"])
+    if (holdout := report["holdout"]) is not None:
+        figures |= {} if holdout["l2_sp"] is None else {"holdout/l2_sp": holdout["l2_sp"]}
+        figures |= {
+            f"holdout/{words.replace(' ', '_')}/{method}": recall
+            for part, words in QUESTIONS.items()
+            if holdout[part] is not None
+            for method, recall in holdout[part]["scores"].items()
+        }
     if report["confidences"] is not None:
         figures |= {f"confidences/{name}": value for name, value in report["confidences"].items()}
     if (network := report["finetuning"]) is not None:  # MAP@R on what it held out, of all that it chose among
