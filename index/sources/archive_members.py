@@ -1,27 +1,22 @@
 """Members of tar and zip files, read by offset without a list of the others and without a lock."""
 
-import bz2
 import io
-import lzma
 import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 from index.errors import ImageError
 from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, take_any_content
 from index.items import FoundItem
-from index.sources.unpacking import MAX_LZMA_MEMORY
 from index.system import pread
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
 """Of a zip member: flags, method, CRC, length of the name, length of the extra field."""
 
 _CHUNK_BYTES = 1 << 18
-_ENCRYPTED, _ENDS_WITH_MARK, _CRC_FOLLOWS = 1, 2, 8  # flags of a zip member
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_ENCRYPTED, _CRC_FOLLOWS = 1, 8  # flags of a zip member
 
 
 def unique_name(name: str, counts: dict[str, int]) -> str:
@@ -50,8 +45,8 @@ def zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
     """Why a zip member cannot be read: (reason, detail), or None."""
     if flags & _ENCRYPTED:
         return "encrypted", "the member needs a password"
-    if method not in _METHODS:
-        return "unreadable", f"zip compression method {method}, which cannot be read"
+    if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "unreadable", f"zip compression method {method}, which cannot be read; pack it by deflate"
     return None
 
 
@@ -80,7 +75,7 @@ def _read_zip_member(file: int, member: FoundItem, start: int, check: CheckConte
         data = pread(file, member.size_bytes, start)
         end = start + len(data)
     else:
-        data, end = _unpack(file, member, start=start, flags=flags, method=method, check=check)
+        data, end = _inflate(file, member, start, check)
     if len(data) != member.size_bytes:
         found = "more" if len(data) > member.size_bytes else f"only {len(data)}"
         raise _corrupt(member, f"{member.size_bytes} bytes were announced, there are {found}")
@@ -92,42 +87,26 @@ def _read_zip_member(file: int, member: FoundItem, start: int, check: CheckConte
     return data
 
 
-def _unpack(
-    file: int, member: FoundItem, *, start: int, flags: int, method: int, check: CheckContent
-) -> tuple[bytes, int]:
+def _inflate(file: int, member: FoundItem, start: int, check: CheckContent) -> tuple[bytes, int]:
     """At most one byte more than announced, and the end of the compressed bytes."""
-    packed = b""
-    if method == zipfile.ZIP_LZMA:  # 4 bytes of version and length, then what a .lzma file begins with
-        known = -1 if flags & _ENDS_WITH_MARK else member.size_bytes
-        packed, start = pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
-    unpacker, damage = _open_unpacker(method)
-    whole, wants_more, is_checked, wanted = io.BytesIO(), True, False, min(FIRST_BYTES, member.size_bytes + 1)
+    unpacker, packed, whole, is_checked = zlib.decompressobj(-zlib.MAX_WBITS), b"", io.BytesIO(), False
+    wanted = min(FIRST_BYTES, member.size_bytes + 1)
     while wanted > 0 and not unpacker.eof:
-        if wants_more:
-            chunk = pread(file, _CHUNK_BYTES, start)
-            if not chunk:
+        if not packed:
+            packed = pread(file, _CHUNK_BYTES, start)
+            start += len(packed)
+            if not packed:
                 raise _corrupt(member, "the archive ends inside it")
-            packed, start = packed + chunk, start + len(chunk)
         try:
             whole.write(unpacker.decompress(packed, wanted))
-        except damage as error:
+        except zlib.error as error:
             raise _corrupt(member, str(error)) from error
-        packed = getattr(unpacker, "unconsumed_tail", b"")  # of zlib; the others keep it themselves
-        wants_more = getattr(unpacker, "needs_input", not packed)
+        packed = unpacker.unconsumed_tail
         if not is_checked and (whole.tell() >= FIRST_BYTES or unpacker.eof):
             check(whole.getvalue(), name=member.path)
             is_checked = True
         wanted = min(_CHUNK_BYTES, member.size_bytes + 1 - whole.tell())
     return whole.getvalue(), start - len(unpacker.unused_data)
-
-
-def _open_unpacker(method: int) -> tuple[Any, tuple[type[Exception], ...]]:
-    """The decompressor of a method, and what it raises on damage."""
-    if method == zipfile.ZIP_BZIP2:
-        return bz2.BZ2Decompressor(), (OSError, ValueError)
-    if method == zipfile.ZIP_LZMA:
-        return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=MAX_LZMA_MEMORY), (lzma.LZMAError,)
-    return zlib.decompressobj(-zlib.MAX_WBITS), (zlib.error,)
 
 
 def _corrupt(member: FoundItem, detail: str) -> ImageError:

@@ -35,7 +35,6 @@ COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"
 _SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 _MAX_SIDECAR_BYTES = 1 << 20
 _MAX_UNPACKING = 1032  # times the compressed bytes: deflate's limit
-_MAX_SLOWLY_UNPACKED = 1 << 26  # bytes of bzip2 and LZMA: some seconds
 _GROUP_MEMBERS = 64  # a sample has a handful; a long series such as frame.0001.png need not be held whole
 # Errors of the two modules on damaged archives. Anything else is a bug of ours and must surface.
 _TAR_DAMAGE = (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError)
@@ -256,8 +255,6 @@ def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) ->
     except ImageError as error:
         return member.with_problem(error.reason, error.detail)
     most = info.compress_size * _MAX_UNPACKING  # bounds all members together by the archive's size
-    if info.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        most = min(most, _MAX_SLOWLY_UNPACKED)
     if size > most:
         detail = f"{size} bytes are announced, of {info.compress_size} in the archive at most {most} are unpacked"
         return member.with_problem("too-costly", detail)

@@ -12,7 +12,7 @@ from index.errors import ImageError
 COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MOST_START = max(map(len, COMPRESSED_STARTS))
 _PART_BYTES = 1 << 20
-MAX_LZMA_MEMORY = 1 << 28
+_MAX_LZMA_MEMORY = 1 << 28
 
 
 class DamagedError(Exception):
@@ -56,11 +56,11 @@ def _unpack(parts: Iterator[bytes], kind: str, *, name: str) -> Iterator[bytes]:
 def _find_unpacker(kind: str, name: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
     """The decompressor of a kind, and what it raises on damage."""
     if kind == "gzip":
-        return _Gzip, (zlib.error,)
+        return lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), (zlib.error,)
     if kind == "bzip2":
         return bz2.BZ2Decompressor, (OSError, ValueError)
     if kind == "xz":
-        return lambda: lzma.LZMADecompressor(memlimit=MAX_LZMA_MEMORY), (lzma.LZMAError,)
+        return lambda: lzma.LZMADecompressor(memlimit=_MAX_LZMA_MEMORY), (lzma.LZMAError,)
     try:
         try:
             from compression import zstd  # type: ignore[import-not-found,unused-ignore]
@@ -70,34 +70,3 @@ def _find_unpacker(kind: str, name: str) -> tuple[Callable[[], Any], tuple[type[
         detail = "zstd is read with the extra `remote`: pip install 'retrieval-app[remote]'"
         raise ImageError(path=name, reason="needs-package", detail=detail) from error
     return zstd.ZstdDecompressor, (zstd.ZstdError,)
-
-
-class _Gzip:
-    """zlib with the interface of the others; it gives what precedes damage, unlike zlib itself."""
-
-    needs_input = True
-
-    def __init__(self) -> None:
-        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-    @property
-    def eof(self) -> bool:
-        return self._unpacker.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._unpacker.unused_data
-
-    @property
-    def unconsumed_tail(self) -> bytes:
-        return self._unpacker.unconsumed_tail
-
-    def decompress(self, packed: bytes, most: int) -> bytes:
-        while True:
-            before = self._unpacker.copy()
-            try:
-                return self._unpacker.decompress(packed, most)
-            except zlib.error:
-                if most == 1:
-                    raise
-                self._unpacker, most = before, most // 2
