@@ -16,7 +16,6 @@ from pathlib import Path
 
 from index.errors import InputError
 from index.system import O_CLOEXEC, sync_path
-from index.text import printable_path
 
 _TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
@@ -116,10 +115,8 @@ def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]
         with suppress(OSError), (folder / names[0]).open("rb") as file:
             is_own = file.read(len(start)) == start
     if taken and not is_own:
-        raise InputError(
-            f"{printable_path(str(folder / taken[0]))}: exists already, and is not what this command writes there; "
-            "move it away, or give another --out"
-        )
+        problem = "exists already, and is not what this command writes there; move it away, or give another --out"
+        raise InputError(problem, at=folder / taken[0])
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

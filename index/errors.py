@@ -91,8 +91,8 @@ class ImageError(RetrievalError):
     """
 
     def __init__(self, *, path: str, reason: str, detail: str) -> None:
-        super().__init__(f"{path}: {reason}: {detail}")
-        self.path = path
+        self.path = printable_path(path)
+        super().__init__(f"{self.path}: {reason}: {detail}")
         self.reason = reason
         self.detail = detail
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from index.arrays import Vectors
 from index.errors import ImageError
 from index.measures import Measures
-from index.text import printable_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class FoundItem:
 
     def with_problem(self, reason: str, detail: str) -> "FoundItem":
         """The item, which cannot be used for a reason."""
-        return replace(self, problem=ImageError(path=printable_path(self.path), reason=reason, detail=detail))
+        return replace(self, problem=ImageError(path=self.path, reason=reason, detail=detail))
 
     def at(self, path: str) -> "FoundItem":
         """The item under another path."""

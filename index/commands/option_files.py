@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from index.commands.console import PATH, Command, GroupedCommand
-from index.errors import InputError
+from index.errors import InputError, reading
 from index.text import printable_path
 
 FILE = "config_file"
@@ -82,43 +82,41 @@ def suggest(name: str, known: list[str]) -> str:
 def _read_settings(ctx: click.Context, path: Path, *, command: OptionFileCommand, example: str) -> dict[str, Any]:
     """The values in a file by the names of their parameters; files that it names lie beside it."""
     options = {name_setting(option): option for option in command.settings() if option.name != FILE}
-    shown, not_in_file = printable_path(str(path)), command.not_in_file
+    not_in_file = command.not_in_file
     found: dict[str, Any] = {}
     for key, value in _read_toml(path, example=example).items():
         name = key.replace("_", "-")
         if name in not_in_file:
-            raise InputError(f"{shown}: {key}: {not_in_file[name]}")
+            raise InputError(f"{key}: {not_in_file[name]}", at=path)
         if name not in options:
             known = [known for known in options if known not in not_in_file]
-            raise InputError(f"{shown}: {key}: no such option; {suggest(name, known)}")
+            raise InputError(f"{key}: no such option; {suggest(name, known)}", at=path)
         option = options[name]
         if option.name in found:
-            raise InputError(f"{shown}: {key} stands there twice, once with - and once with _")
+            raise InputError(f"{key} stands there twice, once with - and once with _", at=path)
         expected = _say_expected(option, value)
         if expected is not None:
-            raise InputError(f"{shown}: {key}: expected {expected}, got {value!r}")
+            raise InputError(f"{key}: expected {expected}, got {value!r}", at=path)
         words = ("-",) if isinstance(option.type, click.Path) else getattr(option, "words", None)
         if words is not None and value not in words:
             value = str(path.parent / value)
         try:
             option.type_cast_value(ctx, value)
         except click.BadParameter as error:
-            raise InputError(f"{shown}: {key}: {error.message}") from error
+            raise InputError(f"{key}: {error.message}", at=path) from error
         found[option.name or ""] = value
     return found
 
 
 def _read_toml(path: Path, *, example: str) -> dict[str, Any]:
-    shown = printable_path(str(path))
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+        with reading(path):
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # of TOML, or of UTF-8
-        raise InputError(f"{shown}: expected TOML such as {example}: {error}") from error
+        raise InputError(f"expected TOML such as {example}: {error}", at=path) from error
     for key, value in document.items():
         if isinstance(value, dict):
-            raise InputError(f"{shown}: [{key}] is a table; write options without one, such as {example}")
+            raise InputError(f"[{key}] is a table; write options without one, such as {example}", at=path)
     return document
 
 

@@ -91,7 +91,7 @@ class BucketStore:
             )
         except (self._obstore.exceptions.BaseError, ValueError) as error:
             seen = printable_path(str(error).partition("\n")[0])
-            raise InputError(f"{printable_path(f'{scheme}://{bucket}')}: not the name of a bucket: {seen}") from error
+            raise InputError(f"not the name of a bucket: {seen}", at=f"{scheme}://{bucket}") from error
 
     @contextmanager
     def _naming_errors(self, *, is_transient: bool = False) -> Iterator[None]:

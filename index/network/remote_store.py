@@ -15,7 +15,6 @@ from typing import Protocol, TypeVar
 from index.errors import InputError
 from index.items import FoundItem
 from index.network.public_addresses import PORTS
-from index.text import printable_path
 from index.threads import raise_if_abandoned
 
 Result = TypeVar("Result")
@@ -159,8 +158,9 @@ def _open(root: str, said: tuple[tuple[str, str], ...], hurried: bool) -> Remote
     from index.network.object_store import SCHEMES, BucketStore
 
     if root.partition("://")[0] not in SCHEMES:
-        raise InputError(
-            f"{printable_path(root)}: unknown kind of address; expected http://, https://, s3://, gs:// or az://"
-            " (mount other file systems and give the folder)"
+        problem = (
+            "unknown kind of address; expected http://, https://, s3://, gs:// or az:// (mount other file systems and "
+            "give the folder)"
         )
+        raise InputError(problem, at=root)
     return BucketStore(root, is_hurried=hurried)

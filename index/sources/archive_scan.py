@@ -24,7 +24,7 @@ from index.limits import MAX_FILE_BYTES
 from index.sources.archive_members import LOCAL_HEADER, is_zip_name, read_member, safe_name, unique_name, zip_problem
 from index.sources.folder_walk import find_file
 from index.sources.spool import Spooled, spool_local
-from index.sources.table_rows import as_json, as_text, folder_label, valid_unicode
+from index.sources.table_rows import as_json_object, as_text, folder_label
 from index.sources.unpacking import COMPRESSED_STARTS
 from index.system import pread
 from index.text import printable_path
@@ -172,8 +172,7 @@ def _from_json(content: object) -> tuple[str | None, dict[str, Any]]:
     named, label = content.get("label"), None
     if isinstance(named, str | int | float) and not isinstance(named, bool):
         label = as_text(named).strip() or None
-    others = {key: as_json(value) for key, value in content.items() if label is None or key != "label"}
-    return label, {valid_unicode(key): value for key, value in others.items() if value is not None}
+    return label, as_json_object({key: value for key, value in content.items() if label is None or key != "label"})
 
 
 class _HeaderReader(io.BufferedReader):

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, unquote
 
-from index.errors import InputError
+from index.errors import InputError, reading
 from index.items import FoundItem
 from index.paths import below, path_from
 from index.sources.folder_metadata import describe_item
 from index.sources.folder_walk import find_file
 from index.sources.local_source import LocalSource, absolute_below
 from index.sources.source import Reach
-from index.sources.table_rows import TableRow, as_json, as_text, first_rows, valid_unicode
+from index.sources.table_rows import TableRow, as_json_object, as_text, first_rows
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
@@ -109,8 +109,7 @@ def read_images(file: Path, folder: str | None = None) -> tuple[list[AnnotatedIm
 
 def _as_row(image: AnnotatedImage) -> TableRow:
     """The image's entry, with its categories, that of the largest box first."""
-    values = {valid_unicode(name): as_json(value) for name, value in image.entry.items() if name not in _OWN_KEYS}
-    metadata = {name: value for name, value in values.items() if value is not None}
+    metadata = as_json_object({name: value for name, value in image.entry.items() if name not in _OWN_KEYS})
     areas: dict[str, float] = {}
     for annotation, name in image.annotations:
         areas[name] = max(areas.get(name, 0.0), _area(annotation))
@@ -129,20 +128,17 @@ def _area(annotation: Mapping[str, Any]) -> float:
 
 
 def _read(file: Path) -> dict[str, list[dict[str, Any]]]:
-    shown = printable_path(str(file))
     try:
-        with file.open(encoding="utf-8-sig") as text:
+        with reading(file), file.open(encoding="utf-8-sig") as text:
             content = json.load(text, object_hook=_without_heavy)
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{shown}: no readable JSON: {error}; {_EXPECTED}") from error
+        raise InputError(f"no readable JSON: {error}; {_EXPECTED}", at=file) from error
     if not isinstance(content, dict) or "images" not in content:
-        raise InputError(f"{shown}: {_EXPECTED}")
+        raise InputError(_EXPECTED, at=file)
     lists = {name: content.get(name, []) for name in ("images", "annotations", "categories")}
     for name, values in lists.items():
         if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-            raise InputError(f'{shown}: "{name}" is no list of objects; {_EXPECTED}')
+            raise InputError(f'"{name}" is no list of objects; {_EXPECTED}', at=file)
     return lists
 
 
@@ -157,13 +153,13 @@ def _index(values: list[dict[str, Any]], name: str, file: Path) -> dict[Any, dic
     """Images or categories by id."""
     found: dict[Any, dict[str, Any]] = {}
     for number, value in enumerate(values, start=1):
-        key, shown = _hashable(value.get("id")), printable_path(str(file))
+        key = _hashable(value.get("id"))
         if key is None:
-            raise InputError(f"{shown}: {name} {number} has no id")
+            raise InputError(f"{name} {number} has no id", at=file)
         if name == "image" and not _is_path(value.get("file_name")):
-            raise InputError(f"{shown}: the image with id {key!r} has no usable file_name")
+            raise InputError(f"the image with id {key!r} has no usable file_name", at=file)
         if key in found:
-            raise InputError(f"{shown}: two entries of a {name} have the id {key!r}; give each its own")
+            raise InputError(f"two entries of a {name} have the id {key!r}; give each its own", at=file)
         found[key] = value
     return found
 
@@ -183,13 +179,10 @@ def _find_lost(
             lost.append(LostAnnotation(one.get("id"), "" if image is None else image["file_name"], reason))
     if not lost:
         return lost
-    shown = printable_path(str(file))
-    problem = (
-        f"{shown}: {len(lost)} of {len(named)} annotations have no image or category in the file: {lost[0].reason}"
-    )
+    problem = f"{len(lost)} of {len(named)} annotations have no image or category in the file: {lost[0].reason}"
     if images and len(lost) == len(named):
-        raise InputError(f'{problem}; expected the "id" of each, as a number or as a text as it is there')
-    logger.warning("%s; they are left out", problem)
+        raise InputError(f'{problem}; expected the "id" of each, as a number or as a text as it is there', at=file)
+    logger.warning("%s: %s; they are left out", printable_path(str(file)), problem)
     return lost
 
 

@@ -16,11 +16,11 @@ from index.text import printable_path
 
 def check_folder(folder: Path) -> Path:
     if not folder.exists():
-        raise InputError(f"{printable_path(str(folder))}: no such folder")
+        raise InputError("no such folder", at=folder)
     if not folder.is_dir():
-        raise InputError(f"{printable_path(str(folder))}: expected a folder of images, found a file")
+        raise InputError("expected a folder of images, found a file", at=folder)
     if not os.access(folder, os.R_OK | os.X_OK):
-        raise InputError(f"{printable_path(str(folder))}: permission denied; the folder cannot be listed")
+        raise InputError("permission denied; the folder cannot be listed", at=folder)
     return folder.resolve()
 
 

@@ -21,7 +21,15 @@ from index.errors import InputError, MissingDependencyError
 from index.images.decode import FIRST_BYTES, find_format
 from index.items import FoundItem
 from index.sources.archive_members import safe_name, unique_name
-from index.sources.table_rows import TableColumns, batch_rows, import_pyarrow, make_row, read_batches, valid_unicode
+from index.sources.table_rows import (
+    TableColumns,
+    batch_rows,
+    check_labels,
+    import_pyarrow,
+    make_row,
+    read_batches,
+    valid_unicode,
+)
 from index.sources.unpacking import DamagedError
 from index.text import printable_path
 
@@ -120,7 +128,11 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
             columns = find_columns(schema)
             if columns is None:
                 raise ValueError("it has no column of images any more")
-            table = TableColumns(columns.image, _check_label(columns, schema, label, file))
+            if label is not None and label not in schema.names:
+                found_names = ", ".join(map(printable_path, schema.names))
+                raise InputError(f"expected a column {label} of labels; found {found_names}", at=file)
+            check_labels(schema, label or columns.label, at=file)
+            table = TableColumns(columns.image, label or columns.label)
             end = len(_SPOOL_START)
             for batch, base in batches:
                 cells, paths = _split_images(batch, columns.image)
@@ -130,7 +142,7 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
                 valid = cells.is_valid()
                 for at, values in enumerate(batch_rows(_describe_cells(batch, columns, paths))):
                     number += 1
-                    row = make_row(f"row {number}", values, table, shown=printable_path(str(file)))
+                    row = make_row(f"row {number}", values, table, at=file)
                     name = safe_name(row.path) if row.path else f"{number:07}.{_find_suffix(cells[at])}"
                     metadata = {**split, **row.metadata}
                     item = FoundItem(
@@ -226,18 +238,6 @@ def _is_compressed(message: Any) -> bool:
     if message.type == "dictionary":
         batch = follow(find(batch, 1))
     return find(batch, 3) != 0
-
-
-def _check_label(columns: CellColumns, schema: Any, label: str | None, file: Path) -> str:
-    from pyarrow import types
-
-    chosen, shown = label or columns.label, printable_path(str(file))
-    if label is not None and label not in schema.names:
-        found = ", ".join(map(printable_path, schema.names))
-        raise InputError(f"{shown}: expected a column {label} of labels; found {found}")
-    if chosen in schema.names and types.is_nested(seen := schema.field(chosen).type):
-        raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
-    return chosen
 
 
 def _split_images(batch: Any, name: str) -> tuple[Any, Any]:

@@ -11,7 +11,6 @@ from index.sources.local_source import CellSource, FileSource, FolderSource, Glo
 from index.sources.remote import RemoteFileSource, RemoteSource
 from index.sources.source import ImageSource
 from index.sources.url_list import UrlListSource
-from index.text import printable_path
 
 SOURCES: tuple[type[ImageSource], ...] = (
     FolderSource,
@@ -27,40 +26,27 @@ SOURCES: tuple[type[ImageSource], ...] = (
 )
 """`find_source` tries them in this order."""
 
-_WEIGHTS = (
-    ".safetensors",
-    ".pt",
-    ".pth",
-    ".bin",
-    ".ckpt",
-    ".h5",
-    ".keras",
-    ".msgpack",
-    ".npz",
-    ".pb",
-    ".pkl",
-    ".tflite",
-)
+_WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".npz", ".pb", ".pkl", ".tflite")
 _MODEL = ".onnx"
 
 
 def find_source(text: str) -> ImageSource:
     """The source that a path, pattern or address names; an existing path is never a pattern."""
-    shown = printable_path(text)
     if not text:
         raise InputError("the source is an empty text: give a folder, archive, list, table, pattern or address")
     refuse_models(text)
     if os.path.isdir(text) and read_mark(Path(text)) is not None:
-        raise InputError(
-            f"{shown}: a gallery, not images; name the images themselves. To add images to the gallery: "
-            f"`retrieval index add {shown} IMAGES`; to search it: `retrieval search {shown} QUERY`"
+        problem = (
+            "a gallery, not images; name the images themselves. `retrieval index add GALLERY IMAGES` adds images to "
+            "it, `retrieval search GALLERY QUERY` searches it"
         )
+        raise InputError(problem, at=text)
     for kind in SOURCES:
         if (source := kind.find(text)) is not None:
             return source.at(source.location)
     if os.path.exists(text):
-        raise InputError(f"{shown}: expected an image, folder, archive, list or table, found a device")
-    raise InputError(f"{shown}: no such file or folder; patterns have one of * ? [")
+        raise InputError("expected an image, folder, archive, list or table, found a device", at=text)
+    raise InputError("no such file or folder; patterns have one of * ? [", at=text)
 
 
 def refuse_models(text: str) -> None:
@@ -68,30 +54,24 @@ def refuse_models(text: str) -> None:
 
     Weights and models among the photos of a folder are skipped instead, like every file that is no image.
     """
-    shown, name = printable_path(text), text.lower()
     is_file = os.path.isfile(text) or is_address(text)
+    is_weights = is_file and text.lower().endswith(_WEIGHTS)
     folder = Path(text).parent if is_file else Path(text)
-    then = "then `retrieval index build model.onnx IMAGES`"
-    if is_file and name.endswith(_MODEL):
-        raise InputError(
-            f"{shown}: an ONNX model, not images. A gallery gets its model when it is built: `retrieval index build "
-            f"{shown} IMAGES --out GALLERY`. To measure it: `retrieval evaluate --model {shown} --data IMAGES`"
+    if is_file and text.lower().endswith(_MODEL):
+        problem = (
+            "an ONNX model, not images. `retrieval index build MODEL IMAGES --out GALLERY` builds a gallery with it, "
+            "`retrieval evaluate --model MODEL --data IMAGES` measures it"
         )
-    if is_file and name.endswith(_WEIGHTS):
-        if is_training_folder(folder):
-            raise InputError(
-                f"{shown}: weights of a training run, not images. Export the run: `retrieval export "
-                f"{printable_path(str(folder))} --out model.onnx`, {then}"
-            )
-        raise InputError(
-            f"{shown}: weights of a network, not images. To train from them: `retrieval train IMAGES --backbone NAME "
-            f"--weights {shown}`. To use them as they are: `retrieval export --backbone NAME --weights {shown} --out "
-            f"model.onnx`, {then}"
+    elif (is_weights or os.path.isdir(text)) and is_training_folder(folder):
+        problem = "a training run, not images. `retrieval export RUN --out model.onnx` exports it"
+    elif is_weights:
+        problem = (
+            "weights of a network, not images. `retrieval train IMAGES --backbone NAME --weights FILE` trains from "
+            "them, `retrieval export --backbone NAME --weights FILE --out model.onnx` exports them as they are"
         )
-    if os.path.isdir(text) and is_training_folder(folder):
-        raise InputError(
-            f"{shown}: a training run, not images. Export it: `retrieval export {shown} --out model.onnx`, {then}"
-        )
+    else:
+        return
+    raise InputError(problem, at=text)
 
 
 def make_source(kind: str, location: str) -> ImageSource:
@@ -99,4 +79,4 @@ def make_source(kind: str, location: str) -> ImageSource:
     for source in SOURCES:
         if source.kind == kind:
             return source(location)
-    raise InputError(f"{printable_path(location)}: a source of an unknown kind, {kind!r}; use a newer program")
+    raise InputError(f"a source of an unknown kind, {kind!r}; use a newer program", at=location)

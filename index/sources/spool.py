@@ -88,10 +88,11 @@ def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spool
                 if damage is not None:
                     problem.write_text(damage, encoding="utf-8")
         except OSError as error:
-            raise InputError(
-                f"{printable_path(str(file.parent))}: the archive {printable_path(name)} cannot be unpacked there: "
-                f"{error.strerror}; make room, or set XDG_CACHE_HOME to a folder with more"
-            ) from error
+            advice = (
+                f"the archive {printable_path(name)} cannot be unpacked there: {error.strerror}; make room, or set "
+                "XDG_CACHE_HOME to a folder with more"
+            )
+            raise InputError(advice, at=file.parent) from error
         _prune(file)
         return file, damage
 

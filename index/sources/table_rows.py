@@ -8,17 +8,16 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError, MissingDependencyError, reading
 from index.limits import MAX_FILE_BYTES
 from index.text import printable_path, valid_text
 
@@ -66,9 +65,8 @@ def split_address(text: str) -> tuple[str, dict[str, str]]:
     names = {role: unquote(name) for role, _, name in pairs}
     known = {"label", "url" if "url" in names else "path"}
     if len(names) < len(pairs) or not names.keys() <= known or not all(names.values()):
-        raise InputError(
-            f"{printable_path(text)}: expected names of the columns path (or url) and label after #, as in {_EXAMPLE}"
-        )
+        problem = f"expected names of the columns path (or url) and label after #, as in {_EXAMPLE}"
+        raise InputError(problem, at=text)
     return match["table"], names
 
 
@@ -122,39 +120,29 @@ def read_table_rows(
         metadata: whether to read the other columns.
         checked: whether a row without a usable path is an error.
     """
-    shown, check = printable_path(str(path)), partial(_require_columns, columns=columns, required=required)
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
-    try:
-        for where, cells in read(path, columns, check, metadata=metadata):
-            row = make_row(where, cells, columns, shown=shown, metadata=metadata, is_json=read is _read_csv)
+    with reading(path):
+        for where, cells in read(path, columns, required, metadata=metadata):
+            row = make_row(where, cells, columns, at=path, metadata=metadata, is_json=read is _read_csv)
             if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
                 problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
-                raise InputError(f"{shown}, {where}: the path {problem}")
+                raise InputError(f"the path {problem}", at=path, where=where)
             yield row
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
 
 
 def make_row(
-    where: str,
-    cells: dict[str, Any],
-    columns: TableColumns,
-    *,
-    shown: str,
-    metadata: bool = True,
-    is_json: bool = False,
+    where: str, cells: dict[str, Any], columns: TableColumns, *, at: Path, metadata: bool = True, is_json: bool = False
 ) -> TableRow:
     """A row of its cells by column; one with far too much text has a problem. With `is_json` metadata is kept as is."""
     path = cells.pop(columns.path, None) or ""
-    if path is _TOO_LONG:
-        raise InputError(f"{shown}, {where}: the path is far too long")
-    if not isinstance(path, str):
-        raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
+    if path is _TOO_LONG or not isinstance(path, str):
+        is_text = path is _TOO_LONG
+        problem = "the path is far too long" if is_text else f"expected a path as text, found {type(path).__name__}"
+        raise InputError(problem, at=at, where=where)
     if _TOO_LONG not in cells:
         label = as_text(cells.pop(columns.label)).strip() if columns.label in cells else None
         if not is_json:
-            values = {name: as_json(value) for name, value in cells.items()} if metadata else {}
-            cells = {valid_unicode(name): value for name, value in values.items() if value is not None}
+            cells = as_json_object(cells) if metadata else {}
         if _count_characters(label) + _count_characters(cells) <= _MAX_ROW_CHARACTERS:
             return TableRow(where, path, label, cells)
     problem = f"{where} of the table has more than {_MAX_ROW_CHARACTERS} characters beside the path"
@@ -212,15 +200,8 @@ def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, T
         return Path(text), columns
     table, said = split_address(str(text))
     if "url" in said:
-        raise InputError(
-            f"{printable_path(str(text))}: expected a table of files with a column path, found a list of addresses"
-        )
+        raise InputError("expected a table of files with a column path, found a list of addresses", at=text)
     return Path(table), replace(columns, **said)
-
-
-def read_label_file(path: Path, *, columns: TableColumns = USUAL) -> dict[Path, str]:
-    """As `read_labels`, with paths as `Path`."""
-    return {Path(image): label for image, label in read_labels(path, columns=columns).items()}
 
 
 def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
@@ -231,7 +212,7 @@ def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
     """
     path, columns = find_table(path, columns)
     if not path.is_file():
-        raise InputError(f"{printable_path(str(path))}: no such label file")
+        raise InputError("no such label file", at=path)
     labels: dict[str, str] = {}
     for image, row in first_rows(path, _rows_by_image(path, columns, required=("path", "label"), metadata=False)):
         if row.problem is not None:
@@ -249,10 +230,8 @@ def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict
         value = row.metadata.get(name)
         text = "" if isinstance(value, dict | list) else as_text(value).strip()
         if texts.setdefault(image, text) != text:
-            raise InputError(
-                f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} has another value of {name!r} "
-                "above; keep one"
-            )
+            problem = f"{printable_path(row.path)} has another value of {name!r} above; keep one"
+            raise InputError(problem, at=path, where=row.where)
     return {image: text for image, text in texts.items() if text}
 
 
@@ -284,6 +263,12 @@ def as_json(value: Any) -> Any:
     return valid_unicode(str(value))
 
 
+def as_json_object(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row or sidecar by name as JSON, without nulls."""
+    converted = ((valid_unicode(name), as_json(value)) for name, value in values.items())
+    return {name: value for name, value in converted if value is not None}
+
+
 def as_text(label: object) -> str:
     """A label as text: whole numbers without `.0`, which columns with gaps have; nulls are empty."""
     if label is None or (isinstance(label, float) and math.isnan(label)):
@@ -301,12 +286,10 @@ def valid_unicode(text: str) -> str:
 
 _Rows = Iterator[tuple[str, dict[str, Any]]]
 """The position of each row, for messages, and its cells by column."""
-_Check = Callable[..., None]
-"""Refuses a table by its columns."""
 
 
-def _read_csv(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
-    shown, named = printable_path(str(path)), (columns.path, columns.label)
+def _read_csv(path: Path, columns: TableColumns, required: Collection[str], *, metadata: bool) -> _Rows:
+    named = (columns.path, columns.label)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline(_MAX_PATH_CHARACTERS)
@@ -314,18 +297,17 @@ def _read_csv(path: Path, columns: TableColumns, check: _Check, *, metadata: boo
             file.seek(0)
             rows = csv.DictReader(file, delimiter=delimiter)
             found = list(rows.fieldnames or [])
-            check(found, shown=shown)
+            _require_columns(found, columns, required, at=path)
             others = [name for name in found if name and name not in named] if metadata else []
             while (row := _next_row(rows)) is not None:
                 cells: dict[str, Any] = {name: row[name] for name in named if name in found}
                 cells |= {name: _as_number(text) for name in others if (text := row[name])}
                 yield f"line {rows.line_num}", cells
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}; save it as CSV in UTF-8") from error
+        raise InputError(f"not a readable UTF-8 CSV file: {error}; save it as CSV in UTF-8", at=path) from error
 
 
-def _read_json_lines(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
-    shown = printable_path(str(path))
+def _read_json_lines(path: Path, columns: TableColumns, required: Collection[str], *, metadata: bool) -> _Rows:
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(iter(lambda: file.readline(_MAX_CSV_CHARACTERS), ""), start=1):
@@ -335,12 +317,12 @@ def _read_json_lines(path: Path, columns: TableColumns, check: _Check, *, metada
                 if not isinstance(row, dict):
                     raise ValueError(f"line {number} has {type(row).__name__}, expected an object")
                 if columns.path not in row:
-                    check(list(row), shown=f"{shown}, line {number}")
+                    _require_columns(list(row), columns, required, at=path, where=f"line {number}")
                 elif not isinstance(row[columns.path], str):
                     row[columns.path] = None
                 yield f"line {number}", row
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"{shown}: no readable JSON lines: {error}") from error
+        raise InputError(f"no readable JSON lines: {error}", at=path) from error
 
 
 def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
@@ -353,7 +335,9 @@ def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
             csv.field_size_limit(usual)
 
 
-def _require_columns(found: list[str], *, columns: TableColumns, required: tuple[str, ...], shown: str) -> None:
+def _require_columns(
+    found: list[str], columns: TableColumns, required: Collection[str], *, at: Path, where: str = ""
+) -> None:
     """Refuse a table in which a required or explicitly named column is missing or there twice."""
     named = {"path": columns.path, "label": columns.label}
     seen = ", ".join(printable_path(name or "") for name in found) or "none"
@@ -362,13 +346,14 @@ def _require_columns(found: list[str], *, columns: TableColumns, required: tuple
         addresses = "; a list of addresses has a column url, or says #url=NAME" if columns.role == "path" else ""
         close = [match for name in missing for match in get_close_matches(name, [one or "" for one in found], n=1)]
         meant = f"; did you mean {' and '.join(map(printable_path, close))}?" if close else "."
-        raise InputError(
-            f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}{meant} Say "
-            f"what they are called after the table's name, as #{columns.role}=image,label=category, or, where a "
-            f"command has them, with --{columns.role}-column and --label-column{addresses}"
+        problem = (
+            f"expected a column {' and a column '.join(missing)}; found {seen}{meant} Say what they are called after "
+            f"the table's name, as #{columns.role}=image,label=category, or, where a command has them, with "
+            f"--{columns.role}-column and --label-column{addresses}"
         )
+        raise InputError(problem, at=at, where=where)
     if twice := [name for name in named.values() if found.count(name) > 1]:
-        raise InputError(f"{shown}: the column {twice[0]} is there twice; found {seen}")
+        raise InputError(f"the column {twice[0]} is there twice; found {seen}", at=at, where=where)
 
 
 def _find_delimiter(header: str) -> str:
@@ -395,21 +380,27 @@ def import_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
-def _read_parquet(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
+def _read_parquet(path: Path, columns: TableColumns, required: Collection[str], *, metadata: bool) -> _Rows:
     pyarrow = import_pyarrow("reading Parquet")
-    shown = printable_path(str(path))
     try:
         with pyarrow.parquet.ParquetFile(path, read_dictionary=_long_columns(path)) as file:
             schema = file.schema_arrow
-            check(schema.names, shown=shown)
-            if columns.label in schema.names and pyarrow.types.is_nested(seen := schema.field(columns.label).type):
-                raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
+            _require_columns(schema.names, columns, required, at=path)
+            check_labels(schema, columns.label, at=path)
             read = None if metadata else [name for name in (columns.path, columns.label) if name in schema.names]
             rows = (row for batch in read_batches(file, columns=read) for row in batch_rows(batch))
             for number, row in enumerate(rows, start=1):
                 yield f"row {number}", row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{shown}: not a readable Parquet file: {error}") from error
+        raise InputError(f"not a readable Parquet file: {error}", at=path) from error
+
+
+def check_labels(schema: Any, name: str, *, at: Path) -> None:
+    """Refuse a column of labels, if there is one, that has other values than texts and numbers."""
+    from pyarrow import types
+
+    if name in schema.names and types.is_nested(seen := schema.field(name).type):
+        raise InputError(f"expected labels that are text or numbers, found {seen}", at=at)
 
 
 def _long_columns(path: Path) -> list[str]:

@@ -95,7 +95,7 @@ class UrlListSource(ImageSource):
         try:
             file = RemoteFileSource(named).fetch() if is_address(named) else Path(named)
         except ImageError as error:
-            raise InputError(f"{shown}: {error.detail}") from error
+            raise InputError(error.detail, at=named) from error
         try:
             if file.suffix.lower() in _TEXT_SUFFIXES:
                 lines = enumerate(read_lines(str(file)), start=1)

@@ -28,7 +28,7 @@ from index.sources.table_rows import (
     folder_label,
     read_column,
     read_column_names,
-    read_label_file,
+    read_labels,
 )
 from index.text import printable_path
 from index.versions.gallery_identity import FolderState, recognise
@@ -224,10 +224,10 @@ def _list_table(path: Path, columns: TableColumns) -> Dataset:
             "gallery itself, on what `retrieval audit RUN --apply FILE` writes or on the label file of the page; or "
             f"leave out the column {_DECIDED!r}"
         )
-    labels, groups = read_label_file(path, columns=columns), read_column(path, COLUMN, columns=columns)
+    labels, groups = read_labels(path, columns=columns), read_column(path, COLUMN, columns=columns)
     p_right, given = (read_column(path, name, columns=columns) if P_RIGHT in names else {} for name in (P_RIGHT, GIVEN))
     records = []
-    for image, label in sorted(labels.items()):
+    for image, label in sorted((Path(image), label) for image, label in labels.items()):
         where = str(image)
         right = parse_p_right(p_right.get(where), where=f"{printable_path(str(path))}: {printable_path(where)}")
         before = None if right is None or given.get(where, label) == label else given[where]

@@ -15,15 +15,7 @@ from pyarrow import parquet
 from index.errors import InputError, MissingDependencyError
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source, make_source
-from index.sources.table_rows import (
-    USUAL,
-    TableColumns,
-    make_address,
-    read_column,
-    read_label_file,
-    read_labels,
-    split_address,
-)
+from index.sources.table_rows import USUAL, TableColumns, make_address, read_column, read_labels, split_address
 from tests.conftest import draw_image
 
 
@@ -35,11 +27,11 @@ def test_paths_are_relative_to_the_csv_or_absolute_and_empty_labels_are_none(tmp
         '../c.jpg,"a, b",\nd.jpg,,\n"new\nline.jpg",owl,\n',
         encoding="utf-8",
     )
-    assert read_label_file(file) == {
-        tmp_path / "a/1.jpg": "cat",
-        tmp_path / "b.jpg": "dog",
-        tmp_path.parent / "c.jpg": "a, b",
-        tmp_path / "new\nline.jpg": "owl",
+    assert read_labels(file) == {
+        f"{tmp_path}/a/1.jpg": "cat",
+        f"{tmp_path}/b.jpg": "dog",
+        f"{tmp_path.parent}/c.jpg": "a, b",
+        f"{tmp_path}/new\nline.jpg": "owl",
     }
 
 
@@ -57,12 +49,12 @@ def test_paths_are_relative_to_the_csv_or_absolute_and_empty_labels_are_none(tmp
 def test_a_label_file_that_cannot_be_right_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     (tmp_path / "labels.csv").write_bytes(content)
     with pytest.raises(InputError, match=problem):
-        read_label_file(tmp_path / "labels.csv")
+        read_labels(tmp_path / "labels.csv")
 
 
 def test_a_missing_label_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.csv: no such label file"):
-        read_label_file(tmp_path / "none.csv")
+        read_labels(tmp_path / "none.csv")
 
 
 def write_parquet(target: Path, /, **columns: Any) -> Path:
@@ -82,7 +74,7 @@ def write_parquet(target: Path, /, **columns: Any) -> Path:
 def test_parquet_labels_become_text(tmp_path: Path, labels: pyarrow.Array, texts: list[str | None]) -> None:
     names = ["0.jpg", "1.jpg", "2.jpg"]
     file = write_parquet(tmp_path / "labels.parquet", path=names, label=labels)
-    assert read_label_file(file) == {tmp_path / n: text for n, text in zip(names, texts, strict=True) if text}
+    assert read_labels(file) == {str(tmp_path / n): text for n, text in zip(names, texts, strict=True) if text}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +88,7 @@ def test_parquet_labels_become_text(tmp_path: Path, labels: pyarrow.Array, texts
 )
 def test_a_wrong_parquet_table_is_refused(tmp_path: Path, columns: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        read_label_file(write_parquet(tmp_path / "labels.parquet", **columns))
+        read_labels(write_parquet(tmp_path / "labels.parquet", **columns))
 
 
 def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_a_list_names_files_folders_and_archives(tmp_path: Path) -> None:
     ("name", "what", "command"),
     [
         ("w.safetensors", "weights of a network", "retrieval export"),
-        ("run/head.safetensors", "weights of a training run", "retrieval export"),
+        ("run/head.safetensors", "a training run", "retrieval export"),
         ("W.PTH", "weights of a network", "retrieval export"),
         ("m.onnx", "an ONNX model", "retrieval index build"),
         ("run", "a training run", "retrieval export"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from index.sources.table_rows import read_label_file
+from index.sources.table_rows import read_labels
 from retrieval_app.commands.cli import main
 from tests.training.audits import BACKBONE, COPY, NOT_UTF8, ORIGINAL, PLANTED, MessyRun, draw_messy, train_messy
 
@@ -79,7 +79,7 @@ def test_the_cleaned_labels_are_what_training_reads(
     assert "caf\\udce9.png" in caplog.text, "its name cannot stand in a label file"
     assert (out / "decisions.csv").read_bytes() == before
 
-    labels = read_label_file(cleaned)
+    labels = {Path(image): label for image, label in read_labels(cleaned).items()}
     assert all(labels[messy.data / name] == shown for name, shown in PLANTED.items())
     assert labels[messy.data / ORIGINAL] == "blue"
     gone = {messy.data / name for name in (COPY, NOT_UTF8, "blue/05.png", "green/05.png", "red/05.png")}

@@ -12,7 +12,7 @@ from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.labels.issue_tables import read_issues
 from index.labels.issues import LabelIssue
-from index.sources.table_rows import read_label_file
+from index.sources.table_rows import read_labels
 from tests.training.audits import audit_of, audited
 from tests.training.conftest import make_config
 from tests.training.runs import read_csv
@@ -115,12 +115,12 @@ def test_paths_are_relative_and_hostile_names_come_back(tmp_path: Path, caplog: 
     file = tmp_path / "lists" / "cleaned.csv"
     cleaned = write_cleaned_labels(audit_of(images), file)
     assert (cleaned.images, cleaned.relabelled, cleaned.left_out) == (5, 0, 1)
-    assert read_label_file(file) == {photos / name: "cat" for name in (*names[:-1], "last.png")}
+    assert read_labels(file) == {str(photos / name): "cat" for name in (*names[:-1], "last.png")}
     assert "1 images, the first is" in caplog.text
     assert "caf\\udce9.png" in caplog.text
     (tmp_path / "moved").mkdir()
     moved = (tmp_path / "lists").rename(tmp_path / "moved" / "lists") / "cleaned.csv"
-    assert set(read_label_file(moved)) == {tmp_path / "moved/photos" / name for name in (*names[:-1], "last.png")}
+    assert set(read_labels(moved)) == {str(tmp_path / "moved/photos" / name) for name in (*names[:-1], "last.png")}
 
 
 def test_classes_too_small_to_train_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
