@@ -129,8 +129,6 @@ def evaluate(
     where: Condition | str | None = None,
     groups: str | None = None,
     k: Iterable[int] = (1, 2, 4, 8, 16),
-    nmi: bool = False,
-    rerank: bool = False,
     progress: Progress = no_progress,
     scoring: Progress = no_progress,
 ) -> Evaluation:
@@ -145,8 +143,6 @@ def evaluate(
         groups: the metadata, or the column, that defines the groups of the grouped evaluation; None: `group`, where
             there is one, else groups are found.
         k: the K of Recall@K.
-        nmi: whether to compute the normalised mutual information of labels and k-means clusters too.
-        rerank: whether to compare results ranked again by shared neighbours too.
         progress: called with (done, total) images that are embedded.
         scoring: called with (done, total) queries that are scored.
 
@@ -179,7 +175,7 @@ def evaluate(
     if query is not None:
         embedder = opened.embedder if model is None else embedder
         queries = embed_labelled(as_path(query, "query"), embedder=embedder, progress=progress)
-    return evaluate_images(members, queries=queries, ks=ks, with_nmi=nmi, with_rerank=rerank, scoring=scoring)
+    return evaluate_images(members, queries=queries, ks=ks, scoring=scoring)
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.common.record import digest, save_array, write_with_record
 from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bars
-from index.evaluation.evaluate import nmi
+from index.vectors.clusters import cluster_embeddings
 from training.confidence.confidences import LabelConfidences, confidences_of_module, estimate_posteriors, rows_to_trust
 from training.data.label_noise import add_label_noise, read_hierarchy
 from training.head.embedding_heads import Head
@@ -268,7 +268,7 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
         "seconds": seconds,
         "embedding_dim": head.embedding_dim,
         **scores.to_json(),
-        "nmi": None if clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
+        "nmi": None if clusters > MOST_CLUSTERS else _measure_nmi(embeddings, features.test_labels, clusters=clusters),
     }
     hits = scores.hits[min(features.ks)].astype(bool)
     write_with_record(folder.cell(cell), record, lambda file: np.save(file, hits), suffix=".npy")
@@ -303,3 +303,11 @@ def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Labe
     values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
     labels = torch.from_numpy(noisy).to(values.device)
     return LabelConfidences.of(values, labels, class_count=values.shape[1])
+
+
+def _measure_nmi(embeddings: np.ndarray, labels: np.ndarray, *, clusters: int) -> float:
+    """NMI of (N,) labels and as many k-means clusters of (N, D) embeddings."""
+    from sklearn.metrics import normalized_mutual_info_score  # slow to import
+
+    found = cluster_embeddings(embeddings, clusters=clusters, seed=0)
+    return float(normalized_mutual_info_score(labels, found, average_method="arithmetic"))

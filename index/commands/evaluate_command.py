@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,35 +25,18 @@ from index.text import align
 
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
-    from index.evaluation.reranked import Reranked
     from index.filters.condition import Condition
     from index.model.contract import ModelContract
 
-_K_SET_NAMES = "webvision, tiny-imagenet, cub-200-2011, cars-196, sop, in-shop"
 _WORST_LABELS = 5
 _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labels
-
-
-class _KList(NumberList):
-    """`1,2,4`, or the K that the literature reports on a dataset, by the dataset's name."""
-
-    expected = f"neither a list of whole numbers like 1,2,4,8 nor one of {_K_SET_NAMES}"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        from index.evaluation.metrics import K_SETS
-
-        named = K_SETS.get(value) if isinstance(value, str) else None
-        return super().convert(value, param, ctx) if named is None else named
 
 
 @click.command(
     name="evaluate",
     cls=GroupedCommand,
     common=("model", "data", "query", "where", "groups", "ks", "as_json", "help_all"),
-    groups={
-        "Gallery, model and queries": ("model", "data", "query", "where", "groups", "backend"),
-        "Metrics": ("ks", "with_nmi", "with_rerank"),
-    },
+    groups={"Gallery, model and queries": ("model", "data", "query", "where", "groups", "backend"), "Metrics": ("ks",)},
 )
 @click.argument("gallery", type=PATH, required=False)
 @click.option("--model", type=PATH, help="Evaluate this model, or builtin, on --data, without a gallery.")
@@ -79,22 +62,10 @@ class _KList(NumberList):
 @click.option(
     "--k",
     "ks",
-    type=_KList(),
+    type=NumberList(),
     default="1,2,4,8,16",
     show_default=True,
-    help=f"The K of Recall@K, 1 always included, or those of a dataset: {_K_SET_NAMES}.",
-)
-@click.option(
-    "--nmi",
-    "with_nmi",
-    is_flag=True,
-    help="Also compute NMI, the normalised mutual information of labels and k-means clusters of the queries.",
-)
-@click.option(
-    "--rerank",
-    "with_rerank",
-    is_flag=True,
-    help="Also compare re-ranked results, as `search --rerank` makes them, for up to 1,000 queries.",
+    help="The K of Recall@K, 1 always included.",
 )
 @backend_option
 @output_options
@@ -108,8 +79,6 @@ def evaluate(
     where: Condition | None,
     groups: str | None,
     ks: tuple[int, ...],
-    with_nmi: bool,
-    with_rerank: bool,
     as_json: bool,
 ) -> None:
     """Measure how well a gallery or a model finds images of the same label: Recall@K, MAP@R and R-precision.
@@ -146,8 +115,6 @@ def evaluate(
             where=where,
             groups=groups,
             k=ks,
-            nmi=with_nmi,
-            rerank=with_rerank,
             progress=begin("Embedding", unit="images"),
             scoring=begin("Scoring", unit="queries"),
         )
@@ -176,13 +143,9 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
     rows.append(("R-precision", _percent(float(scores.r_precision.mean())), ""))
     classes = len(evaluation.per_class)
     rows.append(("Class mean", _percent(scores.mean_class_recall(1)), f"of Recall@1 over {classes:,} labels"))
-    if evaluation.nmi is not None:
-        rows.append(("NMI", _percent(evaluation.nmi), "of k-means clusters and labels"))
     lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
     lines = [*align(rows, right={1}), f"over {scores.queries:,} queries{lone}; in brackets 95 % intervals"]
     lines += _describe_grouped(evaluation)
-    if evaluation.reranked is not None:
-        lines += _describe_reranked(evaluation.reranked)
     if evaluation.skipped:
         lines.append(f"skipped files: {evaluation.skipped:,}")
     if classes >= _MIN_LABELS_TO_RANK:
@@ -215,17 +178,6 @@ def _describe_grouped(evaluation: Evaluation) -> list[str]:
         what = certain if groups.is_certain else likely
         lines.append(f"warning: Recall@1 above mostly says that {what}; for new photos expect the grouped figure")
     return lines
-
-
-def _describe_reranked(reranked: Reranked) -> list[str]:
-    plain, again = reranked.map_at_r
-    first, first_again = reranked.precision_at_10
-    low, high = reranked.gain.low, reranked.gain.high
-    verdict = "helps" if low > 0 else "does harm" if high < 0 else "changes nothing that chance does not"
-    return [
-        f"--rerank {verdict}: MAP@R {_percent(again)}, plain {_percent(plain)}; of the first ten results "
-        f"{_percent(first_again)} have the label, plain {_percent(first)} (over {reranked.queries:,} queries)"
-    ]
 
 
 def _list_worst(evaluation: Evaluation) -> list[str]:

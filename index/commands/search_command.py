@@ -35,9 +35,8 @@ from index.text import align
 if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
-    from index.gallery.hits import Hit
     from index.gallery.queries import Query
-    from index.gallery.ranking import SearchOptions
+    from index.gallery.ranking import Hit, SearchOptions
     from index.progress import Progress
 
     Answer: TypeAlias = tuple[Query, list[Hit]]

@@ -9,27 +9,26 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import UNLABELLED, Floats, Ids, Labels, Vectors
-from index.duplicates.gallery_duplicates import Fingerprint
+from index.arrays import UNLABELLED, Ids, Vectors
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates
+from index.duplicates.near_duplicates import ReadVectors
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
-from index.evaluation.group_sources import find_copies, gather_group_sources, read_group_sources
 from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups, name_group
 from index.evaluation.metrics import Labelled, RetrievalScores, score_retrieval
-from index.evaluation.reranked import Reranked, score_reranked
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
 from index.items import EmbeddedItem, Place
 from index.model.embedder import Embedder
+from index.network.remote_store import has_time
 from index.progress import Progress, no_progress
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source
 from index.sources.table_rows import read_column, read_labels
 from index.text import printable_path
-from index.vectors.clusters import cluster_embeddings
 
 logger = logging.getLogger(__name__)
-_SEED = 0  # of k-means
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,8 @@ class Evaluation:
 
     scores: RetrievalScores
     per_class: dict[str, ClassScore]
-    nmi: float | None
     skipped: int
     grouped: GroupedScores | None = None
-    reranked: Reranked | None = None
 
     @property
     def is_flattered(self) -> bool:
@@ -80,10 +77,8 @@ class Evaluation:
         return {
             **self.scores.to_json(),
             "mean_class_recall_at_1": self.scores.mean_class_recall(1),
-            "nmi": self.nmi,
             "skipped": self.skipped,
             "grouped": None if self.grouped is None else self.grouped.to_json(),
-            "reranked": None if self.reranked is None else self.reranked.to_json(),
             "per_class": {name: asdict(score) for name, score in self.per_class.items()},
         }
 
@@ -123,8 +118,6 @@ def evaluate_images(
     queries: LabelledImages | None = None,
     groups: Groups | None = None,
     ks: Sequence[int],
-    with_nmi: bool = False,
-    with_rerank: bool = False,
     scoring: Progress = no_progress,
 ) -> Evaluation:
     """Scores of the queries among the labelled members; nobody can tell whether an unlabelled result is right.
@@ -133,8 +126,6 @@ def evaluate_images(
         queries: images from elsewhere, which find every labelled member. None: members, each without itself.
         groups: of the members; None finds them.
         ks: the K of Recall@K; 1 is added if it is missing.
-        with_nmi: also cluster the queries.
-        with_rerank: also rank a sample of the queries again by shared neighbours.
         scoring: called with (done, total) queries.
     """
     every_label, names = number_labels(members.labels)
@@ -150,7 +141,6 @@ def evaluate_images(
         asked = Labelled(members.vectors[rows], every_label[rows], members.ids[rows])
     ks = sorted({1, *ks})
     scores = score_retrieval(asked, gallery, ks=ks, progress=scoring)
-    reranked = score_reranked(asked, gallery, progress=scoring) if with_rerank else None
     grouped = None
     if queries is None:
         groups = groups or find_groups(members.vectors, every_label, members.group_sources)
@@ -164,10 +154,8 @@ def evaluate_images(
     return Evaluation(
         scores=scores,
         per_class={names[label]: ClassScore(counts[label], recall[label]) for label in recall},
-        nmi=nmi(asked.vectors, asked.labels, seed=_SEED) if with_nmi else None,
         skipped=members.skipped + (0 if queries is None else queries.skipped),
         grouped=grouped,
-        reranked=reranked,
     )
 
 
@@ -218,42 +206,52 @@ def embed_labelled(
     return LabelledImages(rows, labels, np.arange(len(vectors)), group_sources, skipped.total())
 
 
-def nmi(embeddings: Floats, labels: Labels, *, seed: int) -> float:
-    """NMI of the labels with as many k-means clusters as there are labels, in [0, 1].
+def read_group_sources(
+    gallery: Gallery, *, column: str | None = None, copies: Ids | None = None, near_copies: bool = True
+) -> GroupSources:
+    """Sources of groups of the members of a gallery, in the order of their ids.
 
     Args:
-        embeddings: (N, D) float32 unit rows.
-        labels: (N,) int64; rows that are `UNLABELLED` are left out.
+        gallery: of the files whose names and times count; members of archives have no times.
+        column: of the metadata that defines the groups; None: `group`, where there is one.
+        copies: as `GroupSources` has them; None looks for them.
+        near_copies: whether to find near-duplicates, or equal bytes alone.
     """
-    labelled = labels != UNLABELLED
-    if not labelled.any():
-        raise InputError(f"none of {len(labels)} images has a label; NMI needs class folders or a label file")
-    known = labels[labelled]
-    clusters = cluster_embeddings(embeddings[labelled], clusters=len(np.unique(known)), seed=seed)
-    return normalised_mutual_information(known, clusters)
+    names, times, given, prints = [], [], list[str | None](), []
+    with gallery.catalog() as catalog:
+        for row in catalog.rows(status="indexed"):
+            names.append(f"{row.source}/{row.path}")
+            is_timed = row.archive is None and has_time(row.mtime_ns)
+            times.append(row.mtime_ns * 1e-9 if is_timed else np.nan)
+            given.append(name_group(row.metadata, column))
+            prints.append(Fingerprint(row.id, row.sha256 or f"#{row.id}", row.phash, labelled=row.label is not None))
+    if column is not None and not any(given):
+        raise InputError(f"{printable_path(str(gallery.path))}: no image has a value in its metadata for {column!r}")
+    if copies is None:
+        copies = find_copies(prints, gallery.vectors, near=near_copies)
+    return GroupSources(names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN)
 
 
-def normalised_mutual_information(labels: Labels, clusters: Labels) -> float:
-    """Mutual information of two partitions over the mean of their entropies, in [0, 1].
+def gather_group_sources(
+    places: Sequence[Place], *, given: Sequence[str | None], copies: Ids, column: str | None = None
+) -> GroupSources:
+    """Sources of groups of images at these places; the others as `GroupSources` has them."""
+    names = [str(place.file) if place.offset is None else f"{place.file}/{place.name}" for place in places]
+    times = np.array([_read_time(place) for place in places], dtype=np.float64)
+    return GroupSources(names, times, given=given, copies=copies, column=column or COLUMN)
 
-    Two partitions of one part each agree: 1. Where only one of them has a single part, it says nothing: 0.
 
-    Args:
-        labels, clusters: (N,) int64, the two parts of each item; only equality counts.
-    """
-    if len(labels) != len(clusters):
-        raise ValueError(f"{len(labels)} labels and {len(clusters)} clusters are not of the same items")
-    if not len(labels):
-        raise InputError("there is nothing to compare: no item is in a cluster")
-    _, label, label_counts = np.unique(labels, return_inverse=True, return_counts=True)
-    _, cluster, cluster_counts = np.unique(clusters, return_inverse=True, return_counts=True)
-    if len(label_counts) == len(cluster_counts) == 1:
-        return 1.0
-    # the pairs that occur, never the whole table: labels x clusters may be 10^8
-    pairs, joint_counts = np.unique(label * len(cluster_counts) + cluster, return_counts=True)
-    label_share, cluster_share = label_counts / len(labels), cluster_counts / len(labels)
-    joint = joint_counts / len(labels)
-    expected = label_share[pairs // len(cluster_counts)] * cluster_share[pairs % len(cluster_counts)]
-    information = float((joint * np.log(joint / expected)).sum())
-    mean_entropy = -sum(float((shares * np.log(shares)).sum()) for shares in (label_share, cluster_share)) / 2
-    return min(1.0, max(0.0, information / mean_entropy))
+def _read_time(place: Place) -> float:
+    """Modification time of an image file in seconds; NaN for members of archives and remote files."""
+    if place.offset is not None or place.store is not None:
+        return float("nan")
+    try:
+        return place.file.stat().st_mtime
+    except OSError:
+        return float("nan")
+
+
+def find_copies(prints: Sequence[Fingerprint], read: ReadVectors, *, near: bool = True) -> Ids:
+    """(N,) int64, the same for equal files, and for near-duplicates if `near`."""
+    kept = find_gallery_duplicates(prints, read, config=DuplicateConfig() if near else None)
+    return np.array([kept.get(image.id, image.id) for image in prints], dtype=np.int64)

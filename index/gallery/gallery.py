@@ -22,9 +22,8 @@ from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
-from index.gallery.hits import Hit
 from index.gallery.opened_catalog import OpenedCatalog
-from index.gallery.ranking import SearchOptions, answer
+from index.gallery.ranking import Hit, SearchOptions, answer
 from index.items import Place
 from index.labels.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
 from index.labels.decisions import LabelKey
@@ -251,7 +250,7 @@ class Gallery:
             min_score: the least similarity.
             exclude_id: a member that is not returned.
             where: a filter, such as `"label = 'shoes' AND price < 20"`.
-            rerank: rank the first hundred again by shared neighbours (`index.gallery.reranking`); scores then do not
+            rerank: rank the first hundred again by shared neighbours (`index.gallery.ranking`); scores then do not
                 fall any more.
 
         Raises:

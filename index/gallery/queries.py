@@ -16,8 +16,7 @@ from index.errors import ImageError, InputError, RetrievalError
 from index.filters.condition import Condition
 from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
-from index.gallery.hits import Hit
-from index.gallery.ranking import SearchOptions, answer
+from index.gallery.ranking import Hit, SearchOptions, answer
 from index.items import EmbeddedItem, Place
 from index.sources.archive_scan import is_archive
 from index.sources.folder_walk import walk_folder

@@ -5,25 +5,97 @@ The library, the command line and the server search by `answer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from index.arrays import Floats, Ids, Vectors
+from index.arrays import NO_ID, Floats, Ids, Vectors
+from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import Condition
-from index.gallery.hits import Hit
-from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
+from index.text import valid_text
 from index.vectors.exact import measure_cosines
 
 if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
 
+POOL = 100  # results that are ranked again
+NEIGHBOURS = 20  # k1: members that describe a result, itself among them
+AVERAGED = 3  # k2: descriptions that are averaged, of a result and of its nearest ones in the pool
+DISTANCE_SHARE = 0.3  # lambda: of the plain distance in the mixed one
 MAX_DUPLICATES = 100  # named under one hit
 Groups = Mapping[int, Ids]
 """Groups of near-duplicates: by an image's id the (n,) int64 ids of its group, itself among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result: a member of the gallery, with its rank from 1 and its cosine similarity as `score`.
+
+    Attributes:
+        row: of the catalogue; None in a search without rows.
+        source: the root of the member's source, undecodable bytes shown as escapes.
+        duplicates: (id, score) of some of the `duplicates_count` near-duplicates that the search
+            collapsed into this one.
+    """
+
+    rank: int
+    id: int
+    score: float
+    row: CatalogRow | None = None
+    source: str = ""
+    duplicates: tuple[tuple[int, float], ...] = ()
+    duplicates_count: int = 0
+
+    @property
+    def _row(self) -> CatalogRow:
+        if self.row is None:
+            raise ValueError("this search returned ids and scores, without rows of the catalogue")
+        return self.row
+
+    @property
+    def path(self) -> str:
+        """The path below its source's root, undecodable bytes as surrogates."""
+        return self._row.path
+
+    @property
+    def label(self) -> str | None:
+        """The current label; `given_label` is what the source or label file gave."""
+        return self._row.label
+
+    @property
+    def given_label(self) -> str | None:
+        return self._row.given_label
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The member's metadata, JSON values by name; empty without."""
+        return self._row.metadata
+
+    @property
+    def location(self) -> str:
+        """The path with its source's root before it."""
+        return os.path.join(self.source, self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as `search --json` prints it; undecodable bytes of the path are shown as escapes.
+
+        `given_label` is there only where it is another one than `label`.
+        """
+        return {
+            "rank": self.rank,
+            "id": self.id,
+            "score": self.score,
+            "path": valid_text(self.path),
+            "source": self.source,
+            "label": self.label,
+            **({} if self.given_label == self.label else {"given_label": self.given_label}),
+            "metadata": self.metadata,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +107,7 @@ class SearchOptions:
         offset: hits to leave out before the first.
         min_score: the least cosine similarity.
         exclude_ids: members that are no hits.
-        rerank: rank the first hundred again by shared neighbours (`index.gallery.reranking`).
+        rerank: rank the first hundred again by shared neighbours (`rank_by_neighbours`).
         ahead: hits beyond `k`, which tell whether there is another page.
     """
 
@@ -162,3 +234,60 @@ def _find_duplicates(
         order = order[scores[order] >= search.min_score]
     named = order[:MAX_DUPLICATES]
     return tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True)), len(order)
+
+
+def rank_by_neighbours(
+    scores: Floats, ids: Ids, *, search_near: Callable[[Ids], tuple[Floats, Ids]]
+) -> npt.NDArray[np.int64]:
+    """The new order of results: (n,) int64 places in the old one; those behind the first `POOL` stay.
+
+    A local form of k-reciprocal encoding (Zhong et al., "Re-ranking Person Re-identification with k-reciprocal
+    Encoding", 2017, equations 7 to 12), with the paper's k1 and lambda. The query and each of the best results are
+    described by their nearest members; the overlap of two descriptions is mixed with the distance. The first result
+    keeps its place, because it is mostly right.
+
+    Args:
+        scores: (n,) float32 cosines, falling.
+        ids: (n,) int64, without the query's own.
+        search_near: (m,) ids to (m, `NEIGHBOURS`) cosines and ids of the nearest members, padded with `NO_ID`.
+    """
+    order = np.arange(len(ids))
+    pool = min(POOL, len(ids))
+    if pool < 3:  # the first one stays
+        return order
+    near_scores, near = search_near(ids[:pool])
+    overlap = _measure_overlap(scores, ids, near_scores, near, pool=pool)
+    mixed = (1 - DISTANCE_SHARE) * (1 - overlap) + DISTANCE_SHARE * (1 - scores[:pool].astype(np.float64))
+    mixed[0] = -np.inf
+    order[:pool] = np.argsort(mixed, kind="stable")
+    return order
+
+
+def _measure_overlap(scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int) -> npt.NDArray[np.float64]:
+    """(pool,) in 0..1: the weighted Jaccard index of each result's neighbours and the query's."""
+    width = near.shape[1]
+    asking_scores, asking = np.full((1, width), -np.inf), np.full((1, width), NO_ID, dtype=np.int64)
+    first = min(width, len(ids))
+    asking_scores[0, :first], asking[0, :first] = scores[:first], ids[:first]
+    described = _describe(np.vstack([near_scores, asking_scores]), np.vstack([near, asking]))
+    by_id, nearest = np.argsort(ids[:pool]), near[:, :AVERAGED]
+    places = by_id[np.searchsorted(ids[:pool], nearest, sorter=by_id).clip(max=pool - 1)]
+    in_pool = np.where(ids[places] == nearest, places, -1)  # (pool, `AVERAGED`); -1 for those outside it
+    beside = np.vstack([in_pool, np.arange(-1, AVERAGED - 1)])  # of the query its first results
+    averaged = np.stack(
+        [
+            described[[row, *(place for place in places[places >= 0] if place != row)][:AVERAGED]].mean(axis=0)
+            for row, places in enumerate(beside)
+        ]
+    )
+    shared: npt.NDArray[np.float64] = np.minimum(averaged[:pool], averaged[pool]).sum(axis=1)
+    return np.asarray(shared / (2 - shared))
+
+
+def _describe(scores: npt.NDArray[np.floating], ids: Ids) -> npt.NDArray[np.float64]:
+    """(m, U) rows of sum 1 over all members named: exp(-squared distance) of near ones, else 0."""
+    members, columns = np.unique(ids, return_inverse=True)
+    weights = np.where(ids == NO_ID, 0, np.exp(2 * np.maximum(scores.astype(np.float64), -1) - 2))
+    described = np.zeros((len(ids), len(members)))
+    np.put_along_axis(described, columns.reshape(ids.shape), weights, axis=1)
+    return np.asarray(described / np.maximum(described.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))

@@ -10,7 +10,7 @@ from typing import Any
 
 from index.durable import replacing
 from index.errors import InputError
-from index.gallery.hits import Hit
+from index.gallery.ranking import Hit
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 

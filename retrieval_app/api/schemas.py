@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, model_validator
 from typing_extensions import TypedDict
 
-from index.gallery.reranking import POOL
+from index.gallery.ranking import POOL
 from index.gallery.sampling import How
 from index.labels.kinds import Kind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS

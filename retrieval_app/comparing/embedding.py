@@ -16,7 +16,7 @@ import numpy as np
 from index.arrays import Vectors
 from index.embedding.cached import open_cached_engine
 from index.errors import ImageError, InputError
-from index.evaluation.group_sources import gather_group_sources
+from index.evaluation.evaluate import gather_group_sources
 from index.evaluation.groups import GroupSources, name_group, number_equal
 from index.gallery.gallery import Gallery
 from index.items import FoundItem, Place

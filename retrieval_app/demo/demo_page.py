@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from index.catalog.rows import CatalogRow
-from index.gallery.hits import Hit
+from index.gallery.ranking import Hit
 from index.items import Place
 from index.outputs import SEMANTIC
 from index.progress import no_progress

@@ -19,7 +19,7 @@ from index.errors import InputError
 from index.evaluation.comparison import paired_bootstrap
 from index.gallery.any_query import make_vector
 from index.gallery.gallery import Gallery
-from index.gallery.hits import Hit
+from index.gallery.ranking import Hit
 from index.images.image_files import read_image
 from index.labels.decisions import KEEP
 from index.labels.issues import LabelIssues

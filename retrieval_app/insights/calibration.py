@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
-from index.evaluation.group_sources import read_group_sources
+from index.evaluation.evaluate import read_group_sources
 from index.evaluation.groups import find_groups
 from index.evaluation.metrics import Relevance
 from index.gallery.gallery import Gallery

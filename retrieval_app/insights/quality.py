@@ -10,7 +10,7 @@ from pydantic import Field
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval
-from index.evaluation.group_sources import read_group_sources
+from index.evaluation.evaluate import read_group_sources
 from index.evaluation.groups import WORTHLESS, Groups, find_groups
 from index.evaluation.metrics import Labelled, score_retrieval
 from index.gallery.gallery import Gallery

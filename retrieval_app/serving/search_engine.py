@@ -25,8 +25,7 @@ import numpy as np
 from index.arrays import Vectors
 from index.errors import ImageError, RetrievalError
 from index.gallery.gallery import Gallery
-from index.gallery.hits import Hit
-from index.gallery.ranking import Groups
+from index.gallery.ranking import Groups, Hit
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
 from index.outputs import SEMANTIC

@@ -14,8 +14,7 @@ from index.errors import InputError, RetrievalError
 from index.filters.condition import Condition, list_columns
 from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
-from index.gallery.hits import Hit
-from index.gallery.ranking import SearchOptions, answer
+from index.gallery.ranking import Hit, SearchOptions, answer
 from index.outputs import SEMANTIC
 from retrieval_app.insights.answer import Body
 from retrieval_app.serving.photos import Crop, Upload

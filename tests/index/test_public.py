@@ -19,7 +19,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 def test_a_gallery_is_built_opened_searched_and_scored(built: Path) -> None:
     opened = open_gallery(str(built))
     assert opened.search(built.parent / "images/red/1.png", k=2)[0].score == pytest.approx(1)
-    by_path, by_object = evaluate(built, k=[1, 3], nmi=True), evaluate(opened, k=(1, 3), nmi=True)
+    by_path, by_object = evaluate(built, k=[1, 3]), evaluate(opened, k=(1, 3))
     assert by_path.to_json() == by_object.to_json()
     assert list(by_path.scores.recall) == [1, 3]
 

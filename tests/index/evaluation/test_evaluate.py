@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import index.evaluation.comparison
-from index.arrays import UNLABELLED, normalise_rows
+from index.arrays import normalise_rows
 from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval, paired_bootstrap
-from index.evaluation.group_sources import read_group_sources
+from index.evaluation.evaluate import read_group_sources
 from index.evaluation.groups import (
     GroupSources,
     find_groups,
@@ -20,15 +20,12 @@ from index.evaluation.groups import (
     pair_by_name,
     pair_by_time,
 )
-from index.evaluation.metrics import Labelled, score_retrieval
-from index.evaluation.reranked import score_reranked
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.public import evaluate
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image, tries
 from tests.index.evaluation.test_metrics import score_among
-from tests.index.galleries import build
 
 KS = (1, 2, 4)
 
@@ -37,8 +34,8 @@ def test_a_gallery_and_its_model_score_alike(tmp_path: Path, tiny_model: Path, i
     (image_folder / "broken.jpg").write_bytes(b"x")
     build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
-    from_gallery = evaluate(gallery, k=KS, nmi=True)
-    from_model = evaluate(model=tiny_model, data=image_folder, k=KS, nmi=True)
+    from_gallery = evaluate(gallery, k=KS)
+    from_model = evaluate(model=tiny_model, data=image_folder, k=KS)
     assert from_gallery.to_json() == from_model.to_json() | {"skipped": 0}
     assert from_model.skipped == 1
     assert from_gallery.scores.queries == 15
@@ -81,7 +78,6 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
     assert evaluation.scores.recall_interval == bootstrap_interval(expected.hits[1], seed=0)
     assert evaluation.scores.map_interval == bootstrap_interval(expected.average_precision, seed=0)
     assert document["mean_class_recall_at_1"] == expected.mean_class_recall(1)
-    assert evaluation.nmi is None
     for name, score in evaluation.per_class.items():
         of_class = expected.hits[1][expected.labels == ["blue", "green", "red"].index(name)]
         assert (score.queries, score.recall_at_1) == (len(of_class), pytest.approx(of_class.mean()))
@@ -353,42 +349,3 @@ def test_scores_of_other_queries_are_refused() -> None:
         paired_bootstrap(np.zeros((2, 3)), np.zeros((2, 3)), seed=0, clusters=np.zeros(2, dtype=np.int64))
     with pytest.raises(InputError, match="resamples must be at least 1"):
         paired_bootstrap(np.zeros(3), np.zeros(3), seed=0, resamples=0)
-
-
-def test_the_figures_are_those_of_searches(tmp_path: Path, tiny_model: Path) -> None:
-    images = draw_folder(tmp_path / "images", per_class=12)
-    build(images, tmp_path / "gallery", tiny_model)
-    gallery = Gallery.open(tmp_path / "gallery")
-    found = evaluate(gallery, k=(1,), rerank=True)
-    by_hand: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-    for image_id in gallery.ids.tolist():
-        own = gallery.image(image_id).label
-        for rerank, scores in by_hand.items():
-            hits = gallery.search(gallery.vector(image_id), k=gallery.count, exclude_id=image_id, rerank=rerank)
-            right = np.array([hit.label == own for hit in hits][:11])
-            precision = np.cumsum(right) / np.arange(1, 12)
-            scores.append((float((precision * right).sum() / 11), float(right[:10].mean())))
-    plain, again = (np.mean(by_hand[rerank], axis=0) for rerank in (False, True))
-    assert found.reranked.queries == 36
-    assert found.reranked.map_at_r == pytest.approx((plain[0], again[0]))
-    assert found.reranked.precision_at_10 == pytest.approx((plain[1], again[1]))
-    assert found.reranked.map_at_r[0] == pytest.approx(found.scores.average_precision.mean())
-    assert found.reranked.gain.mean == pytest.approx(again[0] - plain[0])
-    assert evaluate(model=tiny_model, data=images, k=(1,), rerank=True).reranked == found.reranked
-
-
-def test_queries_from_elsewhere_find_all_members_and_those_without_a_match_do_not_ask() -> None:
-    generator = np.random.default_rng(1)
-    gallery = normalise_rows(generator.normal(size=(60, 8)).astype(np.float32))
-    queries = normalise_rows(generator.normal(size=(9, 8)).astype(np.float32))
-    labels, asked = np.arange(60) % 4, np.array([0, 1, 2, 3, 0, 1, 9, UNLABELLED, 2])
-    sides = Labelled(queries, asked), Labelled(gallery, labels)
-    found, expected = score_reranked(*sides), score_retrieval(*sides, ks=(1,))
-    assert found.queries == expected.queries == 7
-    assert found.map_at_r[0] == pytest.approx(expected.average_precision.mean())
-
-
-def test_nothing_to_find_is_refused() -> None:
-    vectors = np.eye(3, dtype=np.float32)
-    with pytest.raises(InputError, match="no query has another image of its label"):
-        score_reranked(*[Labelled(vectors, np.arange(3), np.arange(3))] * 2)

@@ -9,7 +9,7 @@ import pytest
 
 from index.arrays import NO_ID, normalise_rows
 from index.gallery.gallery import Gallery
-from index.gallery.reranking import AVERAGED, DISTANCE_SHARE, NEIGHBOURS, POOL, rank_by_neighbours
+from index.gallery.ranking import AVERAGED, DISTANCE_SHARE, NEIGHBOURS, POOL, rank_by_neighbours
 from tests.conftest import draw_folder
 from tests.index.galleries import build
 

@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from index.catalog.rows import CatalogRow
 from index.errors import InputError, MissingDependencyError
-from index.gallery.hits import Hit
+from index.gallery.ranking import Hit
 from index.gallery.result_files import COLUMNS, check_results_path, open_results
 
 

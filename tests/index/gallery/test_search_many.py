@@ -10,7 +10,7 @@ from index.arrays import NO_ID
 from index.catalog.reader import Catalog
 from index.errors import GalleryDamagedError, ImageError, InputError
 from index.gallery.gallery import Gallery
-from index.gallery.hits import Hit
+from index.gallery.ranking import Hit
 from index.vectors.stored_rows import StoredRows
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build

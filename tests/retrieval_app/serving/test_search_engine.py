@@ -16,7 +16,7 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import HasWord, join
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.gallery.hits import Hit
+from index.gallery.ranking import Hit
 from retrieval_app.serving.batching import Lane
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop, Upload
