@@ -105,4 +105,4 @@ def test_a_run_is_exported_and_audited(kept: Path) -> None:
     assert _embed(kept / "again.onnx", kept / "photos" / CHANGED) == pytest.approx(_answers(kept)["vector"], abs=0.01)
     labels = kept / "run" / "labels.csv"
     labels.write_text(labels.read_text().replace("/tmp/kept-0.1.0", str(kept)))  # where the photos were
-    assert len(audit(kept / "run", cache=kept / "cache").report.images) == 24
+    assert len(audit(kept / "run", cache=kept / "cache").audited.items) == 24

@@ -26,7 +26,7 @@ _OTHERS = ", ".join(
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedLabel:
+class DecidedRow:
     """The given and the decided label of a row.
 
     Attributes:
@@ -78,7 +78,7 @@ class DecidedRows:
         digest: of all label decisions; empty without any.
     """
 
-    by_id: Mapping[int, DecidedLabel] = field(default_factory=dict)
+    by_id: Mapping[int, DecidedRow] = field(default_factory=dict)
     marked: MarkedRows = NO_MARKS
     left_out: Ids = field(init=False, compare=False)
     ids: Ids = field(init=False, compare=False)

@@ -25,7 +25,7 @@ from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.opened_catalog import OpenedCatalog
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.items import Place
-from index.labels.decided_labels import LOCK_WAIT_S, DecidedLabels, DroppedCopies
+from index.labels.decided_labels import LOCK_WAIT_S, Annotations, DroppedCopies
 from index.labels.decisions import LabelKey
 from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
@@ -64,7 +64,7 @@ class Gallery:
         self.name = path.name
         self.threads, self._root = threads, version.folder
         self._given: Gallery | None = None
-        self._decisions = DecidedLabels()
+        self._decisions = Annotations()
         self._ask_by(SEMANTIC)
         self._catalog = OpenedCatalog(path, version, filter_s=filter_s)
         with self.catalog() as catalog:

@@ -4,8 +4,8 @@ import os
 import sqlite3
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,30 +16,25 @@ from index.catalog.decided_rows import (
     NO_MARKS,
     NOTHING_DECIDED,
     SET_ASIDE,
-    DecidedLabel,
+    DecidedRow,
     DecidedRows,
     MarkedRows,
 )
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow
 from index.errors import GalleryError
-from index.labels.decisions import (
-    CHANGE,
-    DECISIONS,
-    DROP,
+from index.labels.decisions import CHANGE, DROP, GIVEN, OPEN, P_RIGHT, LabelDecision, LabelKey
+from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
+from index.labels.steps import (
     FOREIGN_TABLES,
-    GIVEN,
-    OPEN,
-    P_RIGHT,
-    LabelDecision,
-    LabelKey,
     LabelStates,
     check_version,
     data_version,
     follow_labels,
+    last_step,
+    read_held,
 )
-from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images, read_group_decisions
-from index.labels.tags import Mark, last_marks_step, read_marks
+from index.labels.tags import Mark
 from index.sources.table_rows import as_text
 from index.text import printable_path
 from index.versions.annotations import decisions_file
@@ -47,8 +42,6 @@ from index.versions.manifest import CATALOG_NAME, Version
 from index.versions.versions import holding_current
 
 LOCK_WAIT_S = 2.0  # while another program writes the decisions
-
-_NO_LABELS: LabelStates = ((0, {}),)
 
 OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 """Opens the catalogue with its given labels."""
@@ -58,44 +51,20 @@ DroppedCopies: TypeAlias = Mapping[int, tuple[str | None, tuple[Subject, ...]]]
 """Given label, and the kept images that get its label and tags, of each dropped near-duplicate by id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
-    """What a file of decisions holds at one moment.
-
-    Attributes:
-        labels: decisions that change a label or drop its image; the known ones where no step about labels came since.
-        groups: those about groups of near-duplicates, without those that were taken back, in the order they were made;
-            None as for marks.
-        groups_step: the last step about groups.
-        marks: without those that were taken away; None where the last step is that of before.
-        marks_step: the last step of marks.
-        connection: stays open to tell later commits by, and then never waits for a lock. To read the file's header
-            instead is no choice: closing the file would take away the locks that this process has on it.
-        version: its `data_version`.
-    """
-
-    labels: LabelStates
-    groups: list[DuplicateDecision] | None
-    groups_step: int
-    marks: list[Mark] | None
-    marks_step: int
-    connection: sqlite3.Connection
-    version: int
-
-
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class DecidedLabels:
+class Annotations:
     """The annotations at one moment, and the `rows` of a version that they change."""
 
     rows: DecidedRows = NOTHING_DECIDED
     _file: tuple[int, ...] | None = None
-    _connection: sqlite3.Connection | None = None  # none without a file
+    # It stays open to tell later commits by, and then never waits for a lock. To read the file's header instead is no
+    # choice: closing the file would take away the locks that this process has on it.
+    _connection: sqlite3.Connection | None = None
     _version: int = 0  # of the data, as that connection tells it
-    _marks_step: int = 0
-    _marked: MarkedRows = NO_MARKS  # by marks alone
-    _groups: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
-    _labels: LabelStates = _NO_LABELS
-    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
+    _labels: LabelStates = ((0, {}),)
+    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # of images that a decision changes
+    _marked: tuple[int, MarkedRows] = (0, NO_MARKS)  # the last step of marks, and what they say
+    _copies: tuple[int, DroppedCopies] = (0, {})  # the last step about groups, and what all of these drop
 
     def __post_init__(self) -> None:
         if self._connection is not None:
@@ -104,7 +73,7 @@ class DecidedLabels:
     @property
     def dropped_copies(self) -> DroppedCopies:
         """The near-duplicates that decisions about groups drop."""
-        return self._groups[1]
+        return self._copies[1]
 
     def is_present(self, key: LabelKey) -> bool:
         """Whether the gallery has an image that a decision changes or leaves out."""
@@ -119,45 +88,45 @@ class DecidedLabels:
         except sqlite3.Error:  # locked or damaged: reading it tells
             return False
 
-    def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> "DecidedLabels":
+    def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> "Annotations":
         """The annotations of now; itself where none came since."""
         if self.is_current(gallery):
             return self
         path = decisions_file(gallery)
-        file, connection, version, step = _identify(path), None, 0, 0
-        changing: Mapping[LabelKey, LabelDecision] = {}
-        marked, groups, labels = NO_MARKS, self._groups, _NO_LABELS
-        if file is not None:
-            known = (self._marks_step, groups[0], self._labels) if file == self._file else (None, None, ())
-            found = read_annotations(
-                path, wait_s=wait_s, known_step=known[0], known_groups=known[1], known_labels=known[2]
-            )
-            labels, connection, version, step = found.labels, found.connection, found.version, found.marks_step
-            changing = labels[-1][1]
-            if changing is self._labels[-1][1] and found.marks is None and found.groups is None:
-                return replace(self, _connection=connection, _version=version)
-            marked = self._marked if found.marks is None else _find_marked(found.marks, open_given)
-            if found.groups is not None:
-                groups = found.groups_step, _find_dropped_copies(found.groups, open_given)
-        else:
-            groups = 0, {}
+        file = _identify(path)
+        known = self if file == self._file else Annotations()
+        if file is None:
+            return known
+        with open_decisions(path, wait_s=wait_s) as connection:
+            version = data_version(connection)  # before the rest: a commit in between is seen as a later one
+            labels, marked, copies = known._labels, known._marked, known._copies
+            marks, groups, steps = list[Mark](), list[DuplicateDecision](), (marked[0], copies[0])
+            if check_version(connection):
+                connection.execute("BEGIN")
+                labels = follow_labels(connection, labels, holding=(CHANGE, SET_ASIDE, DROP))
+                steps = last_step(connection, "marks"), last_step(connection, "duplicates")
+                if steps[0] != marked[0]:
+                    marks = [one for one in read_held(connection, Mark) if not one.is_undone]
+                if steps[1] != copies[0]:
+                    groups = [one for one in read_held(connection, DuplicateDecision) if not one.is_undone]
+                connection.execute("COMMIT")
+            connection.execute("PRAGMA busy_timeout = 0")
+        changing = labels[-1][1]
+        is_unchanged = changing is self._labels[-1][1] and steps == (self._marked[0], self._copies[0])
+        if is_unchanged and known is self:
+            return replace(self, _connection=connection, _version=version)
+        if steps[0] != marked[0]:
+            marked = steps[0], _find_marked(marks, open_given)
+        if steps[1] != copies[0]:
+            copies = steps[1], _find_dropped_copies(groups, open_given)
         ids = {key: found for key, found in self._ids.items() if key in changing}
         if missing := changing.keys() - ids.keys():
             with open_given() as catalog:
                 ids |= _find_ids(catalog, missing)
-        by_id: dict[int, DecidedLabel] = {}
-        for key, numbers in ids.items():
-            one = changing[key]
-            label = one.new_label if one.decision == CHANGE else one.label
-            left_out = {DROP: DROPPED, SET_ASIDE: SET_ASIDE}.get(one.decision)
-            decided = DecidedLabel(one.label, label, left_out)
-            for number in numbers:
-                by_id[number] = decided
-        rows = _drop_copies(groups[1], by_id, marked)
+        by_id = {number: _decide_row(changing[key]) for key, numbers in ids.items() for number in numbers}
+        rows = _drop_copies(copies[1], by_id, marked[1])
         is_same = rows.digest == self.rows.digest and rows.marked == self.rows.marked
-        return DecidedLabels(
-            self.rows if is_same else rows, file, connection, version, step, marked, groups, labels, ids
-        )
+        return Annotations(self.rows if is_same else rows, file, connection, version, labels, ids, marked, copies)
 
 
 @dataclass(frozen=True)
@@ -204,53 +173,30 @@ def read_label_trust(gallery: Path) -> LabelTrust:
     path = decisions_file(gallery)
     if not path.exists():
         return LabelTrust({})
-    found = read_annotations(path, wait_s=LOCK_WAIT_S, holding=(*DECISIONS, OPEN))
-    found.connection.close()
-    return LabelTrust(found.labels[-1][1])
+    with open_decisions(path, wait_s=LOCK_WAIT_S) as connection, closing(connection):
+        held = read_held(connection, LabelDecision) if check_version(connection) else []
+    return LabelTrust({one.key: one for one in held})
 
 
 @contextmanager
 def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
     """The catalogue of a version with its annotations, without opening the gallery."""
     open_given = partial(read_catalog, version.folder / CATALOG_NAME)
-    with open_given(decided=DecidedLabels().read_again(gallery, open_given).rows) as catalog:
+    with open_given(decided=Annotations().read_again(gallery, open_given).rows) as catalog:
         yield catalog
 
 
-def read_annotations(
-    path: Path,
-    *,
-    wait_s: float,
-    known_step: int | None = None,
-    known_groups: int | None = None,
-    known_labels: LabelStates = (),
-    holding: Container[str] = (CHANGE, SET_ASIDE, DROP),
-) -> Annotations:
-    """Read a file of decisions.
+@contextmanager
+def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]:
+    """Open a file of decisions; the connection stays open unless reading fails.
 
-    Args:
-        wait_s: seconds to wait while somebody else writes.
-        known_step, known_groups: the last step of the marks, and about groups, that are known and not read again.
-        known_labels: `Annotations.labels` of before.
-        holding: the decisions about labels that count.
+    `wait_s` is how long to wait while somebody else writes.
     """
     connection = None
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
-        version = data_version(connection)  # before the rest: a commit in between is seen as a later one
-        groups, marks, step, groups_step, labels = list[DuplicateDecision](), list[Mark](), 0, 0, _NO_LABELS
-        if check_version(connection):
-            connection.execute("BEGIN")
-            step = last_marks_step(connection)
-            last = "SELECT coalesce(max(number), 0) FROM steps WHERE kind = 'duplicates'"
-            (groups_step,) = connection.execute(last).fetchone()
-            labels = follow_labels(connection, known_labels, holding=holding)
-            if groups_step != known_groups:
-                groups = [one for one in read_group_decisions(connection) if one.decision != OPEN]
-            marks = [] if step == known_step else read_marks(connection)
-            connection.execute("COMMIT")
-        connection.execute("PRAGMA busy_timeout = 0")
+        yield connection
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         if connection is not None:
             connection.close()
@@ -261,14 +207,15 @@ def read_annotations(
         elif getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
             advice = FOREIGN_TABLES
         raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
-    groups_now = None if groups_step == known_groups else groups
-    marks_now = None if step == known_step else marks
-    return Annotations(labels, groups_now, groups_step, marks_now, step, connection, version)
 
 
-def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:
+def _decide_row(decision: LabelDecision) -> DecidedRow:
+    label = decision.new_label if decision.decision == CHANGE else decision.label
+    return DecidedRow(decision.label, label, {DROP: DROPPED, SET_ASIDE: SET_ASIDE}.get(decision.decision))
+
+
+def _find_marked(marks: Sequence[Mark], open_given: OpenGiven) -> MarkedRows:
     """The rows that have the marks."""
-    marks = list(marks)
     ids: dict[str, list[int]] = {}
     with open_given() as catalog:
         for number, sha256, _ in catalog.find_contents({mark.sha256 for mark in marks}):
@@ -283,12 +230,12 @@ def _find_marked(marks: Iterable[Mark], open_given: OpenGiven) -> MarkedRows:
     return MarkedRows({number: tuple(sorted(names)) for number, names in tags.items()}, splits)
 
 
-def _find_dropped_copies(decisions: Iterable[DuplicateDecision], open_given: OpenGiven) -> DroppedCopies:
+def _find_dropped_copies(decisions: Sequence[DuplicateDecision], open_given: OpenGiven) -> DroppedCopies:
     """The images that decisions about groups drop; a later decision about an image counts.
 
     None of a group is dropped where the gallery lacks a kept image, or where no kept image is indexed.
     """
-    decisions, by_content = list(decisions), defaultdict[str, list[Subject]](list)
+    by_content = defaultdict[str, list[Subject]](list)
     with open_given() as catalog:
         wanted = catalog.find_contents({image.sha256 for one in decisions for image in one.images})
         roots = {number: source.root for number, source in catalog.sources().items()}
@@ -314,7 +261,7 @@ def _find_dropped_copies(decisions: Iterable[DuplicateDecision], open_given: Ope
     return dropped
 
 
-def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedLabel], marked: MarkedRows) -> DecidedRows:
+def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedRow], marked: MarkedRows) -> DecidedRows:
     """Rows without the dropped copies, whose tags go to the kept images, and their only label to unlabelled ones."""
     if not copies:
         return DecidedRows(by_id, marked)
@@ -323,7 +270,7 @@ def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedLabel], marke
     for number, (given, kept) in copies.items():
         before = by_id.get(number)
         label = given if before is None else before.label
-        all_rows[number] = DecidedLabel(given, label, left_out=DROPPED)
+        all_rows[number] = DecidedRow(given, label, left_out=DROPPED)
         for image in kept:
             if number in marked.tags:
                 tags.setdefault(image.image_id, set()).update(marked.tags[number])
@@ -332,7 +279,7 @@ def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedLabel], marke
                 labels[image.image_id].add(label)
     for number, found in labels.items():
         if len(found) == 1 and number not in copies:
-            all_rows[number] = DecidedLabel(None, found.pop())
+            all_rows[number] = DecidedRow(None, found.pop())
     united = {number: tuple(sorted(names)) for number, names in tags.items()}
     return DecidedRows(all_rows, MarkedRows(united, marked.splits))
 

@@ -2,12 +2,10 @@
 
 import csv
 import io
-import json
 import logging
 import re
-import sqlite3
 import unicodedata
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -22,17 +20,6 @@ _ROWS_AT_ONCE = 1000
 
 logger = logging.getLogger(__name__)
 _COLUMNS = ("path", "sha256", "label", "decision", "new_label")
-VERSION = 1
-FOREIGN_TABLES = "it was made by a pre-release; keep the file, which only that program can read"
-HELD_DECISIONS = (
-    "SELECT details, decided_at, decided_by FROM decisions AS d JOIN steps AS s ON s.number = d.step "
-    "WHERE kind = ? AND d.step = (SELECT max(step) FROM decisions WHERE subject = d.subject) ORDER BY d.number"
-)
-"""Of a file of decisions: JSON, time and author of each that holds, about `labels` or `duplicates`, in order."""
-_LATER_DECISIONS = (
-    "SELECT details, decided_at, decided_by FROM steps AS s JOIN decisions AS d ON s.number = d.step "
-    "WHERE kind = ? AND s.number > ? ORDER BY d.number"
-)
 KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
@@ -88,6 +75,21 @@ class LabelDecision:
         return self.sha256, self.label
 
     @property
+    def subject(self) -> str:
+        """What it is about, in a file of decisions."""
+        return f"{self.sha256}/{self.label or ''}"
+
+    @property
+    def meaning(self) -> tuple[str, str | None]:
+        """What was decided."""
+        return self.decision, self.new_label
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it takes an earlier one back."""
+        return self.decision == OPEN
+
+    @property
     def leaves_out(self) -> bool:
         """Whether the image takes no part in training and results."""
         return self.decision in (SET_ASIDE, DROP)
@@ -127,10 +129,6 @@ def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] 
         yield text.getvalue().encode()
 
 
-LabelStates: TypeAlias = tuple[tuple[int, Mapping[LabelKey, LabelDecision]], ...]
-"""The last steps about labels at one or two moments, and the decisions that held after them, in order."""
-
-
 def can_be_named(path: str) -> bool:
     """Whether a path is text, so that a label file, which is UTF-8, can say it."""
     try:
@@ -157,7 +155,7 @@ def read_decisions(path: Path, *, known: Collection[LabelKey]) -> dict[LabelKey,
             unknown.append(where)
             continue
         before = decisions.setdefault(decision.key, decision)
-        if (before.decision, before.new_label) != (decision.decision, decision.new_label):
+        if before.meaning != decision.meaning:
             raise InputError(
                 f"{where}: {printable_path(decision.path)} as {decision.label!r} is decided otherwise above; keep one"
             )
@@ -209,57 +207,6 @@ def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
         path=row["path"],
         p_right=1.0 if p_right is None else p_right,
     )
-
-
-def check_version(connection: sqlite3.Connection) -> int:
-    """The version of an open file; 0 where nothing was ever written into it."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > VERSION:
-        raise sqlite3.DatabaseError(f"it has version {version}, this program knows {VERSION}; use a newer program")
-    return version
-
-
-def read_labels(connection: sqlite3.Connection, *, since: int | None = None) -> list[LabelDecision]:
-    """The decisions about labels that hold, in order, with time and author; those that took one back are `open`.
-
-    With `since`, all that were made after that step.
-    """
-    query, values = (HELD_DECISIONS, ()) if since is None else (_LATER_DECISIONS, (since,))
-    rows = connection.execute(query, ("labels", *values))
-    return [LabelDecision(**json.loads(details), decided_at=when, decided_by=name) for details, when, name in rows]
-
-
-def follow_labels(
-    connection: sqlite3.Connection, states: LabelStates = (), *, holding: Container[str] = DECISIONS
-) -> LabelStates:
-    """The decisions about labels after the last step, and before it; only steps after a known state are read.
-
-    An undo brings back the state before, unless it takes back more than was read at once.
-
-    Args:
-        states: of an earlier call.
-        holding: the decisions that count; another one about a label takes its place and is left out.
-    """
-    (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM steps WHERE kind = 'labels'").fetchone()
-    steps = f"SELECT number FROM steps WHERE number IN ({', '.join(str(step) for step, _ in states)})"
-    there = {0, *(number for (number,) in connection.execute(steps))}
-    known = tuple(state for state in states if state[0] in there) or ((0, {}),)
-    step, before = known[-1]
-    if step == last:
-        return known
-    now = dict(before)
-    for one in read_labels(connection, since=step):
-        if one.decision == CHANGE and not isinstance(one.new_label, str):
-            raise TypeError("a changed label has no new one")
-        now.pop(one.key, None)
-        if one.decision in holding:
-            now[one.key] = one
-    return known[-1], (last, now)
-
-
-def data_version(connection: sqlite3.Connection) -> int:
-    """SQLite's `data_version`: another value after every commit of any other connection."""
-    return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:

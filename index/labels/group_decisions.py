@@ -1,15 +1,12 @@
 """Decisions about groups of near-duplicates, whose images are known by their bytes, which outlive ids."""
 
 import hashlib
-import json
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
 
 from index.errors import InputError
-from index.labels.decisions import HELD_DECISIONS, OPEN, LabelDecision, LabelKey, check_sha256, check_word
+from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_sha256, check_word
 
 DUPLICATES, DIFFERENT = "duplicates", "different"  # as they are stored, and as the API has them
 
@@ -54,6 +51,18 @@ class DuplicateDecision:
     def group(self) -> str:
         """The name of the group."""
         return name_group(image.sha256 for image in self.images)
+
+    subject = group
+
+    @property
+    def meaning(self) -> tuple[str, tuple[int, ...]]:
+        """What was decided."""
+        return self.decision, self.keep
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it takes an earlier one back."""
+        return self.decision == OPEN
 
     def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
         """The present ids of the kept images, given the present images of the group."""
@@ -106,16 +115,3 @@ def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
     if strangers := sorted(set(keep) - ids):
         raise InputError(f"images to keep must be of the group: {strangers} are not among {sorted(ids)}")
     return replace(given, keep=keep)
-
-
-def read_group_decisions(connection: sqlite3.Connection) -> list[DuplicateDecision]:
-    """The decisions about groups that hold, in order, with their time; those that took one back are `open`."""
-    rows = connection.execute(HELD_DECISIONS, ("duplicates",))
-    return [make_group_decision(json.loads(details), decided_at=when) for details, when, _ in rows]
-
-
-def make_group_decision(values: Mapping[str, Any], *, decided_at: str = "") -> DuplicateDecision:
-    """A decision from its JSON."""
-    images = tuple(Subject(**image) for image in values["images"])
-    inherits = bool(values.get("inherits", True))
-    return DuplicateDecision(images, values["decision"], tuple(values["keep"]), decided_at, inherits)

@@ -3,7 +3,6 @@
 A mark is a field of an image: `tag:NAME`, or `split`, which takes the place of the metadata column of that name.
 """
 
-import sqlite3
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,17 +13,6 @@ from index.labels.decisions import check_name, check_sha256
 PRESENT = "1"
 """The value of a tag that an image has."""
 _TAG = "tag:"
-MARKS_TABLE = """
-CREATE TABLE marks (                           -- the one of the last step holds
-    field TEXT NOT NULL,                       -- tag:NAME, or split
-    sha256 TEXT NOT NULL,
-    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
-    value TEXT,                                -- NULL takes the mark away
-    PRIMARY KEY (field, sha256, step)
-) WITHOUT ROWID;
-CREATE INDEX marks_by_step ON marks (step)"""
-# Beside max(), SQLite takes the other columns from the row that has it.
-_HELD = "SELECT sha256, field, value, max(step) AS last FROM marks GROUP BY field, sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +30,21 @@ class Mark:
     field: str
     value: str | None
     decided_at: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in a file of decisions."""
+        return f"{self.field}/{self.sha256}"
+
+    @property
+    def meaning(self) -> str | None:
+        """What was decided."""
+        return self.value
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it takes an earlier one back."""
+        return self.value is None
 
     @property
     def tag(self) -> str | None:
@@ -66,15 +69,3 @@ def check_mark(given: Mark) -> Mark:
     if given.field != SPLIT:
         raise InputError(f"a mark is tag:NAME or {SPLIT}, got {given.field!r}")
     return given if given.value is None else replace(given, value=check_name(given.value, what="split"))
-
-
-def read_marks(connection: sqlite3.Connection, *, also_removed: bool = False) -> list[Mark]:
-    """The marks that hold, with their time; or the last of each image and field, also those that took one away."""
-    query = f"SELECT sha256, field, value, decided_at FROM ({_HELD}) JOIN steps ON number = last"
-    return [Mark(*row) for row in connection.execute(query if also_removed else f"{query} WHERE value IS NOT NULL")]
-
-
-def last_marks_step(connection: sqlite3.Connection) -> int:
-    """The number of the last step of marks, which says what all marks are: only last steps are taken back."""
-    (number,) = connection.execute("SELECT max(step) FROM marks").fetchone()
-    return number or 0

@@ -10,6 +10,7 @@ from fastapi import Query
 from index.arrays import Ids
 from index.errors import InputError
 from index.gallery.sampling import sample_images
+from index.labels.steps import SavedSearch, Step
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.request_context import (
     BareContext,
@@ -32,7 +33,6 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.insights.facet_filters import count_tags
 from retrieval_app.review.bulk import count_changed, drop_images, select_images, set_label, tag_images, untag_images
-from retrieval_app.review.review_store import SavedSearch, Step
 
 router = make_router("review")
 _MOST_LOGGED = 100  # ids of a change
@@ -188,7 +188,7 @@ async def delete_search(context: Context, named: Annotated[SearchName, Query()])
 
 
 def _save(context: RequestContext, search: SavedSearch, what: str) -> dict[str, Any]:
-    context.review.save_searches([search], by=context.visitor.name)
+    context.review.decide([search], by=context.visitor.name)
     context.log(what, name=search.name)
     return _list_searches(context)
 

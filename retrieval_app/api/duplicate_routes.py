@@ -140,7 +140,7 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
         if body.count is not None:
             if body.count != groups:
                 raise SelectionChangedError(body.count, groups, what="groups")
-            step = context.review.decide_duplicates(chosen.decisions, by=context.visitor.name).number
+            step = context.review.decide(chosen.decisions, by=context.visitor.name).number
             context.log("decide-duplicates", step=step, keep=body.keep, count=groups)
         return {**chosen.to_json(), "step": step}
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from index.gallery.gallery import Gallery
 from index.labels.decisions import MOST_RIGHT, OPEN, DecisionSource, LabelDecision
 from index.labels.group_decisions import DuplicateDecision, Subject, find_images
+from index.labels.steps import About, Step
 from index.text import printable_path, valid_text
 from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
@@ -46,7 +47,7 @@ from retrieval_app.review.exports import (
     stream_zip,
 )
 from retrieval_app.review.places import shorten_path
-from retrieval_app.review.review_store import About, ReviewStore, Step
+from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_by_contents, find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.search_engine import Engine
@@ -199,7 +200,7 @@ def _keep_group_decision(context: RequestContext, body: GroupDecision) -> dict[s
     ids = [image.id for image in group.images]
     subjects = find_subjects(gallery, ids)
     decision = DuplicateDecision(tuple(subjects[one] for one in ids), body.decision, tuple(body.keep))
-    step = review.decide_duplicates([decision], by=context.visitor.name)
+    step = review.decide([decision], by=context.visitor.name)
     context.log("decide-duplicates", step=step.number, images=ids, decision=body.decision, keep=list(body.keep))
     return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo("duplicates")}
 

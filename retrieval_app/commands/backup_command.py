@@ -12,8 +12,8 @@ from index.commands.console import PATH, emit, output_options, progress_bars
 from index.text import printable_path, show_bytes
 
 if TYPE_CHECKING:
+    from index.labels.steps import Decision
     from retrieval_app.review.backup import BackupReport, RestoreReport
-    from retrieval_app.review.review_store import Decision
 
 _SHOWN = 5
 

@@ -287,7 +287,7 @@ def _apply_rule(
             opened, found.groups, rule=rule, where=where, decided=store.duplicate_decisions(), bursts=bursts
         )
         if chosen.decisions:
-            step = store.decide_duplicates(chosen.decisions)
+            step = store.decide(chosen.decisions)
             record_command(opened.path, "decide-duplicates", step=step.number, keep=rule, count=len(chosen.decisions))
     finally:
         store.close()

@@ -32,6 +32,7 @@ from index.gallery.selection import Selection
 from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import LabelDecision
 from index.labels.group_decisions import DuplicateDecision
+from index.labels.steps import ABOUT, About, Decision, Step, check_step
 from index.labels.tags import Mark
 from index.markers import read_mark
 from index.paths import names_no_parent, names_no_root
@@ -47,7 +48,7 @@ from index.writing.build import add_to_gallery, remove_from_gallery
 from retrieval_app.review.activity_log import Line, bring_lines, check_line, read_log
 from retrieval_app.review.added_images import keep_file, name_sources, read_added_rows
 from retrieval_app.review.database import ReviewError
-from retrieval_app.review.review_store import ABOUT, About, Decision, ReviewStore, Step, check_step
+from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import USABLE, list_usable
 
 _DECISIONS, _LOG, _MANIFEST = "decisions.json", "log.jsonl", "manifest.json"

@@ -15,10 +15,11 @@ from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, OPEN, check_label
+from index.labels.steps import Step
 from index.labels.tags import PRESENT, Mark, tag_field
 from index.text import printable_path
 from retrieval_app.review.activity_log import record_command
-from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore, Step
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import find_subjects
 
 
@@ -72,7 +73,7 @@ def set_label(gallery: Gallery, store: ReviewStore, ids: Ids, label: str | None,
 
 def tag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: str | None = None) -> Step:
     """Give images a tag."""
-    return store.mark(_mark_all(gallery, ids.tolist(), tag, PRESENT), by=by)
+    return store.decide(_mark_all(gallery, ids.tolist(), tag, PRESENT), by=by)
 
 
 def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by: str | None = None) -> Step:
@@ -82,7 +83,7 @@ def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by
         raise InputError(f"none of these {len(ids):,} images has the tag {printable_path(tag)}")
     mine, dropped = set(tagged), gallery.dropped_copies.items()
     copies = [number for number, (_, kept) in dropped if any(image.image_id in mine for image in kept)]
-    return store.mark(_mark_all(gallery, [*tagged, *_find_tagged(gallery, copies, tag)], tag, None), by=by)
+    return store.decide(_mark_all(gallery, [*tagged, *_find_tagged(gallery, copies, tag)], tag, None), by=by)
 
 
 def _find_tagged(gallery: Gallery, ids: Iterable[int], tag: str) -> list[int]:

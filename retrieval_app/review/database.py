@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
-from index.labels.decisions import FOREIGN_TABLES, VERSION, check_version
+from index.labels.steps import FOREIGN_TABLES, VERSION, check_version
 from index.text import printable_path
 
 _WAIT_SECONDS = 10.0

@@ -16,11 +16,12 @@ from index.evaluation.groups import name_group
 from index.gallery.gallery import Gallery
 from index.labels.group_decisions import DIFFERENT, DUPLICATES, DuplicateDecision
 from index.labels.group_decisions import name_group as name_duplicates
+from index.labels.steps import Step
 from index.labels.tags import Mark
 from index.text import printable_path, valid_text
 from index.vectors.exact import search_labels
 from retrieval_app.reports.duplicates_report import DuplicateReport
-from retrieval_app.review.review_store import ReviewStore, Step
+from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
 
 FOLDER = "folder"
@@ -204,7 +205,7 @@ def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, b
         raise InputError(f"only the column {SPLIT} can be changed, not {printable_path(leaks.by)}; drop the images")
     _require(leaks, to)
     subjects = find_subjects(gallery, leaks.image_ids)
-    return store.mark([Mark(subject.sha256, SPLIT, to) for subject in subjects.values()], by=by)
+    return store.decide([Mark(subject.sha256, SPLIT, to) for subject in subjects.values()], by=by)
 
 
 def drop_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, value: str, by: str | None = None) -> Step:
@@ -222,7 +223,7 @@ def drop_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, value: str
             decisions.append(DuplicateDecision(images, DUPLICATES, kept, inherits=leak.near_duplicates))
     if not decisions:
         raise InputError(f"no leak has an image of {printable_path(value)}; nothing to drop")
-    return store.decide_duplicates(decisions, by=by)
+    return store.decide(decisions, by=by)
 
 
 def _require(leaks: Leaks, value: str) -> None:

@@ -34,7 +34,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (report["images"], report["classes"]) == (48, 4)
     assert export(str(work / "run"), str(work / "model.onnx")).embedding_dim == 8
     assert build(work / "model.onnx", [work / "photos"], work / "gallery").indexed == 48
-    assert len(audit(work / "run", work / "audit", cache=cache).report.images) == 48
+    assert len(audit(work / "run", work / "audit", cache=cache).audited.items) == 48
     return work
 
 

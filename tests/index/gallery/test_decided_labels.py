@@ -14,7 +14,8 @@ from index.filters.parser import parse_filter
 from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.labels.decisions import LabelDecision, read_labels
+from index.labels.decisions import LabelDecision
+from index.labels.steps import read_later_labels
 from index.labels.tags import PRESENT, Mark
 from index.progress import no_progress
 from index.public import evaluate
@@ -106,8 +107,8 @@ def test_tags_and_splits_count_in_filters_and_rows_and_leave_labels_alone(built:
     rows = before.rows([1, 2, 3])
     decide(store, before, 3, "drop")
     sha256s = [row.sha256 or "" for row in rows]
-    store.mark([Mark(one, "tag:keep", PRESENT) for one in sha256s] + [Mark(sha256s[0], "tag:a", PRESENT)])
-    store.mark([Mark(sha256s[1], "split", "test")])
+    store.decide([Mark(one, "tag:keep", PRESENT) for one in sha256s] + [Mark(sha256s[0], "tag:a", PRESENT)])
+    store.decide([Mark(sha256s[1], "split", "test")])
     gallery = before.read_decisions()
 
     assert [row.tags for row in gallery.rows([1, 2, 4])] == [("a", "keep"), ("keep",), ()]
@@ -173,7 +174,7 @@ def test_annotations_read_step_by_step_are_those_that_are_read_at_once(built: Pa
     steps: list[Callable[[], object]] = [
         partial(label, 1, "change", "heron"),
         partial(label, 2, "drop"),
-        partial(store.mark, [Mark(rows[2].sha256 or "", "split", "test")]),
+        partial(store.decide, [Mark(rows[2].sha256 or "", "split", "test")]),
         partial(label, 1, "keep"),
         store.undo,
         partial(label, 2, "open"),
@@ -198,15 +199,15 @@ def test_one_more_decision_or_an_undo_reads_no_earlier_ones(
     decide(store, gallery, 1, "drop")
     gallery, read = gallery.read_decisions(), list[int]()
 
-    def count(connection: sqlite3.Connection, **since: int) -> list[LabelDecision]:
-        found = read_labels(connection, **since)
+    def count(connection: sqlite3.Connection, since: int) -> list[LabelDecision]:
+        found = read_later_labels(connection, since)
         read.append(len(found))
         return found
 
-    monkeypatch.setattr("index.labels.decisions.read_labels", count)
+    monkeypatch.setattr("index.labels.steps.read_later_labels", count)
     decide(store, gallery, 2, "drop")
     gallery = gallery.read_decisions()
-    store.mark([Mark(gallery.image(3).sha256 or "", "split", "test")])
+    store.decide([Mark(gallery.image(3).sha256 or "", "split", "test")])
     gallery = gallery.read_decisions()
     assert (read, gallery.decided.left_out.tolist()) == ([1], [1, 2])
     store.undo()

@@ -75,7 +75,7 @@ def test_a_rule_keeps_one_image_of_every_group_and_unites_labels_and_tags(client
     opened = Gallery.open(gallery)
     with opened.catalog() as catalog:
         small = next(row for row in catalog.rows() if row.path.endswith("pair1.jpg"))
-    ReviewStore.of_gallery(gallery).mark([Mark(small.sha256 or "", tag_field("best"), PRESENT)])
+    ReviewStore.of_gallery(gallery).decide([Mark(small.sha256 or "", tag_field("best"), PRESENT)])
     counted = client.post("/v1/duplicates/apply", json={}).json()
     assert (counted["groups"], counted["dropped"], counted["differing"], counted["step"]) == (2, 2, 1, None)
     assert client.post("/v1/duplicates/apply", json={"count": 3}).status_code == 409

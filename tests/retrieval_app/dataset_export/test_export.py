@@ -71,8 +71,8 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Galle
     store = ReviewStore.of_gallery(home / "gallery")
     store.decide([LabelDecision(rows[0].sha256, "cat", "change", "dog")])
     store.decide([LabelDecision(rows[16].sha256, "dog", "drop", None)])
-    store.mark([Mark(rows[1].sha256, "tag:best", PRESENT), Mark(rows[1].sha256, "tag:a b", PRESENT)])
-    store.mark([Mark(rows[2].sha256, "split", "my split/1")])
+    store.decide([Mark(rows[1].sha256, "tag:best", PRESENT), Mark(rows[1].sha256, "tag:a b", PRESENT)])
+    store.decide([Mark(rows[2].sha256, "split", "my split/1")])
     store.close()
     return Gallery.open(home / "gallery")
 

@@ -125,7 +125,7 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     assert without_paths(found) == updated
     assert {one.new_label for one in found.items if one.path == wrong.path} == {"blue"}
     one, other = (s for s in read_all_subjects(opened) if s.path.endswith(("blue/green.png", "green/3.png")))
-    review.decide_duplicates([DuplicateDecision((one, other), "duplicates", (other.image_id,))])
+    review.decide([DuplicateDecision((one, other), "duplicates", (other.image_id,))])
     now, _ = list_issues(gallery)
     assert now.checked == found.checked - 1
     dropped = next(issue.p_error for issue in found.items if issue.id == one.image_id)

@@ -16,6 +16,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.labels.decisions import LabelDecision
 from index.labels.group_decisions import DuplicateDecision, Subject
+from index.labels.steps import SavedSearch
 from index.labels.tags import PRESENT, Mark
 from index.markers import GALLERY_MARK
 from index.versions.annotations import added_folder, decisions_file
@@ -27,7 +28,7 @@ from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.backup import BackupError, back_up, restore
 from retrieval_app.review.database import ReviewError
-from retrieval_app.review.review_store import ReviewStore, SavedSearch
+from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, read_all_subjects
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder
@@ -91,9 +92,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Made:
     store.decide([now["red/1.png"].decide("change", new_label="blue"), now["green/0.jpg"].decide("drop")])
     store.decide([boot.decide("keep")])
     pair = (now["red/0.jpg"], now["red/copy.jpg"])
-    store.decide_duplicates([DuplicateDecision(pair, "duplicates", (pair[1].image_id,))])
-    store.mark([Mark(now["red/1.png"].sha256, "tag:best", PRESENT), Mark(now["green/0.jpg"].sha256, "split", "test")])
-    store.save_searches([SavedSearch("best ones", "where=tag%20%3D%20'best'")])
+    store.decide([DuplicateDecision(pair, "duplicates", (pair[1].image_id,))])
+    store.decide([Mark(now["red/1.png"].sha256, "tag:best", PRESENT), Mark(now["green/0.jpg"].sha256, "split", "test")])
+    store.decide([SavedSearch("best ones", "where=tag%20%3D%20'best'")])
     store.close()
     report = back_up(gallery, folder / "made.zip")
     assert report.decisions == {"labels": 3, "duplicates": 1, "marks": 2, "searches": 1}
@@ -282,7 +283,7 @@ def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_
     gallery = tmp_path / "shop"
     build_gallery(model_path=tiny_model, sources=[first / "red", second], out=gallery)
     pair = sorted(read_all_subjects(Gallery.open(gallery)), key=lambda subject: subject.image_id)
-    ReviewStore.of_gallery(gallery).decide_duplicates([DuplicateDecision((*pair,), "duplicates", (pair[0].image_id,))])
+    ReviewStore.of_gallery(gallery).decide([DuplicateDecision((*pair,), "duplicates", (pair[0].image_id,))])
     back_up(gallery, tmp_path / "shop.zip")
     shutil.rmtree(gallery)
     build_gallery(model_path=tiny_model, sources=[second, first / "red"], out=gallery)

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from index.errors import GalleryError, InputError
-from index.labels.decided_labels import read_annotations
+from index.labels.decided_labels import open_decisions
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.group_decisions import DuplicateDecision, Subject
+from index.labels.steps import SavedSearch, Step, read_held
 from index.labels.tags import PRESENT, Mark, tag_field
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
-from retrieval_app.review.review_store import ReviewStore, SavedSearch, Step
+from retrieval_app.review.review_store import ReviewStore
 
 ROOT = Path(__file__).parents[3]
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -109,19 +110,19 @@ def test_of_two_reviewers_nobody_undoes_what_the_other_decided(store: ReviewStor
 
 
 def test_a_step_about_labels_does_not_stand_in_the_way_of_one_about_duplicates(store: ReviewStore) -> None:
-    step = store.decide_duplicates([DuplicateDecision(GROUP, "different")])
+    step = store.decide([DuplicateDecision(GROUP, "different")])
     store.decide([LabelDecision(A, "x", "drop")])
     assert store.undo(step.number, about="duplicates") == step
-    again = store.decide_duplicates([DuplicateDecision(GROUP, "different")])
-    store.decide_duplicates([DuplicateDecision(GROUP, "duplicates", (1,))])
+    again = store.decide([DuplicateDecision(GROUP, "different")])
+    store.decide([DuplicateDecision(GROUP, "duplicates", (1,))])
     with pytest.raises(DecidedSinceError):
         store.undo(again.number, about="duplicates")
 
 
 def test_duplicate_decisions_are_read_back_and_undone(store: ReviewStore) -> None:
     first = DuplicateDecision(GROUP, "duplicates", (2,))
-    store.decide_duplicates([first])
-    store.decide_duplicates([DuplicateDecision(GROUP[::-1], "different")])
+    store.decide([first])
+    store.decide([DuplicateDecision(GROUP[::-1], "different")])
     read = ReviewStore(store.path)
     assert [decision.decision for decision in read.duplicate_decisions().values()] == ["different"]
     step = store.undo(about="duplicates")
@@ -136,8 +137,8 @@ def test_copies_with_one_label_are_decided_once_and_not_against_each_other(store
     assert (len(step.decisions), step.image_ids) == (1, (1,))
     with pytest.raises(InputError, match="contradict"):
         store.decide([LabelDecision(A, "x", "drop"), LabelDecision(A, "x", "keep")])
-    with pytest.raises(InputError, match="about one group"):
-        store.decide_duplicates([DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "duplicates", (1,))])
+    with pytest.raises(InputError, match="contradict"):
+        store.decide([DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "duplicates", (1,))])
 
 
 def test_threads_that_decide_and_undo_at_once_lose_nothing(store: ReviewStore) -> None:
@@ -150,7 +151,7 @@ def test_threads_that_decide_and_undo_at_once_lose_nothing(store: ReviewStore) -
 
     def group() -> None:
         for _ in range(10):
-            other.decide_duplicates([DuplicateDecision(GROUP, "different")])
+            other.decide([DuplicateDecision(GROUP, "different")])
             assert other.undo(about="duplicates") is not None
 
     threads = [threading.Thread(target=decide, args=(number,)) for number in range(4)]
@@ -201,15 +202,18 @@ def test_a_file_of_a_pre_release_is_named_and_nobody_is_told_to_discard_it(store
         with pytest.raises(ReviewError, match="made by a pre-release; keep the file") as caught:
             ask()
         assert "move" not in str(caught.value)
-    with pytest.raises(GalleryError, match="made by a pre-release; keep the file") as refused:
-        read_annotations(store.path, wait_s=0)
+    with (
+        pytest.raises(GalleryError, match="made by a pre-release; keep the file") as refused,
+        open_decisions(store.path, wait_s=0) as connection,
+    ):
+        read_held(connection, LabelDecision)
     assert "move" not in str(refused.value)
     lacking = ReviewStore(store.path.with_name("lacking"))
     lacking.decide([LabelDecision(A, "x", "keep")])
     lacking.close()
     with closing(sqlite3.connect(lacking.path)) as connection:
         connection.execute("DROP TABLE marks")  # which is not read
-    for ask in (lacking.label_decisions, lambda: lacking.save_searches([SavedSearch("mine", "q=1")])):
+    for ask in (lacking.label_decisions, lambda: lacking.decide([SavedSearch("mine", "q=1")])):
         with pytest.raises(ReviewError, match="made by a pre-release; keep the file"):
             ask()
 
@@ -241,7 +245,7 @@ def held(store: ReviewStore) -> dict[str, str]:
 def test_steps_are_read_as_they_were_decided_and_come_back(tmp_path: Path) -> None:
     store = ReviewStore(tmp_path / "one.sqlite")
     store.decide([label(A), label(B, "change", "boot")], by="anna")
-    store.decide_duplicates([DuplicateDecision(GROUP, "duplicates", (1,))])
+    store.decide([DuplicateDecision(GROUP, "duplicates", (1,))])
     store.decide([label(A, "open")])
     steps = store.steps()
     assert [len(step.by_subject()) for step in steps] == [2, 1, 1]
@@ -327,23 +331,22 @@ def test_a_decision_with_no_probability_or_of_nobody_is_refused(store: ReviewSto
 def marks_of(store: ReviewStore) -> dict[tuple[str, str], str | None]:
     if not store.path.exists():
         return {}
-    found = read_annotations(store.path, wait_s=0)
-    found.connection.close()
-    assert found.marks is not None
-    return {(mark.sha256, mark.field): mark.value for mark in found.marks}
+    with closing(sqlite3.connect(store.path)) as connection:
+        found = read_held(connection, Mark)
+    return {(mark.sha256, mark.field): mark.value for mark in found if not mark.is_undone}
 
 
 def test_marks_and_searches_are_steps_of_their_own(store: ReviewStore) -> None:
     summer = tag_field(" summer ")
-    store.mark([Mark(A, summer, PRESENT), Mark(B, summer, PRESENT), Mark(A, "split", "train")], by="anna")
+    store.decide([Mark(A, summer, PRESENT), Mark(B, summer, PRESENT), Mark(A, "split", "train")], by="anna")
     assert marks_of(store) == {(A, "tag:summer"): PRESENT, (B, "tag:summer"): PRESENT, (A, "split"): "train"}
-    taken = store.mark([Mark(A, summer, None), Mark(A, "split", "test")])
+    taken = store.decide([Mark(A, summer, None), Mark(A, "split", "test")])
     assert marks_of(store) == {(B, "tag:summer"): PRESENT, (A, "split"): "test"}
     store.decide([LabelDecision(A, "x", "drop")])
-    assert store.save_searches([SavedSearch("dark", "where=brightness<0.2")]).kind == "searches"
+    assert store.decide([SavedSearch("dark", "where=brightness<0.2")]).kind == "searches"
     assert store.undo(taken.number, about="marks") is not None  # others do not stand in its way
     assert marks_of(store)[A, "split"] == "train"
-    store.save_searches([SavedSearch("dark", None)])
+    store.decide([SavedSearch("dark", None)])
     assert store.saved_searches() == {}
     store.undo(about="searches")
     assert store.saved_searches()["dark"].query == "where=brightness<0.2"
@@ -375,5 +378,5 @@ def test_of_two_marks_the_later_holds_also_where_it_was_taken_away(tmp_path: Pat
 )
 def test_a_mark_that_is_none_is_one_clear_error(store: ReviewStore, mark: Mark, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        store.mark([mark])
+        store.decide([mark])
     assert not store.path.exists()

@@ -130,7 +130,7 @@ def test_a_gallery_gives_its_files_with_labels_and_splits_as_decided(tmp_path: P
     store = ReviewStore.of_gallery(gallery)
     store.decide([LabelDecision(by_name["blue/1.png"].sha256, "blue", "change", "red")])
     store.decide([LabelDecision(by_name["green/0.jpg"].sha256, "green", "drop")])
-    store.mark([Mark(row.sha256, "split", "train" if "0" in name else "test") for name, row in by_name.items()])
+    store.decide([Mark(row.sha256, "split", "train" if "0" in name else "test") for name, row in by_name.items()])
     store.close()
     kept = {"blue/0.jpg": "blue", "blue/1.png": "red", "green/1.png": "green", "red/0.jpg": "red", "red/1.png": "red"}
     expected = [
