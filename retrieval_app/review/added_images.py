@@ -56,12 +56,10 @@ def check_folder_label(text: str, *, system: str = sys.platform) -> str:
     return label
 
 
-def store_image(gallery: Path, data: bytes, *, name: str, label: str | None, max_pixels: int, max_bytes: int) -> str:
+def store_image(gallery: Path, data: bytes, *, name: str, label: str | None, max_pixels: int) -> str:
     """Decode an image wholly, then keep its bytes durably, equal bytes and labels once; its name."""
     shown = printable_path(name)
     folder_name = None if label is None else check_folder_label(label)
-    if len(data) > max_bytes:
-        raise InputError(f"{shown}: {len(data):,} bytes, at most {max_bytes:,} are taken; use a smaller copy")
     decode_image(data, name=shown, target_side=1, max_pixels=max_pixels)
     kind = find_format(data) or ""  # whatever its name says
     stored = f"{hashlib.sha256(data).hexdigest()}.{_EXTENSIONS.get(kind, kind.lower())}"

@@ -134,8 +134,8 @@ class Jobs:
                 f"{printable_path(name)}: this gallery takes all its labels from {printable_path(labels_file.name)}; "
                 "add the image without a label, and write its label there"
             )
-        pixels, most = self._limits.max_upload_pixels, self._limits.max_upload_bytes
-        image = added_images.store_image(self._path, data, name=name, label=label, max_pixels=pixels, max_bytes=most)
+        pixels = self._limits.max_upload_pixels
+        image = added_images.store_image(self._path, data, name=name, label=label, max_pixels=pixels)
         return self._append(ADD, {"image": image}, client=client)
 
     def remove(self, ids: Sequence[int], *, client: Client | None = None) -> Job:

@@ -27,14 +27,7 @@ from retrieval_app.api.errors import ApiError, add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import Access, choose_access
-from retrieval_app.api.security.addresses import (
-    GRADIO,
-    LOCAL_PROXIES,
-    check_origins,
-    check_proxies,
-    check_root_path,
-    strip_root_path,
-)
+from retrieval_app.api.security.addresses import GRADIO, LOCAL_PROXIES, strip_root_path
 from retrieval_app.api.security.middleware import ApiCors, RootPath, Security, redirect_to_slash
 from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.sessions import read_secret
@@ -84,7 +77,6 @@ class ServerApp:
 
     def __init__(self, options: ServeOptions, *, opened: ExitStack) -> None:
         self._options, self._opened = options, opened
-        self._root_path = check_root_path(options.root_path)
         sessions = _place_sessions(options)
         self._access = choose_access(options, secret=None if options.tokens is None else read_secret(sessions[0]))
         if self._access.book is not None:
@@ -98,7 +90,7 @@ class ServerApp:
             draw=draw_sign_in,
             sessions=sessions,
             session_s=options.connections.session_s,
-            root_path=self._root_path,
+            root_path=options.root_path,
             logs=self._logs,
         )
         self._rates, self._making = RateLimits(options.rates), opened.enter_context(hold_uploads())
@@ -121,7 +113,7 @@ class ServerApp:
         ask.
         """
         app.state.access, app.state.sign_in, app.state.metrics = access, sign_in, metrics
-        options, origins = self._options, check_origins(self._options.cors_origins)
+        options, origins = self._options, frozenset(self._options.cors_origins)
         app.add_middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES, compresslevel=5)
         app.add_middleware(
             Security,
@@ -136,22 +128,18 @@ class ServerApp:
         if origins:
             app.add_middleware(ApiCors, origins=origins)
         app.add_middleware(RootPath, root_path=self._place(gallery))
-        proxies = check_proxies(options.trusted_proxies) or LOCAL_PROXIES
-        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=[*options.trusted_proxies] or LOCAL_PROXIES)
 
     def _place(self, gallery: str | None) -> str:
         """The path below which a gallery is, without a slash at its end."""
-        return self._root_path if gallery is None else f"{self._root_path}/g/{gallery}"
+        return self._options.root_path + ("" if gallery is None else f"/g/{gallery}")
 
     def _open_gallery(self, served: ServedGallery) -> FastAPI:
         options, limits, opened = self._options, self._options.limits, self._opened
-        engine = opened.enter_context(
-            closing(Engine(served.path, config=limits, audit=options.audit, name=served.name))
-        )
-        review, log = (
-            opened.enter_context(closing(ReviewStore.of_gallery(served.path))),
-            self._logs[served.name or ""],
-        )
+        engine = Engine(served.path, config=limits, audit=options.audit, name=served.name)
+        opened.callback(engine.close)
+        review, log = ReviewStore.of_gallery(served.path), self._logs[served.name or ""]
+        opened.callback(review.close)
         jobs = Jobs(
             served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, limits=limits, log=log
         )
@@ -168,9 +156,7 @@ class ServerApp:
         app = _create_gallery_app(gradio, requires_token=access.requires_token, has_gradio=has_gradio)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
-        app.state.fetcher = PhotoFetcher(
-            max_bytes=limits.max_upload_bytes, seconds=limits.fetch_s, at_once=limits.fetches_at_once
-        )
+        app.state.fetcher = PhotoFetcher(limits)
         metrics = Metrics(EngineCollector(engine))
         self._protect(app, access=access, sign_in=sign_in, metrics=metrics, gallery=served.name)
         return app
@@ -193,7 +179,7 @@ class ServerApp:
         async def route(scope: Scope, receive: Receive, send: Send) -> None:
             found = None
             if scope["type"] == "http":
-                within = strip_root_path(scope["path"], self._root_path)  # unless a proxy has taken that away
+                within = strip_root_path(scope["path"], self._options.root_path)  # unless a proxy has taken that away
                 found = _GALLERY.fullmatch(scope["path"] if within is None else within)
             app: ASGIApp = list_app
             if found is not None:
@@ -203,7 +189,7 @@ class ServerApp:
                 elif name in named:
                     app, scope["path"] = named[name], self._place(name) + rest
                 else:  # answers as a gallery does that the visitor may not look into
-                    app, scope["path"] = none_app, self._root_path + rest
+                    app, scope["path"] = none_app, self._options.root_path + rest
             await app(scope, receive, send)
 
         return route

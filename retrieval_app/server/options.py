@@ -140,9 +140,9 @@ class ServeOptions:
             )
         for name in self.allowed_hosts:
             check_host(name)
-        check_root_path(self.root_path)
         check_proxies(self.trusted_proxies)
-        check_origins(self.cors_origins)
+        object.__setattr__(self, "root_path", check_root_path(self.root_path))
+        object.__setattr__(self, "cors_origins", tuple(sorted(check_origins(self.cors_origins))))
 
     @classmethod
     def of(cls, gallery: Path, **options: Any) -> "ServeOptions":

@@ -14,7 +14,6 @@ from index.system import can_limit_processes
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.versions import find_version
-from retrieval_app.api.security.addresses import check_root_path
 from retrieval_app.server.options import ServeOptions
 
 logger = logging.getLogger(__name__)
@@ -45,8 +44,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None]
         except ModuleNotFoundError as error:
             package = error.name or "gradio"
             raise MissingDependencyError(package=package, extra="serve", purpose="the search page") from error
-        port, below = listener.getsockname()[1], check_root_path(options.root_path)
-        url = write_url(choose_shown(options.host), port, root_path=below)
+        url = write_url(choose_shown(options.host), listener.getsockname()[1], root_path=options.root_path)
 
         def report() -> None:
             on_ready(url, url if options.token is None else f"{url}?code={make_code(options)}")

@@ -13,6 +13,7 @@ from index.network.public_addresses import MayConnect, is_public_web, refuse_add
 from index.network.remote_store import FetchError
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.photos import Upload
+from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
     from index.network.web_store import Reach
@@ -28,33 +29,30 @@ class PhotoFetcher:
     name server never answers blocks no other fetch.
     """
 
-    def __init__(
-        self, *, max_bytes: int, seconds: float = 20.0, at_once: int = 4, may_connect: MayConnect = is_public_web
-    ) -> None:
-        self._max_bytes, self._seconds, self._may_connect = max_bytes, seconds, may_connect
-        self._at_once = at_once
+    def __init__(self, limits: ServingConfig, *, may_connect: MayConnect = is_public_web) -> None:
+        self._limits, self._may_connect = limits, may_connect
         self._fetching = set[Future[Upload]]()
 
     async def fetch(self, address: str) -> Upload:
         """The photo at an http or https address, named by the last part of its path."""
-        if len(self._fetching) >= self._at_once:
-            raise BusyError(f"{self._at_once} photos are being fetched; try again in a moment")
+        if len(self._fetching) >= self._limits.fetches_at_once:
+            raise BusyError(f"{len(self._fetching)} photos are being fetched; try again in a moment")
         done: Future[Upload] = Future()
         self._fetching.add(done)
         done.add_done_callback(self._fetching.discard)  # not before its thread ends where the visitor hangs up
         threading.Thread(target=self._work, args=(address, done), name="fetcher", daemon=True).start()
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._limits.fetch_s):
                 return await asyncio.wrap_future(done)
         except TimeoutError as error:
             self._fetching.discard(done)
-            raise refuse_address(address, f"it did not answer within {self._seconds:g} seconds") from error
+            raise refuse_address(address, f"it did not answer within {self._limits.fetch_s:g} seconds") from error
 
     def _work(self, address: str, done: Future[Upload]) -> None:
         from index.network.web_store import Reach
 
         # The client's timeout comes first, so that one message says why.
-        reach = Reach(self._may_connect, _ADVICE, _MOST_REDIRECTS, step_s=self._seconds + 1, in_all=True)
+        reach = Reach(self._may_connect, _ADVICE, _MOST_REDIRECTS, step_s=self._limits.fetch_s + 1, in_all=True)
         try:
             if done.set_running_or_notify_cancel():
                 data = self._read(address, reach)
@@ -79,8 +77,8 @@ class PhotoFetcher:
                 data = bytearray()
                 for part in parts:
                     data += part
-                    if len(data) > self._max_bytes:
-                        most = f"{self._max_bytes / 1024**2:.0f} MB"
+                    if len(data) > self._limits.max_upload_bytes:
+                        most = f"{self._limits.max_upload_bytes / 1024**2:.0f} MB"
                         raise refuse_address(address, f"more than the {most} that are taken")
                 return bytes(data)
         except FetchError as error:

@@ -13,6 +13,7 @@ from index.network.web_store import VARIABLE
 from index.writing.build import build_gallery
 from retrieval_app.api.security.access import Access
 from retrieval_app.serving.photo_fetching import PhotoFetcher
+from retrieval_app.serving.serving_config import ServingConfig
 from tests.answering_server import answer_paths
 from tests.conftest import draw_folder
 from tests.remote_servers import OWNER, Fault, serve_files
@@ -72,7 +73,7 @@ def test_pictures_of_what_lies_on_a_network_are_fetched_and_failures_told(
 def fetching(served: Path) -> Iterator[TestClient]:
     with serve(served, access=Access(fetches=True)) as client:
         assert isinstance(client.app, FastAPI)
-        client.app.state.fetcher = PhotoFetcher(max_bytes=1 << 20, may_connect=lambda *_: True)
+        client.app.state.fetcher = PhotoFetcher(ServingConfig(), may_connect=lambda *_: True)
         yield client
 
 

@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import socket
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,13 +15,15 @@ from index.errors import InputError, RetrievalError
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS, is_public
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.photo_fetching import PhotoFetcher
+from retrieval_app.serving.serving_config import ServingConfig
 from tests.answering_server import PathAnswer, answer_paths
+
+SMALL = ServingConfig(max_upload_bytes=9, fetches_at_once=1)
 
 
 def fetch(address: str, *, allowed: bool = True, max_bytes: int = 1000, seconds: float = 20) -> tuple[bytes, str]:
-    fetcher = PhotoFetcher(
-        max_bytes=max_bytes, seconds=seconds, **({"may_connect": lambda *_: True} if allowed else {})
-    )
+    limits = ServingConfig(max_upload_bytes=max_bytes, fetch_s=seconds)
+    fetcher = PhotoFetcher(limits, **({"may_connect": lambda *_: True} if allowed else {}))
     photo = asyncio.run(fetcher.fetch(address))
     return photo.data, photo.name
 
@@ -88,7 +91,7 @@ def test_where_an_address_leads_is_checked_like_itself() -> None:
         return 302, {"Location": f"http://127.0.0.2:{port}/secret"}, b""
 
     with answer_paths(answer) as port:
-        fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda address, _: str(address) == "127.0.0.1")
+        fetcher = PhotoFetcher(SMALL, may_connect=lambda address, _: str(address) == "127.0.0.1")
         with pytest.raises(InputError, match=r"127\.0\.0\.2: this host"):
             asyncio.run(fetcher.fetch(f"http://127.0.0.1:{port}/open"))
     assert asked == ["/open"]
@@ -149,7 +152,7 @@ def test_few_are_fetched_at_once_and_others_are_told_to_wait() -> None:
         return 200, {}, b"photo"
 
     async def ask_twice(port: int) -> bytes:
-        fetcher = PhotoFetcher(max_bytes=9, at_once=1, may_connect=lambda *_: True)
+        fetcher = PhotoFetcher(SMALL, may_connect=lambda *_: True)
         first = asyncio.create_task(fetcher.fetch(f"http://127.0.0.1:{port}/"))
         await asyncio.sleep(0.05)
         with pytest.raises(BusyError):
@@ -185,7 +188,7 @@ def test_a_name_server_that_never_answers_keeps_no_other_fetch_out(monkeypatch: 
         return find(host, *args, **options)
 
     async def ask(port: int) -> bytes:
-        fetcher = PhotoFetcher(max_bytes=9, at_once=1, seconds=0.2, may_connect=lambda *_: True)
+        fetcher = PhotoFetcher(replace(SMALL, fetch_s=0.2), may_connect=lambda *_: True)
         hanging = asyncio.create_task(fetcher.fetch("http://hangs.example/"))
         await asyncio.sleep(0.05)
         with pytest.raises(BusyError):
@@ -212,7 +215,7 @@ def test_no_private_address_becomes_public_as_one_of_the_newer_kind(address: ipa
 
 @given(st.text(max_size=60))
 def test_whatever_is_pasted_is_refused_in_a_sentence_or_asks_nobody(text: str) -> None:
-    fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda *_: False)
+    fetcher = PhotoFetcher(SMALL, may_connect=lambda *_: False)
     with pytest.raises(RetrievalError):
         asyncio.run(fetcher.fetch(text))
 
