@@ -69,12 +69,12 @@ class ImageProblem:
     kind: ProblemKind
     count: int
     where: str
-    column: str | None = None
-    above: bool = False
-    threshold: float | None = None
-    edges: tuple[float, ...] = ()
-    counts: tuple[int, ...] = ()
-    left_out: int = 0
+    column: str | None
+    above: bool
+    threshold: float | None
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    left_out: int
 
 
 def find_problems(gallery: Gallery) -> list[ImageProblem]:
@@ -119,6 +119,7 @@ def _measure_problem(name: ProblemKind, kind: _Measured, values: Values) -> Imag
         threshold=threshold,
         edges=tuple(edges.tolist()),
         counts=tuple(counts.tolist()),
+        left_out=0,
     )
 
 
@@ -149,7 +150,9 @@ def _find_placeholders(catalog: Catalog, gallery: Gallery) -> ImageProblem | Non
         else:
             left_out += images
     where = f"phash IN ({', '.join(map(str, chosen))})" if chosen else "phash IS NULL"
-    return ImageProblem("placeholder", count, where, left_out=left_out)
+    return ImageProblem(
+        "placeholder", count, where, column=None, above=False, threshold=None, edges=(), counts=(), left_out=left_out
+    )
 
 
 def _find_pictures(ids: Ids, hashes: Ids, labels: Ids, gallery: Gallery) -> Iterator[tuple[list[int], int]]:

@@ -3,7 +3,6 @@
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -16,7 +15,7 @@ from index.catalog.rows import CLUSTER, CLUSTERS_SETTING, SPLIT
 from index.filters.condition import Column
 from index.filters.parser import write_column
 from index.gallery.gallery import Gallery, number_labels
-from index.gallery.problems import ProblemKind, find_problems
+from index.gallery.problems import ImageProblem, find_problems
 from index.model.builtin import builtin_sha256
 from index.text import valid_text
 from index.vectors.kinds import KINDS
@@ -46,6 +45,7 @@ router = make_router("gallery")
 _FAILED = "it could not be computed; the server's log says why"
 MAX_LABELS = 2000
 _MAX_COLUMNS = 100
+_find_problems = once_per_gallery(find_problems)  # seconds where there are many placeholders
 
 
 class Computing(Answer):
@@ -135,28 +135,11 @@ class FacetList(Facets, Versioned):
     """Facets of the images that fulfil the condition."""
 
 
-class ProblemEntry(Answer):
-    """Images with one problem, which `where` keeps; the threshold is chosen from the gallery's own values.
-
-    The histogram counts images between two of the rising `edges` of the measure. Placeholders have no measure.
-    """
-
-    kind: ProblemKind
-    count: int
-    where: str
-    column: str | None = Field(description="the measure")
-    above: bool = Field(description="whether images above the threshold have the problem, or those below")
-    threshold: float | None
-    edges: list[float]
-    counts: list[int]
-    left_out: int = Field(description="images of further placeholders, which `where` has no room for")
-
-
 class ProblemList(Versioned):
     """Image problems of the gallery."""
 
     images: int
-    problems: list[ProblemEntry]
+    problems: list[ImageProblem]
 
 
 class QualityReport(Quality, Ready):
@@ -280,13 +263,8 @@ async def list_problems(context: BareContext) -> dict[str, Any]:
     Blurred, dark, bright, empty, tiny, oddly shaped, bordered and heavily compressed images, and placeholders.
     """
     snapshot = context.snapshot
-    problems = await context.engine.run(_read_problems, snapshot.gallery)
+    problems = await context.engine.run(_find_problems, snapshot.gallery)
     return {"version": snapshot.version, "images": snapshot.gallery.count, "problems": problems}
-
-
-@once_per_gallery
-def _read_problems(gallery: Gallery) -> list[dict[str, Any]]:
-    return [asdict(problem) for problem in find_problems(gallery)]
 
 
 @router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))

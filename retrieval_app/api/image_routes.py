@@ -14,6 +14,7 @@ from index.catalog.decided_rows import DROPPED, SET_ASIDE
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
+from index.measures import Measures
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
 from index.text import printable_path
@@ -35,7 +36,6 @@ from retrieval_app.api.schemas import (
     GivenLabel,
     ImageId,
     ImagePage,
-    MeasureValues,
     NeighbourCount,
     RandomImages,
     ThumbnailSize,
@@ -67,7 +67,7 @@ class ImageEntry(TypedDict, total=False):
     path: str | None
     source: str | None
     metadata: dict[str, Any] | None
-    measures: MeasureValues | None
+    measures: Measures | None
 
 
 class ImageList(Versioned):
@@ -88,7 +88,7 @@ class ImageDetails(Answer):
     tags: list[str]
     source: str
     metadata: dict[str, Any]
-    measures: MeasureValues
+    measures: Measures
     size_bytes: int
     modified: str | None = Field(description="ISO 8601, UTC")
     sha256: str | None

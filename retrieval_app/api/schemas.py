@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, model_validator
-from typing_extensions import TypedDict
 
 from index.gallery.ranking import POOL
 from index.gallery.sampling import How
@@ -85,19 +84,6 @@ GivenLabel = Annotated[
 ]
 STRICT = ConfigDict(extra="forbid")
 """Of entries that an answer may have hundreds of: as dicts they are checked and written in half the time of models."""
-
-
-class MeasureValues(TypedDict):
-    """Measures of an image, each null where it is unknown."""
-
-    __pydantic_config__ = STRICT  # type: ignore[misc]
-    width: int | None
-    height: int | None
-    sharpness: Annotated[float | None, Field(description="variance of the Laplacian of grey levels in 0..255")]
-    brightness: Annotated[float | None, Field(description="mean grey level, 0 to 1")]
-    contrast: Annotated[float | None, Field(description="standard deviation of grey levels, 0 to 0.5")]
-    border: Annotated[float | None, Field(description="share of uniform rows and columns at the edges, 0 to 1")]
-    jpeg_quality: Annotated[int | None, Field(description="1 to 100")]
 
 
 class Parameters(BaseModel):

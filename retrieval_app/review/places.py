@@ -79,7 +79,7 @@ def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], f
         metadata = read_sound_metadata(row)
         told["metadata"] = metadata if folders else hide_folders(metadata)
     if "measures" in include:
-        told["measures"] = row.measures.to_json()
+        told["measures"] = row.measures
     return told
 
 

@@ -1692,7 +1692,7 @@ export interface components {
             metadata: {
                 [key: string]: unknown;
             };
-            measures: components["schemas"]["MeasureValues"];
+            measures: components["schemas"]["Measures"];
             /** Size Bytes */
             size_bytes: number;
             /**
@@ -1746,7 +1746,7 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
-            measures?: components["schemas"]["MeasureValues"] | null;
+            measures?: components["schemas"]["Measures"] | null;
         };
         /**
          * ImageList
@@ -1764,6 +1764,40 @@ export interface components {
              * @description `after` of the next page; null where this was the last
              */
             next_after: number | null;
+        };
+        /**
+         * ImageProblem
+         * @description Images with one problem: the `count` that the filter `where` keeps.
+         *
+         *     Attributes:
+         *         column: the measure; None for placeholders.
+         *         above: whether images above the threshold have the problem, or below.
+         *         edges: (n + 1,) of the histogram, rising; evenly spaced, or their logarithms are.
+         *         counts: (n,) images between two edges.
+         *         left_out: images of further placeholders, which a filter of at most `_MOST_HASHES` hashes has no room for.
+         */
+        ImageProblem: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "blurred" | "dark" | "bright" | "low_information" | "tiny" | "odd_aspect" | "border" | "heavy_compression" | "placeholder";
+            /** Count */
+            count: number;
+            /** Where */
+            where: string;
+            /** Column */
+            column: string | null;
+            /** Above */
+            above: boolean;
+            /** Threshold */
+            threshold: number | null;
+            /** Edges */
+            edges: number[];
+            /** Counts */
+            counts: number[];
+            /** Left Out */
+            left_out: number;
         };
         /**
          * ImageVector
@@ -2339,39 +2373,32 @@ export interface components {
             ];
         };
         /**
-         * MeasureValues
-         * @description Measures of an image, each null where it is unknown.
+         * Measures
+         * @description Measures of an image; None where one is unknown.
+         *
+         *     Attributes:
+         *         width, height: pixels of the upright image in its file.
+         *         sharpness: variance of the Laplacian of grey levels in 0..255; 0 is one flat colour.
+         *         brightness: mean grey level, 0 is black and 1 is white.
+         *         contrast: standard deviation of grey levels, 0 to 0.5.
+         *         border: share of the image in uniform rows and columns at its edges, 0 to 1.
+         *         jpeg_quality: 1 to 100, by the quantisation table; None for other files.
          */
-        MeasureValues: {
+        Measures: {
             /** Width */
-            width: number | null;
+            width?: number | null;
             /** Height */
-            height: number | null;
-            /**
-             * Sharpness
-             * @description variance of the Laplacian of grey levels in 0..255
-             */
-            sharpness: number | null;
-            /**
-             * Brightness
-             * @description mean grey level, 0 to 1
-             */
-            brightness: number | null;
-            /**
-             * Contrast
-             * @description standard deviation of grey levels, 0 to 0.5
-             */
-            contrast: number | null;
-            /**
-             * Border
-             * @description share of uniform rows and columns at the edges, 0 to 1
-             */
-            border: number | null;
-            /**
-             * Jpeg Quality
-             * @description 1 to 100
-             */
-            jpeg_quality: number | null;
+            height?: number | null;
+            /** Sharpness */
+            sharpness?: number | null;
+            /** Brightness */
+            brightness?: number | null;
+            /** Contrast */
+            contrast?: number | null;
+            /** Border */
+            border?: number | null;
+            /** Jpeg Quality */
+            jpeg_quality?: number | null;
         };
         /**
          * MemberQuery
@@ -2534,44 +2561,6 @@ export interface components {
             name: string;
         };
         /**
-         * ProblemEntry
-         * @description Images with one problem, which `where` keeps; the threshold is chosen from the gallery's own values.
-         *
-         *     The histogram counts images between two of the rising `edges` of the measure. Placeholders have no measure.
-         */
-        ProblemEntry: {
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "blurred" | "dark" | "bright" | "low_information" | "tiny" | "odd_aspect" | "border" | "heavy_compression" | "placeholder";
-            /** Count */
-            count: number;
-            /** Where */
-            where: string;
-            /**
-             * Column
-             * @description the measure
-             */
-            column: string | null;
-            /**
-             * Above
-             * @description whether images above the threshold have the problem, or those below
-             */
-            above: boolean;
-            /** Threshold */
-            threshold: number | null;
-            /** Edges */
-            edges: number[];
-            /** Counts */
-            counts: number[];
-            /**
-             * Left Out
-             * @description images of further placeholders, which `where` has no room for
-             */
-            left_out: number;
-        };
-        /**
          * ProblemList
          * @description Image problems of the gallery.
          */
@@ -2581,7 +2570,7 @@ export interface components {
             /** Images */
             images: number;
             /** Problems */
-            problems: components["schemas"]["ProblemEntry"][];
+            problems: components["schemas"]["ImageProblem"][];
         };
         /**
          * QualityReport
@@ -2744,7 +2733,7 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
-            measures?: components["schemas"]["MeasureValues"] | null;
+            measures?: components["schemas"]["Measures"] | null;
             /** Rank */
             rank: number;
             /**
@@ -3035,6 +3024,7 @@ export type ImageChoice = components['schemas']['ImageChoice'];
 export type ImageDetails = components['schemas']['ImageDetails'];
 export type ImageEntry = components['schemas']['ImageEntry'];
 export type ImageList = components['schemas']['ImageList'];
+export type ImageProblem = components['schemas']['ImageProblem'];
 export type ImageVector = components['schemas']['ImageVector'];
 export type JobAnswer = components['schemas']['JobAnswer'];
 export type KeepImages = components['schemas']['KeepImages'];
@@ -3061,7 +3051,7 @@ export type Left = components['schemas']['Left'];
 export type LeftOutImage = components['schemas']['LeftOutImage'];
 export type Limits = components['schemas']['Limits'];
 export type MeanPrecision = components['schemas']['MeanPrecision'];
-export type MeasureValues = components['schemas']['MeasureValues'];
+export type Measures = components['schemas']['Measures'];
 export type MemberQuery = components['schemas']['MemberQuery'];
 export type MendLeaks = components['schemas']['MendLeaks'];
 export type MendedLeaks = components['schemas']['MendedLeaks'];
@@ -3073,7 +3063,6 @@ export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
 export type PhotoQuery = components['schemas']['PhotoQuery'];
 export type PrecisionAtScore = components['schemas']['PrecisionAtScore'];
-export type ProblemEntry = components['schemas']['ProblemEntry'];
 export type ProblemList = components['schemas']['ProblemList'];
 export type QualityReport = components['schemas']['QualityReport'];
 export type Readiness = components['schemas']['Readiness'];
