@@ -132,7 +132,7 @@ class VectorSearch:
         else:  # by query, so that ranking runs side by side too
             with ThreadPoolExecutor(threads) as pool:
                 scores, found = map(np.concatenate, zip(*pool.map(search_part, parts), strict=True))
-        return scores, self.stored.ids_at(found)
+        return scores, self.stored.ids_at[found]
 
     def search_above(
         self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None

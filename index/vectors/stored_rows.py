@@ -68,7 +68,7 @@ class StoredRows:
 
     shards: Sequence[VectorRows]
     starts: Ids
-    _ids: Ids = field(repr=False)  # followed by `NO_ID`, for position -1
+    ids_at: Ids = field(repr=False)  # by position, then `NO_ID`, which position -1 has
 
     @classmethod
     def of(cls, shards: Sequence[VectorRows]) -> "StoredRows":
@@ -77,17 +77,12 @@ class StoredRows:
         return cls(shards, starts, np.concatenate([*(shard.ids for shard in shards), [NO_ID]]))
 
     def __len__(self) -> int:
-        return len(self._ids) - 1
+        return len(self.ids_at) - 1
 
     @property
     def ids(self) -> Ids:
         """(N,) int64, rising."""
-        return self._ids[:-1]
-
-    def ids_at(self, positions: Ids) -> Ids:
-        """The int64 ids of positions of any shape; `NO_ID` where the position is `NO_ID`."""
-        ids: Ids = self._ids[positions]
-        return ids
+        return self.ids_at[:-1]
 
     @property
     def width(self) -> int:

@@ -40,15 +40,11 @@ class VectorStore(Protocol):
     def search(
         self, queries: Vectors, *, k: int, among: Any = None, exclude_ids: Ids | None = None, threads: int = 1
     ) -> tuple[Floats, Ids]:
-        """The k members nearest to each of (Q, D) float32 unit queries, best first.
+        """The k members nearest to each of (Q, D) float32 unit queries, best first, ties by smaller id.
 
-        Args:
-            among: members to search, of `choose` of the same store; None: all.
-            exclude_ids: (Q,) int64, one member that each query does not find; `NO_ID` for none.
-
-        Returns:
-            (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids, ties by smaller id; `NO_ID` with -inf
-            where there are fewer.
+        `among` is a subset of the same store's `choose`; `exclude_ids` (Q,) one member that each query does not find,
+        or `NO_ID`. Returns (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids; -inf and `NO_ID` where
+        there are fewer.
         """
 
     def search_above(
@@ -57,7 +53,7 @@ class VectorStore(Protocol):
         """For each query all members with at least this score, found exactly; in the order of `search`."""
 
     def choose(self, ids: Ids) -> IdSubset:
-        """The members among (n,) int64 ids, for `among` of several searches."""
+        """The members among (n,) int64 ids."""
 
     def gather(self, ids: Ids) -> Vectors:
         """The (n, D) float32 vectors of (n,) int64 ids of members."""
@@ -75,8 +71,7 @@ class Publication:
 
     Attributes:
         compact: rewrite everything; else only changes, as long as they are few.
-        tune: measure the ANN index again.
-        queries: (n, D) float32 unit vectors to measure it with, instead of held-out vectors.
+        tune: measure the ANN index again, with (n, D) unit `queries` or held-out vectors.
     """
 
     compact: bool = False
@@ -101,11 +96,9 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class WriterTask:
-    """Vectors of one output to be written.
+    """Vectors of one output to be written to a part of a version's folder.
 
-    Attributes:
-        folder: of the vectors in the version, see `part_folder`.
-        made: vectors of new members; of an id in several the last one's.
+    `made` has the vectors of new members; of an id in several the last one's.
     """
 
     gallery: Path
@@ -133,16 +126,10 @@ class StoreKind(Protocol):
         """The intact vectors of a damaged version, by the names of its intact files."""
 
     def publish(self, task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
-        """Write a version: the vectors of the base, plus new members, without the deleted ones.
-
-        Args:
-            new: (n,) int64 rising ids, whose vectors are in `task.made`.
-            deleted: (m,) int64 rising ids of members of the base.
-            base: a finished version; None for the first.
+        """Write a version: the vectors of the base, plus new members, without the deleted ones; ids rise.
 
         Raises:
             GalleryError: a vector is missing, or what the base holds is not what it was.
-            OSError: the disk is full or fails.
         """
 
     def check(self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:

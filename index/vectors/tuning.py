@@ -24,9 +24,8 @@ _SCORE_TOLERANCE = 1e-6  # an image as similar as the true tenth counts: many ar
 SURE = 2  # standard errors, for 97.5 % confidence
 _SCANNED_ROWS = 8192
 _RANKED_ROWS = 512
-_ALWAYS_INDEX = {"rows_per_effort": 0, "rows_per_candidate": 0}
+_ALWAYS_INDEX = {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
 _SEED = 0
-_NOTHING = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +35,13 @@ class Trial:
     queries: Vectors
     truth: Floats
 
-    def without_copies(self) -> "Trial":
-        new = self.truth[:, 0] < 1 - _SCORE_TOLERANCE
-        return Trial(self.queries[new], self.truth[new]) if new.sum() >= _ENOUGH_QUERIES else self
-
     def recall(self, search: VectorSearch, among: RowSet | None = None) -> tuple[float, float]:
-        """Mean Recall@10 and its standard error, which is never 0, because few queries may find all by chance."""
+        """Mean Recall@10 and its standard error."""
         scores, _ = search.search(self.queries, k=MEASURED_K, among=among, threads=usable_cores())
         return self.measure(scores)
 
     def measure(self, scores: Floats) -> tuple[float, float]:
-        """As `recall`, of (Q, 10) found scores."""
+        """As `recall`, of (Q, 10) found scores; the error is never 0, because few queries may find all by chance."""
         wanted = np.isfinite(self.truth).sum(axis=1)
         worst = np.where(np.isfinite(self.truth), self.truth, np.inf).min(axis=1)
         found = (scores >= worst[:, None] - _SCORE_TOLERANCE).sum(axis=1)
@@ -77,36 +72,28 @@ class Trial:
 def tune_ann(
     stored: StoredRows, index: AnnIndex, queries: Vectors, *, target: float, progress: Progress = no_progress
 ) -> dict[str, Any]:
-    """Measure an ANN index, and choose the parameters that meet a recall at the lowest latency.
+    """Measure an ANN index, and choose the parameters that meet a recall at the lowest latency; its description.
 
     The truth is a scan of the indexed rows. The mean recall less two standard errors must meet the target, so that
-    similar queries meet it too.
+    similar queries meet it too. `curve` has the Pareto front of settings, `costs` what a scan passes in the same time,
+    `filtered` recall and latency with filters.
 
     Args:
         queries: (Q, D) float32 unit vectors that the index does not hold.
         target: share of the true 10 nearest.
-
-    Returns:
-        `parameters`, chosen; `curve`, the Pareto front of settings; `recall_at_10`, `recall_error`,
-        `latency_ms_median`, `queries_per_second`; `target_met`; `costs` of the index in rows that a scan passes in
-        the same time; and `filtered`, recall and latency with filters.
     """
-    among = _choose(index.rows, len(stored))
-    trial = Trial(queries, _scan(stored, queries, among)).without_copies()
+    truth = _scan(stored, queries, _choose(index.rows, len(stored)))
+    new = truth[:, 0] < 1 - _SCORE_TOLERANCE  # copies of what is indexed are found too easily
+    trial = Trial(queries[new], truth[new]) if new.sum() >= _ENOUGH_QUERIES else Trial(queries, truth)
     curve = _sweep(stored, index, trial, progress=progress)
     choice = _describe_choice(stored, index, trial, curve=curve, target=target, filtered_rows=index.rows)
     return {**choice, "queries": len(trial.queries)}
 
 
 def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries: Vectors) -> dict[str, Any]:
-    """Measure the latencies of a tuned index again, and choose its parameters again; recall is not measured again.
+    """Measure the latencies of a tuned index again, and choose its parameters again; the changed entries.
 
-    Args:
-        described: the result of `tune_ann`, and the `recall_target`.
-        queries: (Q, D) float32 unit vectors, the held-out ones of the build, now members.
-
-    Returns:
-        The changed entries of the description.
+    Recall is not measured again: `queries`, the held-out vectors of the build, are members now.
     """
     assert search.index is not None
     trial = Trial(queries, np.empty((len(queries), 0), np.float32))
@@ -128,24 +115,38 @@ def _describe_choice(
     stored: StoredRows, index: AnnIndex, trial: Trial, *, curve: list[dict[str, Any]], target: float, filtered_rows: Ids
 ) -> dict[str, Any]:
     chosen, is_met = choose_setting(curve, target=target)
-    tuned = {"parameters": chosen["parameters"], "costs": _compare_costs(stored, index, trial, chosen["parameters"])}
-    search = VectorSearch(stored, index=index, described=tuned, beside=_NOTHING)
-    return {
-        **tuned,
+    costs = _compare_costs(stored, index, trial, chosen["parameters"])
+    search = _open_setting(stored, index, chosen["parameters"], costs=costs)
+    described = {
+        "parameters": chosen["parameters"],
+        "costs": costs,
         "curve": curve,
         "recall_at_10": chosen["recall_at_10"],
         "recall_error": chosen["recall_error"],
         "latency_ms_median": trial.latency_ms(search),
         "queries_per_second": trial.queries_per_second(partial(search.search, k=MEASURED_K, threads=usable_cores())),
         "target_met": is_met,
-        "filtered": [_measure_filter(search, index, filtered_rows, trial.queries, share) for share in KEPT_SHARES],
+        "filtered": list[dict[str, float]](),
     }
+    for share in KEPT_SHARES:  # filters that keep a random share of the rows
+        size = max(1, round(share * len(filtered_rows)))
+        kept = np.random.default_rng(_SEED).choice(filtered_rows, size=size, replace=False)
+        among = _choose(kept, len(stored), indexed=index.rows)
+        filtered = Trial(trial.queries, _scan(stored, trial.queries, among))
+        recall, error = filtered.recall(search, among)
+        latency = filtered.latency_ms(search, among)
+        described["filtered"].append(
+            {"kept": share, "recall_at_10": recall, "recall_error": error, "latency_ms_median": latency}
+        )
+    return described
 
 
-def _open_setting(stored: StoredRows, index: AnnIndex, parameters: Mapping[str, int]) -> VectorSearch:
-    """The index with these parameters and nothing beside it; it never falls back to a scan."""
-    described = {"parameters": parameters, "costs": _ALWAYS_INDEX}
-    return VectorSearch(stored, index=index, described=described, beside=_NOTHING)
+def _open_setting(
+    stored: StoredRows, index: AnnIndex, parameters: Mapping[str, int], *, costs: Mapping[str, float] = _ALWAYS_INDEX
+) -> VectorSearch:
+    """The index with these parameters and nothing beside it; without costs it never falls back to a scan."""
+    described = {"parameters": parameters, "costs": costs}
+    return VectorSearch(stored, index=index, described=described, beside=np.empty(0, dtype=np.int64))
 
 
 def _keep_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -166,7 +167,7 @@ def choose_setting(curve: Sequence[dict[str, Any]], *, target: float) -> tuple[d
 
 
 def describe_flat(queries: Vectors, call: Callable[[Vectors], object]) -> dict[str, Any]:
-    """What `tune_ann` says, of a scan by (Q, D) queries: exact, and no faster for any parameter."""
+    """The description of a scan, measured by (Q, D) queries."""
     trial = Trial(queries, np.empty((len(queries), 0), np.float32))
     return {
         "parameters": {},
@@ -190,44 +191,28 @@ def _scan(stored: StoredRows, queries: Vectors, among: RowSet) -> Floats:
 
 
 def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progress) -> list[dict[str, Any]]:
+    """The Pareto front of the kind's settings; those that cannot be better than measured ones are skipped."""
     from faiss.contrib.evaluation import OperatingPointsWithRanges
 
-    points = OperatingPointsWithRanges()
-    kind, rows = index.kind, len(index.rows)
+    points, kind, rows = OperatingPointsWithRanges(), index.kind, len(index.rows)
     efforts, candidates = kind.sweep(index.most_effort, is_reduced=index.is_reduced)
     points.add_range(kind.effort, efforts)
     points.add_range("candidates", [number for number in candidates if number <= rows] or [rows])
-    errors: dict[tuple[int, ...], float] = {}
-    experiments = points.num_experiments()
-    for done, number in enumerate(_order(experiments), start=1):
+    measured, count = list[dict[str, Any]](), points.num_experiments()
+    # The first, the last, then from the middle outwards: early results rule out many later ones.
+    order = sorted(range(count), key=lambda number: (0 < number < count - 1, abs(number - count / 2)))
+    for done, number in enumerate(order, start=1):
         key = points.cno_to_key(number)
         parameters = points.get_parameters(key)
         is_possible = not kind.keeps_effort or parameters[kind.effort] >= parameters["candidates"]
         if is_possible and points.should_run_experiment(key):  # else it is slower than a point that is as good
             search = _open_setting(stored, index, parameters)
-            recall, errors[tuple(key)] = trial.recall(search)
-            latency = trial.latency_ms(search)
+            (recall, error), latency = trial.recall(search), trial.latency_ms(search)
             points.add_operating_point(key, recall, latency)
-        progress(done, experiments)
-    return _keep_front(
-        [
-            {
-                "parameters": points.get_parameters(key),
-                "recall_at_10": recall,
-                "recall_error": errors[tuple(key)],
-                "latency_ms_median": latency,
-            }
-            for key, recall, latency in points.operating_points
-        ]
-    )
-
-
-def _order(experiments: int) -> Sequence[int]:
-    """The first, the last, then from the middle outwards: early results rule out many later ones."""
-    if experiments < 3:
-        return range(experiments)
-    inner = sorted(range(1, experiments - 1), key=lambda number: abs(number - experiments / 2))
-    return [0, experiments - 1, *inner]
+            found = {"recall_at_10": recall, "recall_error": error, "latency_ms_median": latency}
+            measured.append({"parameters": parameters, **found})
+        progress(done, count)
+    return _keep_front(measured)
 
 
 def _compare_costs(
@@ -243,13 +228,3 @@ def _compare_costs(
     search, candidates = VectorSearch(stored), generator.permutation(rows)[:_RANKED_ROWS]
     rank = trial.time_ms(lambda query: search.rank(query[0], candidates)) / len(candidates)
     return {"rows_per_effort": probe / scan, "rows_per_candidate": rank / scan}
-
-
-def _measure_filter(search: VectorSearch, index: AnnIndex, rows: Ids, queries: Vectors, share: float) -> dict[str, Any]:
-    """Recall and latency with a filter that keeps a random share of some rows."""
-    kept = np.random.default_rng(_SEED).choice(rows, size=max(1, round(share * len(rows))), replace=False)
-    among = _choose(kept, len(search.stored), indexed=index.rows)
-    trial = Trial(queries, _scan(search.stored, queries, among))
-    recall, error = trial.recall(search, among)
-    latency = trial.latency_ms(search, among)
-    return {"kept": share, "recall_at_10": recall, "recall_error": error, "latency_ms_median": latency}
