@@ -30,7 +30,6 @@ from index.commands.images_or_gallery import ensure_gallery
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.progress import Progress, StepProgress
 from index.user_cache import user_cache
-from retrieval_app.comparing.public import SHOWN
 from retrieval_app.comparing.public import compare as compare_candidates
 from retrieval_app.reports.public import audit as audit_labels
 from retrieval_app.reports.public import describe_audit, format_audit
@@ -116,11 +115,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
 @click.command(
     cls=GroupedCommand,
     common=("out", "labels", "k", "as_json", "help_all"),
-    groups={
-        "Comparison": ("out", "labels", "k"),
-        "Page": ("shown", "seed"),
-        "Embedding": ("cache", "no_cache", "workers", "backend"),
-    },
+    groups={"Comparison": ("out", "labels", "k"), "Embedding": ("cache", "no_cache", "workers", "backend")},
 )
 @click.argument("images", type=click.Path(readable=False))
 @click.argument("candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE...")
@@ -139,22 +134,9 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     help="The K of Recall@K, 1 always included; the text shows the first and the last.",
 )
 @click.option(
-    "--shown",
-    type=click.IntRange(min=1),
-    default=SHOWN,
-    show_default=True,
-    metavar="N",
-    help="Queries on the page for every two candidates: random ones that only one of them gets right.",
+    "--cache", type=PATH, default=user_cache, show_default="your cache folder", help="Folder of cached vectors."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random queries.")
-@click.option(
-    "--cache",
-    type=PATH,
-    default=user_cache,
-    show_default="your cache folder",
-    help="Folder of cached vectors and features.",
-)
-@click.option("--no-cache", is_flag=True, help="Embed everything; neither reuse nor keep vectors and features.")
+@click.option("--no-cache", is_flag=True, help="Embed everything; neither reuse nor keep vectors.")
 @config_options(Machine, only=("workers",))
 @backend_option
 @output_options
@@ -166,8 +148,8 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     the two to eight CANDIDATEs is a model (.onnx), a gallery, the folder of a training run, or `builtin`, the model
     that comes with the package; NAME= names it. Every labelled image is a query for the others of its label.
 
-    Vectors are cached by model and content, those of a gallery are used as they are, and runs of one backbone share its
-    features. `index build` uses the same cache.
+    Vectors are cached by model and content, and those of a gallery are used as they are; `index build` uses the same
+    cache. A run is exported first.
 
     FOLDER/compare.html has the table, and for any two candidates the queries that only one of them gets right.
 

@@ -17,15 +17,12 @@ from retrieval_app.reports.duplicates_report import guard_cell
 from retrieval_app.reports.standalone import draw_thumbnails, write_document
 
 _WRONG_SHARE = 3  # of both-wrong queries there are so many times fewer
+SHOWN = 60  # queries of every two candidates of which one is right and the other wrong
 HITS = 6
-SIDE = 128
-"""Longest side of the images, in pixels."""
-MAX_THUMBNAILS = 2400
-"""On the page, which then has some 12 MB."""
+SIDE = 128  # longest, of an image in pixels
+MAX_THUMBNAILS = 2400  # on the page, which then has some 12 MB
 Hits = Mapping[tuple[int, int], list[tuple[int, float]]]
 """(candidate, query) to the hits, best first: the row of each, and its cosine."""
-
-
 Sample = dict[str, list[int]]
 """Queries that two candidates answer differently, or both wrongly, as places among all queries.
 
@@ -33,21 +30,10 @@ Sample = dict[str, list[int]]
 """
 
 
-def write_compare_page(
-    comparison: Comparison, out: Path, *, shown: int, seed: int, progress: Progress = no_progress
-) -> None:
-    """Write the page into one HTML file.
-
-    Args:
-        out: the file; it is replaced in one step.
-        shown: queries of every two candidates of which one is right and the other wrong; fewer where the page would
-            have too many images.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    report, items = comparison.report, comparison.images.items
-    samples = _draw_samples(comparison, shown=shown, seed=seed)
+def write_compare_page(comparison: Comparison, out: Path, *, progress: Progress = no_progress) -> None:
+    """Replace the page, one HTML file; it has fewer queries where it would have too many images."""
+    report, items, shown = comparison.report, comparison.images.items, SHOWN
+    samples = _draw_samples(comparison)
     hits = _find_hits(comparison, samples)
     while len(rows := _list_rows(comparison, samples, hits)) > MAX_THUMBNAILS and shown > 2:
         shown = shown * 3 // 4
@@ -89,14 +75,14 @@ def write_compare_page(
     )
 
 
-def _draw_samples(comparison: Comparison, *, shown: int, seed: int) -> list[Sample]:
+def _draw_samples(comparison: Comparison) -> list[Sample]:
     """A sample for each pair, from one shuffle of all queries, so that pairs share queries and their images."""
-    order = np.random.default_rng(seed).permutation(len(comparison.queries))
+    order = np.random.default_rng(0).permutation(len(comparison.queries))
     samples = []
     for pair in comparison.pairs:
         one, other = (comparison.evaluations[place].scores.hits[1] > 0 for place in pair)
         kinds = {"first": one & ~other, "second": other & ~one, "wrong": ~one & ~other}
-        samples.append(_cut({name: order[kept[order]].tolist() for name, kept in kinds.items()}, shown))
+        samples.append(_cut({name: order[kept[order]].tolist() for name, kept in kinds.items()}, SHOWN))
     return samples
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from index.arrays import Vectors
+from index.durable import hash_file
 from index.embedding.cached import open_cached_engine
 from index.errors import ImageError, InputError
 from index.evaluation.evaluate import gather_group_sources
@@ -28,7 +29,7 @@ from index.sources.registry import find_source
 from index.text import printable_path
 from index.threads import map_ahead, usable_cores
 from index.writing.scanning import AssignedLabels
-from retrieval_app.comparing.public import GALLERY, RUN, Candidate
+from retrieval_app.comparing.public import GALLERY, MODEL, Candidate
 
 _HASHED_AHEAD = 64
 UNLABELLED = "unlabelled"  # beside the reasons of unusable files
@@ -120,7 +121,7 @@ def embed_candidates(
     """Embed the images with every candidate; returns those that all could use, so that all have the same queries.
 
     Args:
-        out: has the cache while this runs, where there is no `cache` folder of vectors and of the features of runs.
+        out: has the cache while this runs, where there is no `cache` folder.
     """
     with ExitStack() as stack:
         if cache is None:
@@ -143,46 +144,17 @@ def embed_candidates(
 
 
 def _embed(candidate: Candidate, images: Images, *, cache: Path, workers: int, progress: Progress) -> None:
-    if candidate.kind == RUN:
-        from retrieval_app.comparing.run_vectors import embed_run
-
-        embed_run(candidate, images, cache=cache, workers=workers, progress=progress)
-        return
-    known: Mapping[int, Vectors] = {}
-    if candidate.kind == GALLERY:
-        gallery = Gallery.open(candidate.path).without_decisions
-        embedder, known = gallery.embedder, _find_stored(gallery, images)
-    else:
-        embedder = Embedder(candidate.path, threads=1)
-    embed_model(candidate, images, embedder, known=known, cache=cache, workers=workers, progress=progress)
-
-
-def _find_stored(gallery: Gallery, images: Images) -> dict[int, Vectors]:
-    """Stored vectors of a gallery, by row, of images with the same bytes."""
-    ids: dict[str | None, int] = {}
-    with gallery.catalog() as catalog:
-        for row in catalog.rows(status="indexed"):
-            ids.setdefault(row.sha256, row.id)
-    rows = [row for row, place in enumerate(images.places) if place.sha256 in ids]
-    wanted = np.array([ids[images.places[row].sha256] for row in rows], dtype=np.int64)
-    return dict(zip(rows, gallery.vectors(wanted), strict=True)) if rows else {}
-
-
-def embed_model(
-    candidate: Candidate,
-    images: Images,
-    embedder: Embedder,
-    *,
-    known: Mapping[int, Vectors],
-    cache: Path,
-    workers: int,
-    progress: Progress = no_progress,
-) -> None:
-    """Embed the images with a model, but those rows whose vectors are `known`.
+    """Embed the images with a candidate, but those whose vectors a gallery has.
 
     All outputs are computed, so that the cache serves a later gallery. An image that changed since it was hashed has
     no vector.
     """
+    known = dict[int, Vectors]()
+    if candidate.kind == GALLERY:
+        gallery = Gallery.open(candidate.path).without_decisions
+        embedder, known = gallery.embedder, _find_stored(gallery, images)
+    else:
+        embedder = Embedder(candidate.path if candidate.kind == MODEL else _export(candidate, images, cache), threads=1)
     whole, width = embedder.giving(*embedder.contract.widths), embedder.contract.widths[SEMANTIC]
     vectors = np.zeros((len(images.places), width), dtype=np.float32)
     for row, stored in known.items():
@@ -202,3 +174,30 @@ def embed_model(
         candidate.vectors, candidate.run_id = vectors, embedder.contract.run_id
         candidate.embedded, candidate.from_cache, candidate.from_gallery = engine.embedded, engine.found, len(known)
         candidate.per_second = engine.speed()
+
+
+def _export(candidate: Candidate, images: Images, cache: Path) -> Path:
+    """The model file of a finished training run, exported once for its weights; counts the images it was trained on."""
+    from export.exports import export_run
+    from training.run.run_folder import RunFolder
+
+    run = RunFolder.open(candidate.path)
+    trained = {image.sha256 for image in run.read_labels() or ()}
+    candidate.trained_on = sum(place.sha256 in trained for place in images.places)
+    weights = [hash_file(file)[:16] for file in (run.exported_backbone, run.path / "head.safetensors")]
+    model = cache / "exports" / f"{run.run_id}-{'-'.join(weights)}.onnx"
+    if not model.exists():
+        model.parent.mkdir(parents=True, exist_ok=True)
+        export_run(run.path, model)
+    return model
+
+
+def _find_stored(gallery: Gallery, images: Images) -> dict[int, Vectors]:
+    """Stored vectors of a gallery, by row, of images with the same bytes."""
+    ids: dict[str | None, int] = {}
+    with gallery.catalog() as catalog:
+        for row in catalog.rows(status="indexed"):
+            ids.setdefault(row.sha256, row.id)
+    rows = [row for row, place in enumerate(images.places) if place.sha256 in ids]
+    wanted = np.array([ids[images.places[row].sha256] for row in rows], dtype=np.int64)
+    return dict(zip(rows, gallery.vectors(wanted), strict=True)) if rows else {}

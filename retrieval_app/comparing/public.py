@@ -22,8 +22,6 @@ from index.threads import usable_cores
 if TYPE_CHECKING:
     from index.arrays import Vectors
 
-SHOWN = 60
-"""Queries on the page for every two candidates."""
 FEWEST, MOST = 2, 8
 MODEL, GALLERY, RUN = "model", "gallery", "run"
 TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
@@ -63,8 +61,6 @@ def compare(
     *,
     labels: str | Path | None = None,
     k: Iterable[int] = (1, 5, 10),
-    shown: int = SHOWN,
-    seed: int = 0,
     cache: str | Path | bool = True,
     workers: int | None = None,
     progress: StepProgress = lambda *_: None,
@@ -77,9 +73,7 @@ def compare(
         out: the folder of the page, `compare.html`, and of the table, `queries.csv`.
         labels: CSV or Parquet of `path,label`, in place of all other labels.
         k: the K of Recall@K.
-        shown: queries on the page for every two candidates that only one of them gets right.
-        seed: of their selection.
-        cache: folder of vectors and features; True is your cache folder, False none.
+        cache: folder of vectors; True is your cache folder, False none.
         workers: decoding threads; None is one for each core.
         progress: called with (step, done, total).
 
@@ -105,7 +99,7 @@ def compare(
     table, page = out / TABLE_NAME, out / PAGE_NAME
     comparison.report.update(seconds=time.perf_counter() - started, files=[str(table), str(page)])
     write_query_table(comparison, table)
-    write_compare_page(comparison, page, shown=shown, seed=seed, progress=partial(progress, "Drawing"))
+    write_compare_page(comparison, page, progress=partial(progress, "Drawing"))
     return comparison.report
 
 
