@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from index.errors import InputError
-from index.system import O_CLOEXEC, sync_path
+from index.system import sync_path
 
 _TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
@@ -29,7 +29,7 @@ def is_temporary(name: str) -> bool:
 def make_temporary(folder: Path, *, mode: int = 0o666) -> Path:
     """Create an empty file with a unique temporary name; `mode` is subject to the umask."""
     path = folder / f".retrieval-{secrets.token_hex(8)}.tmp"
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, mode))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     return path
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from index.durable import is_temporary
 from index.errors import InputError
-from index.system import O_BINARY, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 
 GALLERY_MARK = "gallery.json"
 PART_MARK = "part.json"
@@ -98,7 +97,7 @@ def leave_out_own(folder: str, names: Sequence[str]) -> list[str]:
 def read_object(path: Path) -> Mapping[str, Any] | None:
     """A JSON object from a regular file, not through a link; None without one."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | O_BINARY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from index.catalog.rows import CatalogRow
-from index.paths import below, path_from
+from index.paths import below
 from index.sources.source import ImageSource
 from index.text import printable_path
 from index.versions.annotations import ADDED_PLACE, added_folder
@@ -74,7 +74,7 @@ def describe_places(
         recorded[LABELS_PLACE] = (labels_file.exists(), os.path.realpath(labels_file))
     return json.dumps(
         {
-            name: before[name] if name in before and not is_there else path_from(home, location)
+            name: before[name] if name in before and not is_there else os.path.relpath(location, home)
             for name, (is_there, location) in recorded.items()
             if os.path.isabs(place_in_gallery(location, gallery=gallery))
         }

@@ -19,7 +19,6 @@ from index.errors import ImageError, InputError
 from index.images.decode import FIRST_BYTES, HEIF, READABLE, decode_here, find_format, require_decoder
 from index.images.image_headers import is_cheap
 from index.limits import MAX_FILE_BYTES, MAX_PIXELS
-from index.system import O_NONBLOCK, can_limit_processes, pread
 from index.text import printable_path
 from index.threads import raise_if_abandoned
 
@@ -119,7 +118,7 @@ def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
     name = printable_path(str(path))
     with open_file(path) as file:
         check_size(os.fstat(file.fileno()).st_size, name=name)
-        check(pread(file.fileno(), FIRST_BYTES, 0), name=name)
+        check(os.pread(file.fileno(), FIRST_BYTES, 0), name=name)
         return file.readall()
 
 
@@ -131,7 +130,7 @@ def check_size(size_bytes: int, *, name: str) -> None:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | O_NONBLOCK)  # a pipe would wait for a writer
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for a writer
 
 
 def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -157,8 +156,6 @@ def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = 
     if is_cheap(data):
         return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels, turbo=True)
     check_content(data, name=name)
-    if not can_limit_processes():
-        return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels)
     from index.images.decoding_pool import shared_pool  # with what starts processes: few images need it
 
     return shared_pool().decode(data, name=name, target_side=target_side, max_pixels=max_pixels)

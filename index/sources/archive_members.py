@@ -1,6 +1,7 @@
 """Members of tar and zip files, read by offset without a list of the others and without a lock."""
 
 import io
+import os
 import struct
 import zipfile
 import zlib
@@ -10,7 +11,6 @@ from index.errors import ImageError
 from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, take_any_content
 from index.items import FoundItem
-from index.system import pread
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
 """Of a zip member: flags, method, CRC, length of the name, length of the extra field."""
@@ -55,15 +55,15 @@ def read_member(file: int, member: FoundItem, *, is_zip: bool, check: CheckConte
     start = member.starts_at or 0
     if is_zip:
         return _read_zip_member(file, member, start, check)
-    check(pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.path)
-    data = pread(file, member.size_bytes, start)
+    check(os.pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.path)
+    data = os.pread(file, member.size_bytes, start)
     if len(data) != member.size_bytes:
         raise _corrupt(member, f"the archive ends after {len(data)} of {member.size_bytes} bytes")
     return data
 
 
 def _read_zip_member(file: int, member: FoundItem, start: int, check: CheckContent) -> bytes:
-    header = pread(file, LOCAL_HEADER.size, start)
+    header = os.pread(file, LOCAL_HEADER.size, start)
     if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
         raise _corrupt(member, f"no member begins at byte {start} of the archive")
     flags, method, crc, name_bytes, extra_bytes = LOCAL_HEADER.unpack(header)
@@ -71,8 +71,8 @@ def _read_zip_member(file: int, member: FoundItem, start: int, check: CheckConte
         raise ImageError(path=member.path, reason=problem[0], detail=problem[1])
     start += LOCAL_HEADER.size + name_bytes + extra_bytes
     if method == zipfile.ZIP_STORED:
-        check(pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.path)
-        data = pread(file, member.size_bytes, start)
+        check(os.pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.path)
+        data = os.pread(file, member.size_bytes, start)
         end = start + len(data)
     else:
         data, end = _inflate(file, member, start, check)
@@ -80,7 +80,7 @@ def _read_zip_member(file: int, member: FoundItem, start: int, check: CheckConte
         found = "more" if len(data) > member.size_bytes else f"only {len(data)}"
         raise _corrupt(member, f"{member.size_bytes} bytes were announced, there are {found}")
     if flags & _CRC_FOLLOWS:
-        follows = pread(file, 8, end)
+        follows = os.pread(file, 8, end)
         crc = int.from_bytes(follows[4:] if follows.startswith(b"PK\7\x08") else follows[:4], "little")
     if zlib.crc32(data) != crc:
         raise _corrupt(member, "its CRC-32 is not the one in the archive")
@@ -93,7 +93,7 @@ def _inflate(file: int, member: FoundItem, start: int, check: CheckContent) -> t
     wanted = min(FIRST_BYTES, member.size_bytes + 1)
     while wanted > 0 and not unpacker.eof:
         if not packed:
-            packed = pread(file, _CHUNK_BYTES, start)
+            packed = os.pread(file, _CHUNK_BYTES, start)
             start += len(packed)
             if not packed:
                 raise _corrupt(member, "the archive ends inside it")

@@ -26,7 +26,6 @@ from index.sources.folder_walk import find_file
 from index.sources.spool import Spooled, spool_local
 from index.sources.table_rows import as_json_object, as_text, folder_label
 from index.sources.unpacking import COMPRESSED_STARTS
-from index.system import pread
 from index.text import printable_path
 
 ARCHIVE_SUFFIXES = (".tar", ".zip")
@@ -186,7 +185,7 @@ class _HeaderReader(io.BufferedReader):
 
 def _tar_members(headers: _HeaderReader) -> Iterator[FoundItem]:
     """The members of a tar by their names; a problem of the archive itself has no name."""
-    start = pread(headers.fileno(), 8, 0)
+    start = os.pread(headers.fileno(), 8, 0)
     for magic, kind in COMPRESSED_STARTS.items():
         if start.startswith(magic):
             detail = f"its name does not say that it is packed by {kind}"
@@ -208,7 +207,7 @@ def _tar_members(headers: _HeaderReader) -> Iterator[FoundItem]:
                     # Only the sizes of regular files were checked against the archive.
                     member = FoundItem(safe_name(info.name), 0 if odd else info.size, 0, starts_at=info.offset_data)
                     yield member.with_problem(*odd) if odd else member
-            if pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
+            if os.pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
     except _TAR_DAMAGE as error:
         yield FoundItem("", 0, 0).with_problem("corrupt-archive", str(error) or type(error).__name__)

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from index.errors import InputError, reading
 from index.items import FoundItem
-from index.paths import below, path_from
+from index.paths import below
 from index.sources.folder_metadata import describe_item
 from index.sources.folder_walk import find_file
 from index.sources.local_source import LocalSource, absolute_below
@@ -44,7 +44,7 @@ class CocoSource(LocalSource):
         found = super().find(file)
         if found is None or not mark:
             return found
-        images = path_from(found.root, os.path.abspath(unquote(folder)))
+        images = os.path.relpath(os.path.abspath(unquote(folder)), found.root)
         return cls(f"{found.location}{_IMAGES}{quote(images, safe=' ')}")
 
     @property

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from index.errors import InputError, reading
 from index.items import FoundItem, ItemFields, Place
-from index.paths import below, folders_above, names_no_root
+from index.paths import below, folders_above
 from index.sources.archive_scan import is_archive, scan_archive
 from index.sources.folder_metadata import FolderMetadata, describe_item
 from index.sources.folder_walk import check_folder, find_file, walk_folder
@@ -41,7 +41,7 @@ def absolute_below(root: str, path: str) -> str:
 
 def label_below(key: str) -> str | None:
     """The first folder below the root as label; None for a path outside the root."""
-    return folder_label(key) if names_no_root(key) else None
+    return None if key.startswith("/") else folder_label(key)
 
 
 def find_below(path: str, *, root: str, wanted: Callable[[str], bool] | None = None) -> Iterator[FoundItem]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from index.items import FoundItem, ItemFields, Place
 from index.network.remote_store import is_address
-from index.paths import names_no_parent, names_no_root
+from index.paths import names_no_parent
 
 
 class Reach(Enum):
@@ -93,4 +93,4 @@ def stays_inside(source: ImageSource, path: str) -> bool:
     """Whether a catalogue's path of a file stays in its source; lists and tables may name files anywhere."""
     if not path or "\0" in path or not names_no_parent(path):
         return False
-    return source.reach is Reach.ANYWHERE or names_no_root(path)
+    return source.reach is Reach.ANYWHERE or not path.startswith("/")

@@ -14,7 +14,7 @@ from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.limits import LOCK_WAIT_S
 from index.markers import GALLERY_MARK, LOCK_NAME, is_vacant, read_mark, read_part
 from index.progress import BeginStep, no_steps
-from index.system import O_CLOEXEC, O_NOFOLLOW, try_lock
+from index.system import try_lock
 from index.text import printable_path
 from index.versions.gallery_parts import BUILDING, describe_no_gallery, make_mark
 from index.versions.versions import list_versions
@@ -35,7 +35,7 @@ def lock_gallery(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: Begi
     """
     shown = printable_path(str(gallery))
     try:
-        descriptor = os.open(gallery / LOCK_NAME, os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
+        descriptor = os.open(gallery / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise InputError(f"{shown}: the gallery cannot be written: {error.strerror}") from error
     try:

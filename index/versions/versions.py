@@ -13,6 +13,7 @@ What a version shares with the one before it is a hard link to the same file.
 """
 
 import errno
+import fcntl
 import hashlib
 import logging
 import os
@@ -27,7 +28,7 @@ import numpy as np
 from index.durable import hash_file, write_durably
 from index.errors import GalleryDamagedError, GalleryError
 from index.markers import PART_MARK, is_part
-from index.system import NO_LOCKS, O_BINARY, O_CLOEXEC, share_lock, sync_path, try_lock
+from index.system import NO_LOCKS, sync_path, try_lock
 from index.text import printable_path
 from index.versions.gallery_parts import describe_no_gallery, identify, mark_part, read_plan, remove_part
 from index.versions.manifest import MANIFEST_NAME, Version
@@ -132,9 +133,9 @@ def hold_version(version: Path) -> int:
 
     On a file system without locks nothing is held, and the version is safe until the next but one is made.
     """
-    descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | O_BINARY | O_CLOEXEC)
+    descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        share_lock(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             os.close(descriptor)

@@ -16,7 +16,6 @@ from index.markers import CROPS_MARK, read_object
 from index.progress import Progress, no_progress
 from index.sources.coco import AnnotatedImage, read_images
 from index.sources.table_rows import valid_unicode
-from index.system import sync_all
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
 from retrieval_app.dataset_export.safe_names import SafeNames
@@ -77,7 +76,7 @@ def crop_boxes(
                         labels[row["label"]] = labels.get(row["label"], 0) + 1
                     left_out += bad
                     progress(number, len(found))
-            sync_all()
+            os.sync()
     except OSError as error:
         problem = f"{printable_path(str(out))}: cannot be written: {error.strerror or error}"
         raise InputError(f"{problem}; what is written stays: run it again to go on") from error

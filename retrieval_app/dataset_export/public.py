@@ -167,14 +167,14 @@ def _new_folder(out: Path) -> Iterator[Path]:
 
     What a killed export left is removed by the next one to the same place.
     """
-    from index.system import LOCK_NAME, open_for_lock, remove_locked, sync_all, sync_path, try_lock
+    from index.system import open_for_lock, sync_path, try_lock
 
     shown = printable_path(str(out))
     unfinished = out.with_name(f".{out.name}.unfinished")
     data = unfinished / "retrieval-dataset"
     try:
         unfinished.mkdir(exist_ok=True)
-        if foreign := sorted(set(os.listdir(unfinished)) - {data.name, LOCK_NAME}):
+        if foreign := sorted(set(os.listdir(unfinished)) - {data.name}):
             raise InputError(
                 f"{printable_path(str(unfinished))}: expected nothing or what a killed export left there, found "
                 f"{printable_path(foreign[0])}; move it elsewhere, or give another --out"
@@ -188,13 +188,14 @@ def _new_folder(out: Path) -> Iterator[Path]:
                 shutil.rmtree(data)
             data.mkdir()
             yield data
-            sync_all()  # once, in place of every file by itself
+            os.sync()  # once, in place of every file by itself
             if out.exists():
                 out.rmdir()
             data.rename(out)
             sync_path(out.parent)
         finally:
-            remove_locked(unfinished, lock)
+            shutil.rmtree(unfinished, ignore_errors=True)
+            os.close(lock)
     except OSError as error:
         raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
 

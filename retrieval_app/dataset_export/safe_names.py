@@ -4,11 +4,13 @@ import hashlib
 import re
 import unicodedata
 
-from index.paths import is_device
-
 _MAX_BYTES = 80
 _UNSAFE = re.compile(r"[^\w .()+,=@&'!-]")
 _UNSAFE_SPLIT = re.compile(r"\W")  # Hugging Face takes nothing else in the name of a split
+
+
+# Names that Windows takes for devices, whatever their suffix; it takes superscripts for digits.
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{kind}{port}" for kind in ("com", "lpt") for port in "0123456789¹²³")}
 
 
 class SafeNames:
@@ -53,7 +55,7 @@ def make_safe(text: str, unsafe: re.Pattern[str] = _UNSAFE) -> str:
     cut = kept.encode("utf-8", "ignore")[:_MAX_BYTES].decode("utf-8", "ignore").strip(" .")
     cut = cut.lstrip("._ ") or "unnamed"
     stem, dot, rest = cut.partition(".")
-    return f"{stem}_{dot}{rest}" if is_device(cut) else cut
+    return f"{stem}_{dot}{rest}" if stem.strip().casefold() in _DEVICES else cut
 
 
 def _fold(name: str) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import secrets
-import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,7 +23,6 @@ from index.images.decode import find_format
 from index.images.image_files import decode_image
 from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import check_label
-from index.paths import is_name_on_windows
 from index.sources.folder_walk import walk_folder
 from index.system import sync_path
 from index.text import printable_path
@@ -41,16 +39,13 @@ def read_label(name: str) -> str | None:
     return name.partition("/")[0] if "/" in name else None
 
 
-def check_folder_label(text: str, *, system: str = sys.platform) -> str:
+def check_folder_label(text: str) -> str:
     """The label, if it can be the name of a folder."""
     label = check_label(text)
     shown = printable_path(label)
     if label in (".", "..") or "/" in label or "\\" in label or label.startswith("."):
         problem = f"the label {shown} is no plain name of a folder"
         raise InputError(f"{problem}: leave / and \\ and a dot at the start out")
-    if system == "win32" and not is_name_on_windows(label):
-        problem = f"the label {shown} is no name of a folder on Windows"
-        raise InputError(f'{problem}: leave < > : " | ? * and a dot at the end out, and use no device such as CON')
     if len(label.encode()) > _MAX_NAME_BYTES:
         raise InputError(f"the label {shown} has more than {_MAX_NAME_BYTES} bytes, no folder can have such a name")
     return label

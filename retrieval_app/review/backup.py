@@ -35,7 +35,7 @@ from index.labels.group_decisions import DuplicateDecision
 from index.labels.steps import ABOUT, About, Decision, Step, check_step
 from index.labels.tags import Mark
 from index.markers import read_mark
-from index.paths import names_no_parent, names_no_root
+from index.paths import names_no_parent
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import find_folder_around
@@ -88,7 +88,7 @@ class SentImage(_Part):
     def _leads_below(cls, path: str) -> str:
         """The path, if it stays below its folder."""
         parts = os.fsencode(path).split(b"/")
-        leads_out = not (names_no_root(path) and names_no_parent(path))
+        leads_out = path.startswith("/") or not names_no_parent(path)
         if leads_out or len(parts) > 16 or any(p in (b"", b".") or b"\0" in p or len(p) > 255 for p in parts):
             raise ValueError("an image has a place that no image has")
         return path

@@ -10,7 +10,6 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from index.errors import InputError, MissingDependencyError
-from index.system import can_limit_processes
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.versions import find_version
@@ -36,7 +35,6 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None]
     for served in options.galleries:
         find_version(served.path)  # says more than that the port is taken
     switch_off_telemetry()
-    can_limit_processes()  # says at the start where it cannot
     with listen(options.host, options.port) as listener:
         try:
             from retrieval_app.server.app import make_code, open_server_app

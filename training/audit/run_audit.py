@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,6 @@ from index.labels.issues import NEIGHBOURS, LabelIssue, LabelIssues, LabelledIma
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
 from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
-from index.paths import path_from
 from index.progress import Progress, StepProgress
 from index.text import printable_path
 from index.vectors.exact import search_labels
@@ -263,7 +263,7 @@ def write_cleaned_labels(audited: LabelIssues, path: Path) -> CleanedLabels:
         )
     written = [(image, label, _p_right(image, label)) for image, label in kept if can_be_named(image.path)]
     rows = (
-        [path_from(folder, image.path), label, image.before or image.label or "", f"{p_right:.4f}", image.outcome]
+        [os.path.relpath(image.path, folder), label, image.before or image.label or "", f"{p_right:.4f}", image.outcome]
         for image, label, p_right in written
     )
     with replacing(path) as temporary, temporary.open("wb") as file:

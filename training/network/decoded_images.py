@@ -1,5 +1,6 @@
 """Decoded training images in a memory-mapped file, and random views of them."""
 
+import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from index.errors import InputError
 from index.images.image_files import read_image
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig, crop_pixels, resize_image
 from index.progress import Progress, no_progress
-from index.system import sync_path, wait_for_lock
+from index.system import sync_path
 from index.threads import map_ahead
 from training.backbone.extract import name_content
 
@@ -108,7 +109,7 @@ class MappedArray:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             lock = self.file.with_suffix(".lock")
             with lock.open("w") as held:
-                wait_for_lock(held)
+                fcntl.flock(held, fcntl.LOCK_EX)
                 if not self.file.exists():
                     self._fill(produce, progress)
                 lock.unlink(missing_ok=True)  # whoever waits for it finds the file

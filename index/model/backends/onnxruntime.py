@@ -23,7 +23,7 @@ from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphValue
 from index.model.checksum import ModelFile
 from index.telemetry import switch_off_telemetry
 
-_DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+_DRIVER = "libcuda.so.1"
 
 logger = logging.getLogger(__name__)
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"

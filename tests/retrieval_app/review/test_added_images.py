@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import ImageError, InputError
-from retrieval_app.review.added_images import check_folder_label, clear_incoming, read_label, store_image
+from retrieval_app.review.added_images import clear_incoming, read_label, store_image
 from tests.conftest import draw_image
 
 
@@ -49,12 +49,6 @@ def test_a_label_that_is_no_plain_name_of_a_folder_is_refused(tmp_path: Path) ->
         with pytest.raises(InputError):
             store(tmp_path, encode("PNG"), label=label)
     assert files_of(tmp_path) == []
-
-
-def test_a_label_that_windows_does_not_keep_is_refused_there() -> None:
-    assert check_folder_label("1:2", system="linux") == "1:2"
-    with pytest.raises(InputError, match="the label 1:2 is no name of a folder on Windows"):
-        check_folder_label("1:2", system="win32")
 
 
 def test_a_label_in_other_case_is_refused_where_it_has_the_same_folder(

@@ -1,5 +1,6 @@
 """A run's audit: what was planted is found, and nothing is computed twice."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import pytest
 from index.errors import InputError, RunError
 from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision
 from index.labels.issues import NEIGHBOURS, LabelIssues
-from index.paths import path_from
 from tests.training.audits import (
     COLOURS,
     COPY,
@@ -160,7 +160,7 @@ def test_a_higher_share_of_right_labels_sets_doubtful_images_aside(messy: MessyR
         assert cleaned.expected.images == cleaned.images
         assert cleaned.expected.share >= share
     rows = {row["path"]: row for row in read_csv(loose.file)}
-    planted = {path_from(str(tmp_path), str(messy.data / name)): label for name, label in PLANTED.items()}
+    planted = {os.path.relpath(messy.data / name, tmp_path): label for name, label in PLANTED.items()}
     assert not {row["path"] for row in read_csv(strict.file)} & planted.keys()
     assert all(0 <= float(row["p_right"]) < 1 for row in rows.values())  # nobody looked
     for path, label in planted.items():
