@@ -83,7 +83,7 @@ def read_catalog(
     """
     with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
         check_version(connection)
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")  # somebody else may have written it
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")  # another program may have written it
         if spoiled or decided:
             overlay_rows(connection, decided, spoiled=spoiled)
         yield Catalog(connection, gallery=find_gallery(path), decided=decided, spoiled=spoiled)
@@ -122,7 +122,7 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
         if (getattr(error, "sqlite_errorname", None) or _DAMAGES[0]).startswith(_DAMAGES):
             raise GalleryDamagedError(shown, f"the catalogue cannot be used: {error}") from error
         where = "or in the system's folder for temporary files (SQLITE_TMPDIR)"
-        advice = f"mend the cause there, {where}, and run the same command again: what is done is kept"
+        advice = f"remove the cause there, {where}, and run the same command again: what is done is kept"
         raise GalleryError(shown, f"cannot be written or read: {error}; {advice}") from error
 
 

@@ -21,61 +21,14 @@ from index.catalog.rows import (
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
 from index.errors import InputError
 from index.filters.condition import Condition
-from index.filters.known_names import check_names
 from index.filters.parser import parse_filter
 from index.filters.to_sql import write_sql
-from index.items import EmbeddedItem, FoundItem
+from index.items import EmbeddedItem
 from index.measures import MEASURES, Measures
 from index.sources.source import ImageSource
 
-_PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # columns of a scan
+PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # columns of a scan
 
-# Found items go to a temporary table first, so that a scan changes the rows in one transaction.
-_LEFT_OUT = f"('{REMOVED}', '{SKIPPED_IF}')"  # reasons of images that could be used
-_MAY_PASS = "('unreadable', 'permission-denied', 'unreachable', 'needs-package')"  # temporary reasons
-_FOUND = """
-CREATE TEMP TABLE found (
-    source INTEGER NOT NULL, path BLOB NOT NULL, archive BLOB, starts_at INTEGER, size_bytes INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL, reason TEXT, detail TEXT, label TEXT, metadata TEXT,
-    UNIQUE (source, path)
-)
-"""
-_SAME_FILE = "i.source = f.source AND i.path = f.path"
-_SAME_STATE = (
-    "i.size_bytes = f.size_bytes AND i.mtime_ns = f.mtime_ns AND i.archive IS f.archive AND i.starts_at IS f.starts_at"
-)
-_RENEWED = f"""
-    i.reason = '{REMOVED}' AND ?
-    OR i.reason = '{SKIPPED_IF}' AND NOT ({_SAME_STATE}
-        AND i.detail IS (SELECT value FROM settings WHERE name = '{SKIP_SETTING}'))
-    OR f.reason IS NOT NULL AND i.status IN ('pending', 'indexed', 'duplicate') AND i.sha256 IS NOT NULL
-"""
-# A changed row keeps its hash, and a duplicate its keeper, until the bytes are read. A skipped one is tried once again.
-_UPDATE_STATE = f"""
-UPDATE images AS i SET
-    size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, starts_at = f.starts_at,
-    status = iif(f.reason IS NULL, 'pending', 'skipped'), reason = f.reason, detail = f.detail,
-    sha256 = iif(f.reason IS NULL AND i.status != 'skipped', i.sha256, NULL),
-    keeper = iif(f.reason IS NULL, i.keeper, NULL)
-FROM found f WHERE {_SAME_FILE} AND i.reason IS NOT '{REMOVED}' AND (
-    f.reason IS NOT NULL
-    OR NOT ({_SAME_STATE})
-    OR i.status = 'skipped' AND i.reason != '{SKIPPED_IF}' AND i.source NOT IN (SELECT source FROM retried)
-    OR ? AND i.status IN ('indexed', 'duplicate') AND i.sha256 IS NOT NULL
-)
-"""
-_GONE = """
-CREATE TEMP TABLE gone AS SELECT id, sha256, size_bytes FROM images v WHERE source IN (SELECT source FROM rescanned)
-AND NOT EXISTS (SELECT 1 FROM found f WHERE f.source = v.source AND f.path = v.path)
-"""
-# Items below an unreadable folder or archive are not known to be gone.
-_BELOW_BROKEN = """
-DELETE FROM gone WHERE id IN (
-    SELECT v.id FROM found b JOIN images v ON v.source = b.source
-    AND v.path > CAST(b.path || '/' AS BLOB) AND v.path < CAST(b.path || '0' AS BLOB)
-    WHERE b.reason IN ('unreadable', 'permission-denied', 'corrupt-archive', 'unreachable', 'needs-package')
-)
-"""
 _SET_MEASURES = ", ".join(f"{name} = ?" for name in MEASURES)
 _IDENTITY = (  # columns by which two catalogues are compared
     "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, status, reason, keeper, label, metadata"
@@ -100,7 +53,7 @@ class CatalogWriter(Catalog):
 
     def __init__(self, connection: sqlite3.Connection, *, gallery: Path | None = None) -> None:
         super().__init__(connection, gallery=gallery)
-        self._has_scan = self._restores = False
+        self.has_scan = self.restores = False
 
     @contextmanager
     def transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
@@ -139,11 +92,11 @@ class CatalogWriter(Catalog):
             self.renew(row)
 
     def renew(self, row: CatalogRow) -> int:
-        """Give an item a new id, pending: an id stands for the same bytes for ever."""
+        """Give an item a new id, pending: ids are never reused."""
         execute = self._connection.execute
         execute("DELETE FROM images WHERE id = ?", (row.id,))
         inserted = execute(
-            f"INSERT INTO images ({_PLACE}, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending')", _place_values(row)
+            f"INSERT INTO images ({PLACE}, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending')", _place_values(row)
         )
         return int(inserted.lastrowid or 0)
 
@@ -216,120 +169,13 @@ class CatalogWriter(Catalog):
         self._places = None
         return removed
 
-    def has_item(self, source: int, path: str) -> bool:
-        """Whether a source has an item of this path, by the running scan, or else by its rows."""
-        query = (
-            "SELECT EXISTS (SELECT 1 FROM temp.found WHERE source = :source AND path = :path) "
-            "OR :source NOT IN (SELECT source FROM temp.rescanned) "
-            "AND EXISTS (SELECT 1 FROM images WHERE source = :source AND path = :path)"
-        )
-        return bool(self._connection.execute(query, {"source": source, "path": os.fsencode(path)}).fetchone()[0])
-
-    def record_scan(
-        self,
-        found: Iterable[tuple[int, FoundItem]],
-        *,
-        scanned: Sequence[int],
-        restore: bool = False,
-        thorough: bool = False,
-    ) -> None:
-        """Update the rows by a scan of some sources, given as (source, item).
-
-        - Items of unchanged size and time keep their row.
-        - Changed ones are pending with their old hash, to be confirmed; with `thorough`, all that were read.
-        - New ones are pending, and so are, once, skipped ones, because the cause may be gone.
-        - Those skipped by another condition than `SKIP_SETTING` now has, or changed since, are pending with new ids.
-        - Rows that the scan did not meet stay until `drop_vanished`.
-        - With `restore`, removed items come back.
-        """
-        with self.transaction() as execute:
-            for table in ("found", "rescanned", "gone"):
-                execute(f"DROP TABLE IF EXISTS temp.{table}")
-            execute(_FOUND)
-            execute("CREATE TEMP TABLE rescanned (source INTEGER PRIMARY KEY)")
-            self._connection.executemany("INSERT INTO rescanned VALUES (?)", ((number,) for number in scanned))
-            self._connection.executemany(
-                "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (_found_values(source, item) for source, item in found),
-            )
-            self._merge_found(restore=restore, thorough=thorough)
-        self._has_scan, self._restores = True, restore
-        if (where := self.skip_condition()) is not None:
-            check_names(where, self._connection, has_decided=False)
-
-    def _merge_found(self, *, restore: bool, thorough: bool) -> None:
-        execute = self._connection.execute
-        if self.setting(CLUSTERS_SETTING) is not None:  # sources do not know clusters
-            execute(
-                f"UPDATE found AS f SET metadata = json_set(coalesce(f.metadata, '{{}}'), '$.{CLUSTER}', "
-                f"json_extract(i.metadata, '$.{CLUSTER}')) FROM images i WHERE {_SAME_FILE} "
-                f"AND json_extract(i.metadata, '$.{CLUSTER}') IS NOT NULL"
-            )
-        # Rows whose id stands for bytes that may be others now, or that was given up, get a new one.
-        self.renew_where(f"id IN (SELECT i.id FROM images i, found f WHERE {_SAME_FILE} AND ({_RENEWED}))", (restore,))
-        execute(_UPDATE_STATE, (thorough,))
-        execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
-        execute(
-            "UPDATE images AS i SET label = f.label, metadata = f.metadata FROM found f "
-            f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label OR i.metadata IS NOT f.metadata)"
-        )
-        execute(
-            f"INSERT INTO images ({_PLACE}, status, reason, detail) "
-            f"SELECT {_PLACE}, iif(reason IS NULL, 'pending', 'skipped'), reason, detail "
-            f"FROM found f WHERE NOT EXISTS (SELECT 1 FROM images i WHERE {_SAME_FILE}) ORDER BY f.rowid"
-        )
-        execute(_GONE)
-        execute(_BELOW_BROKEN)
-        for column in ("sha256", "size_bytes"):
-            execute(f"CREATE INDEX temp.gone_by_{column} ON gone ({column})")
-
-    def archive_items(
-        self, source: int, archive: str, *, mtime_ns: int, with_skipped: bool = False
-    ) -> Iterator[FoundItem] | None:
-        """The items of an unchanged archive from its rows; None where it must be read.
-
-        It must with another time, no rows, or a skipped member; `with_skipped` accepts members skipped for good.
-        """
-        name = os.fsencode(archive)
-        members = "source = ?1 AND (path > ?2 AND path < ?3 AND archive = ?4 OR ?5 AND path = ?4)"
-        values = (source, name + b"/", name + b"0", name, with_skipped)
-        is_sound = f"status != 'skipped' OR reason IN {_LEFT_OUT}"
-        if with_skipped:
-            is_sound = f"status != 'skipped' OR reason NOT IN {_MAY_PASS}"
-        query = f"SELECT count(*), sum(mtime_ns = ?6 AND ({is_sound})) FROM images WHERE {members}"
-        count, sound = self._connection.execute(query, (*values, mtime_ns)).fetchone()
-        if not count or count != sound:
-            return None
-        rows = self._connection.execute(f"SELECT {COLUMNS} FROM images WHERE {members} ORDER BY id", values)
-        return map(_as_found, map(make_row, rows.fetchall()))
-
-    def known_state(self, source: int, path: str) -> tuple[int, int, str] | None:
-        """Size, time and status of an item's row."""
-        query = "SELECT size_bytes, mtime_ns, status FROM images WHERE source = ? AND path = ?"
-        row: tuple[int, int, str] | None = self._connection.execute(query, (source, os.fsencode(path))).fetchone()
-        return row
-
-    def was_scanned(self, source: int) -> bool:
-        """Whether a stopped command has scanned the source for this unfinished work."""
-        return bool(self._ask("SELECT EXISTS (SELECT 1 FROM retried WHERE source = ?)", source))
-
-    def emptied_sources(self) -> list[ImageSource]:
-        """Sources of which the scan met no item, though some are indexed or were temporarily skipped."""
-        numbers = self._connection.execute(
-            "SELECT source FROM rescanned r WHERE NOT EXISTS (SELECT 1 FROM found f WHERE f.source = r.source) "
-            "AND EXISTS (SELECT 1 FROM images i WHERE i.source = r.source "
-            f"AND (i.status = 'indexed' OR i.reason IN {_MAY_PASS}))"
-        ).fetchall()
-        sources = self.sources()
-        return [sources[number] for (number,) in numbers]
-
     def changed(self) -> Iterator[CatalogRow]:
         """Pending rows with a hash: their bytes decide whether they changed."""
         yield from self.select("status = 'pending' AND sha256 IS NOT NULL")
 
     def moved_candidates(self) -> Iterator[CatalogRow]:
         """New rows with the size of a vanished one."""
-        if self._has_scan:
+        if self.has_scan:
             yield from self.select(
                 "status = 'pending' AND sha256 IS NULL AND size_bytes IN (SELECT size_bytes FROM temp.gone)"
             )
@@ -353,7 +199,7 @@ class CatalogWriter(Catalog):
                     "SELECT i.id FROM temp.gone v JOIN images i ON i.id = v.id WHERE v.sha256 = ? "
                     "AND (i.status IN ('indexed', 'duplicate') OR i.reason = ? AND NOT ?) "
                     "ORDER BY i.status = 'indexed' DESC, i.id LIMIT 1",
-                    (sha256, REMOVED, self._restores),
+                    (sha256, REMOVED, self.restores),
                 ).fetchone()
                 if vanished is not None:
                     self._move(row, *vanished)
@@ -364,29 +210,17 @@ class CatalogWriter(Catalog):
         execute = self._connection.execute
         execute("DELETE FROM temp.gone WHERE id = ?", (vanished,))
         execute("DELETE FROM images WHERE id = ?", (row.id,))
-        places = ", ".join(f"{column} = ?" for column in _PLACE.split(", "))
+        places = ", ".join(f"{column} = ?" for column in PLACE.split(", "))
         execute(f"UPDATE images SET {places} WHERE id = ?", (*_place_values(row), vanished))
 
     def drop_vanished(self) -> int:
         """Remove the rows that the scan did not meet; their number."""
         dropped = 0
         with self.transaction() as execute:
-            if self._has_scan:
+            if self.has_scan:
                 dropped = execute("DELETE FROM images WHERE id IN (SELECT id FROM temp.gone)").rowcount
             self.release_duplicates()
         return dropped
-
-    def restore(self, source: int, path: str, item: FoundItem) -> None:
-        """Restore a removed item of a source that was met in another source."""
-        key = (source, os.fsencode(path))
-        with self.transaction() as execute:
-            removed = execute(f"SELECT 1 FROM images WHERE source = ? AND path = ? AND reason = '{REMOVED}'", key)
-            if removed.fetchone() is not None:
-                self.renew_where("source = ? AND path = ?", key)
-                execute(
-                    "UPDATE images SET size_bytes = ?, mtime_ns = ?, starts_at = ? WHERE source = ? AND path = ?",
-                    (item.size_bytes, item.mtime_ns, item.starts_at, *key),
-                )
 
     def take_out(self, rows: Iterable[CatalogRow]) -> None:
         """Remove items: they are skipped from now on, also where their files stay or move."""
@@ -526,23 +360,6 @@ def _place_values(row: CatalogRow) -> tuple[object, ...]:
         row.label,
         row.metadata_json,
     )
-
-
-def _found_values(source: int, item: FoundItem) -> tuple[object, ...]:
-    archive = None if item.archive is None else os.fsencode(item.archive)
-    problem = (None, None) if item.problem is None else (item.problem.reason, item.problem.detail)
-    metadata = json.dumps(dict(item.metadata), sort_keys=True) if item.metadata else None
-    path = os.fsencode(item.path)
-    return (source, path, archive, item.starts_at, item.size_bytes, item.mtime_ns, *problem, item.label, metadata)
-
-
-def _as_found(row: CatalogRow) -> FoundItem:
-    found = FoundItem(
-        row.path, row.size_bytes, row.mtime_ns, row.archive, row.starts_at, row.label, row.metadata or None
-    )
-    if row.status != "skipped" or row.reason in (REMOVED, SKIPPED_IF):
-        return found
-    return found.with_problem(row.reason or "unreadable", row.detail or "")
 
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:

@@ -62,11 +62,8 @@ class ThreadedEngine:
     GPU the workers decode while the model runs. At most `BATCHES_AHEAD` batches, or two for each worker, are held. A
     batch has the usable ones of `batch_size` consecutive items, padded to a fixed shape.
 
-    Args:
-        embedder: the model; on a CPU with a single thread.
-        workers: decoding threads; 0 is one for each usable core.
-        batch_size: images in a batch; 0 is the model's usual number.
-        max_pixels: limit of an image.
+    On a CPU the embedder has a single thread. `workers` 0 is one for each usable core, `batch_size` 0 is the model's
+    usual number.
     """
 
     def __init__(

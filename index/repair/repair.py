@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from index.catalog.reader import read_catalog
+from index.catalog.scans import record_scan
 from index.catalog.writer import CatalogWriter
 from index.durable import write_durably
 from index.errors import DAMAGE_ADVICE, GalleryDamagedError, GalleryError, InputError, ModelFileError
@@ -239,7 +240,7 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
             )
     wanted = "no version before the current one is whole" if to is None else f"version {to} is not whole"
     listed = f" ({'; '.join(passed)})" if passed else ""
-    raise GalleryError(shown, f"{wanted}{listed}; mend the gallery with `retrieval index repair`")
+    raise GalleryError(shown, f"{wanted}{listed}; repair the gallery with `retrieval index repair`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +385,7 @@ class _Repair:
         if not folder.is_dir() or (plan is not None and ("repair" in plan or is_intact_work(folder))):
             return
         if remove_part(folder, of=identity) and plan is not None:
-            self.damaged.append(f"{printable_path(str(folder))}: unfinished work that cannot be gone on with")
+            self.damaged.append(f"{printable_path(str(folder))}: unfinished work that is damaged")
             self.notes.append("unfinished work was thrown away; run the command that was stopped again")
 
     def _rebuild(
@@ -465,7 +466,7 @@ class _Repair:
                         )
                 labels, scanning = find_assigned(catalog), work.begin_step("Scanning")
                 found = scan_sources(catalog, list(sources), labels=labels, progress=scanning)
-                catalog.record_scan(found, scanned=list(sources))
+                record_scan(catalog, found, scanned=list(sources))
             embed_pending(work)
             report = publish(work, how=Publication(compact=True))
         self.notes.append(

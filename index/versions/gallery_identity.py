@@ -27,11 +27,9 @@ _SILENT_S = 1.0  # before a wait is logged
 
 @contextmanager
 def lock_gallery(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: BeginStep = no_steps) -> Iterator[None]:
-    """Hold the gallery's lock; the system releases it when the process ends.
+    """Hold the gallery's lock, after at most `wait_s` seconds; the system releases it when the process ends.
 
-    Args:
-        wait_s: seconds to wait for another process.
-        begin_step: called when a wait begins; its progress is called during the wait.
+    `begin_step` is called when a wait begins, and its progress during the wait.
     """
     shown = printable_path(str(gallery))
     try:

@@ -149,7 +149,7 @@ def remove_part(folder: Path, *, of: str) -> bool:
             (folder / PART_MARK).unlink(missing_ok=True)
             if others:
                 shown = printable_path(str(folder))
-                logger.warning("%s: not removed, for somebody put %s there", shown, printable_path(others[0]))
+                logger.warning("%s: not removed, because it has a foreign file, %s", shown, printable_path(others[0]))
                 return True
             folder.rmdir()
         except FileNotFoundError:

@@ -82,11 +82,11 @@ def highest_next_id(gallery: Path) -> int:
     for folder in list_versions(gallery):
         paths = [folder / MANIFEST_NAME, folder / PART_MARK]  # with a copy of the manifest as a JSON string
         texts = [path.read_bytes() for path in paths if path.is_file()]
-        told = [int(number) for text in texts for number in _NEXT_ID.findall(text)]
-        for path in () if told else folder.glob("ids/*.npy"):
+        ids = [int(number) for text in texts for number in _NEXT_ID.findall(text)]
+        for path in () if ids else folder.glob("ids/*.npy"):
             with suppress(OSError, ValueError, EOFError, IndexError):  # a damaged one
-                told.append(int(np.load(path, mmap_mode="r", allow_pickle=False)[-1]) + 1)
-        found += told
+                ids.append(int(np.load(path, mmap_mode="r", allow_pickle=False)[-1]) + 1)
+        found += ids
     return max(found)
 
 
@@ -212,5 +212,5 @@ def _remove_unless_held(version: Path, *, of: str) -> None:
         with manifest.open("rb") as file:
             if not try_lock(file):
                 return
-            manifest.unlink()  # first, and under the lock: nobody opens the rest of it
+            manifest.unlink()  # first, and under the lock: no reader opens the rest of it
     remove_part(version, of=of)

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from index.catalog.reader import Catalog
 from index.catalog.rows import SKIP_SETTING
+from index.catalog.scans import emptied_sources, record_scan
 from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
 from index.errors import GalleryError, GalleryMismatchError, InputError
@@ -85,7 +86,7 @@ def build_gallery(
             _change_settings(work, settings, index=index or {}, store=store)
             numbers, scanning = catalog.add_sources(given), work.begin_step("Scanning")
             found = scan_sources(catalog, numbers, labels=labels, trust=is_known, progress=scanning)
-            catalog.record_scan(found, scanned=numbers)
+            record_scan(catalog, found, scanned=numbers)
             if labels is not None:
                 labels.check_used()
             if shards is not None:
@@ -105,10 +106,8 @@ def add_to_gallery(gallery: Path, sources: Sequence[str | Path], **run: Unpack[R
             parts = find_parts(catalog, given)
             numbers = catalog.add_sources(source for source in given if source.location not in parts)
             labels, scanning = find_assigned(catalog), work.begin_step("Scanning")
-            found = scan_sources(
-                catalog, numbers, labels=labels, parts=parts, restore=True, trust=True, progress=scanning
-            )
-            catalog.record_scan(found, scanned=numbers, restore=True)
+            found = scan_sources(catalog, numbers, labels=labels, parts=parts, trust=True, progress=scanning)
+            record_scan(catalog, found, scanned=numbers, restore=True)
         embed_pending(work)
         return publish(work)
 
@@ -145,8 +144,8 @@ def update_gallery(
             found = scan_sources(
                 catalog, list(sources), labels=labels, trust=not thorough, ask=not thorough, progress=scanning
             )
-            catalog.record_scan(found, scanned=list(sources), thorough=thorough)
-            for source in catalog.emptied_sources():  # whose disk may not be there
+            record_scan(catalog, found, scanned=list(sources), thorough=thorough)
+            for source in emptied_sources(catalog):  # whose disk may not be there
                 if not source.is_one_item:
                     raise _lost_source(source, gallery, "nothing is left in it")
         embed_pending(work)
@@ -168,10 +167,6 @@ def remove_from_gallery(
     """Remove items or whole sources from a gallery; the files are not touched.
 
     Removed items stay out in later updates, until they are added again by name. A failed removal removes nothing.
-
-    Raises:
-        InputError: nothing is selected, or nothing would be left.
-        GalleryError: as `build_gallery`.
     """
 
     with open_workspace(gallery, undo=True, **run) as work:

@@ -41,10 +41,6 @@ def build_on_cluster(
     """Embed missing shards on a cluster, and merge all.
 
     The sources are scanned once, into a file that every node reads.
-
-    Args:
-        address: of the cluster's head; see `connected`.
-        shards: as given to `open_shards`.
     """
     start = time.perf_counter()
     progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
@@ -149,13 +145,6 @@ def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
         least = min(int(node["CPU"]) // int(node["GPU"]) for node in nodes)
         each = max(1, min(threads or least, least))
         return sum(int(node["GPU"]) for node in nodes), {"num_gpus": 1, "num_cpus": each}
-    if with_gpu := sum(node.get("GPU", 0) >= 1 for node in nodes):
-        logger.warning(
-            "%d of the cluster's %d nodes have a GPU, which stays idle: all embed with processors, as some have "
-            "none; take those without one out of the cluster",
-            with_gpu,
-            len(nodes),
-        )
     least = min(int(node["CPU"]) for node in nodes)
     each = min(threads or least, least)
     return sum(int(node["CPU"]) // each for node in nodes), {"num_cpus": each}

@@ -31,9 +31,6 @@ def cluster_gallery(
 
     Returns:
         The report, and the number of images of each cluster, the largest first.
-
-    Raises:
-        InputError: the images have metadata `cluster` of their own, or there are too few images.
     """
     with open_workspace(gallery, **run) as work:
         with work.change() as catalog:

@@ -1,6 +1,5 @@
 """Copy, compact and tune: new versions or galleries of the same vectors; nothing is embedded."""
 
-import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from index.versions.annotations import added_folder
 from index.versions.gallery_identity import FolderState, lock_gallery, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, check_file
-from index.versions.versions import hold_current, read_current
+from index.versions.versions import holding_current, read_current
 from index.writing.build_config import RunOptions
 from index.writing.pending import embed_pending
 from index.writing.publishing import BuildReport, publish
@@ -54,35 +53,30 @@ def copy_gallery(source: Path, out: Path, *, store: StoreConfig | None = None, *
     """
     start, store = time.perf_counter(), store or StoreConfig()
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
-    version, held = hold_current(source)
-
-    try:
+    with holding_current(source) as version, naming_trouble(out, advice="remove the cause and run the command again"):
         manifest = Manifest.read(version)
         for name in manifest.files:
             check_file(version.folder, name, manifest, contents=True)
         _check_out(out)
         embedder = Embedder(version.folder / MODEL_NAME, runs=False)
-        with naming_trouble(out, advice="remove the cause and run the same command again"):
-            out.mkdir(parents=True, exist_ok=True)
-            make_mark(out)
-            with lock_gallery(out, wait_s=wait_s, begin_step=begin_step):
-                work = Workspace(out.resolve(), embedder=embedder, start=start, **run)
-                work.remove()  # a copy that was stopped may be of another gallery
-                if (sent := added_folder(source)).is_dir():
-                    shutil.copytree(sent, added_folder(out), dirs_exist_ok=True)
-                work.open_without_base(
-                    None,
-                    rows=version.folder / CATALOG_NAME,
-                    kept={output: hold_vectors(version, output) for output in manifest.outputs},
-                    runtime=manifest.runtime,
-                )
-                with work.opened():
-                    with work.change() as catalog:
-                        catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
-                    embed_pending(work)
-                    report = publish(work)
-    finally:
-        os.close(held)
+        out.mkdir(parents=True, exist_ok=True)
+        make_mark(out)
+        with lock_gallery(out, wait_s=wait_s, begin_step=begin_step):
+            work = Workspace(out.resolve(), embedder=embedder, start=start, **run)
+            work.remove()  # a copy that was stopped may be of another gallery
+            if (sent := added_folder(source)).is_dir():
+                shutil.copytree(sent, added_folder(out), dirs_exist_ok=True)
+            work.open_without_base(
+                None,
+                rows=version.folder / CATALOG_NAME,
+                kept={output: hold_vectors(version, output) for output in manifest.outputs},
+                runtime=manifest.runtime,
+            )
+            with work.opened():
+                with work.change() as catalog:
+                    catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
+                embed_pending(work)
+                report = publish(work)
     return CopyReport(
         source=valid_text(str(source.resolve())),
         version=version.name,

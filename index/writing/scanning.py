@@ -1,22 +1,18 @@
-"""Scanning a gallery's sources: every item once, also where sources overlap."""
+"""Scanning a gallery's sources: every item, with its label."""
 
 import os
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from index.catalog.reader import Catalog
+from index.catalog.scans import archive_items, known_state, was_scanned
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
 from index.items import FoundItem
 from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
-from index.network.remote_store import is_address
-from index.paths import below, folders_above
 from index.progress import Progress, no_progress
-from index.sources.archive_scan import is_compressed
 from index.sources.local_source import FolderSource
 from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import find_table, read_column, read_column_names, read_labels
@@ -93,23 +89,22 @@ def _scan_source(catalog: CatalogWriter, number: int, *, trust: bool, ask: bool)
     """
     source = catalog.sources()[number]
     if isinstance(source, UrlListSource):
-        asks = ask and not catalog.was_scanned(number)
+        asks = ask and not was_scanned(catalog, number)
         yield from source.check_changes(_recall(catalog, number, item, asks=asks) for item in source.find_files())
         return
     for found in source.find_files():
-        if not found.is_archive:
-            yield found
-            continue
         known = None
-        if trust:
-            is_costly = is_address(source.location) or is_compressed(found.path)
-            known = catalog.archive_items(number, found.path, mtime_ns=found.mtime_ns, with_skipped=is_costly)
-        yield from source.members(found) if known is None else known
+        if found.is_archive and trust:
+            known = archive_items(catalog, number, found.path, mtime_ns=found.mtime_ns)
+        if known is not None:
+            yield from known
+        else:
+            yield from source.members(found) if found.is_archive else (found,)
 
 
 def _recall(catalog: CatalogWriter, number: int, item: FoundItem, *, asks: bool) -> tuple[FoundItem, bool]:
     """An item with its known size and time, and whether to check it for a change; a new item stays as it is."""
-    if item.problem is not None or (known := catalog.known_state(number, item.path)) is None:
+    if item.problem is not None or (known := known_state(catalog, number, item.path)) is None:
         return item, False
     size_bytes, mtime_ns, status = known
     return replace(item, size_bytes=size_bytes, mtime_ns=mtime_ns), asks and status in ("indexed", "duplicate")
@@ -121,33 +116,33 @@ def scan_sources(
     *,
     labels: AssignedLabels | None,
     parts: Mapping[str, int] | None = None,
-    restore: bool = False,
     trust: bool = False,
     ask: bool = True,
     progress: Progress = no_progress,
 ) -> Iterator[tuple[int, FoundItem]]:
-    """(source, item) of some sources, in order; an item of several sources belongs to the first.
-
-    Sources that are not scanned have the items of their rows.
+    """(source, item) of some sources, in order.
 
     Args:
-        catalog: records the items while they are found.
         numbers: of the sources to scan.
         labels: replace those of the sources.
         parts: of `find_parts`, scanned first.
-        restore: let removed items of other sources, met here, come back.
         trust: take the items of an archive of unchanged time from its rows, labels included.
         ask: check the addresses of lists for changes.
         progress: called with (items met, 0).
     """
-    sources = catalog.sources()
-    owners = _Owners(catalog, sources, progress)
-    for location, number in (parts or {}).items():
-        found = FolderSource(sources[number].location).scan_below(location)
-        yield from owners.sort_out(found, number, labels=labels, restore=restore)
-    for number in numbers:
-        found = _scan_source(catalog, number, trust=trust, ask=ask)
-        yield from owners.sort_out(found, number, labels=labels, restore=restore)
+    sources, met = catalog.sources(), 0
+    scans = [
+        (number, FolderSource(sources[number].location).scan_below(location))
+        for location, number in (parts or {}).items()
+    ]
+    scans += [(number, _scan_source(catalog, number, trust=trust, ask=ask)) for number in numbers]
+    for number, found in scans:
+        root = sources[number].root
+        for item in found:
+            met += 1
+            if met % _REPORTED_ITEMS == 0:
+                progress(met, 0)
+            yield number, item if labels is None else labels.label(item, os.path.join(root, item.path))
 
 
 def find_parts(catalog: CatalogWriter, given: Iterable[ImageSource]) -> dict[str, int]:
@@ -162,56 +157,3 @@ def find_parts(catalog: CatalogWriter, given: Iterable[ImageSource]) -> dict[str
             if holding:
                 parts[source.location] = min(holding)
     return parts
-
-
-class _Owners:
-    """Decides which source an item belongs to where sources overlap."""
-
-    def __init__(self, catalog: CatalogWriter, sources: Mapping[int, ImageSource], progress: Progress) -> None:
-        self._catalog, self._sources, self._progress, self._met = catalog, sources, progress, 0
-        self._anywhere = [n for n, source in sources.items() if source.reach is not Reach.WHOLE]
-        self._at: dict[str, list[int]] = defaultdict(list)
-        for number, source in sources.items():
-            if source.reach is Reach.WHOLE:
-                self._at[source.location].append(number)
-        self._locations = sorted(self._at)
-
-    def sort_out(
-        self, found: Iterable[FoundItem], number: int, *, labels: AssignedLabels | None, restore: bool
-    ) -> Iterator[tuple[int, FoundItem]]:
-        """The items of a source that belong to no earlier source."""
-        root, has_rivals = self._sources[number].root, self._has_rivals(number)
-        for item in found:
-            self._met += 1
-            if self._met % _REPORTED_ITEMS == 0:
-                self._progress(self._met, 0)
-            location = os.path.join(root, item.path)
-            if has_rivals:
-                names = self._names(location, other_than=number)
-                owner = next((name for name in names if self._catalog.has_item(*name)), None)
-                if owner is not None:
-                    if restore:
-                        self._catalog.restore(*owner, item)
-                    continue
-            yield number, item if labels is None else labels.label(item, location)
-
-    def _has_rivals(self, number: int) -> bool:
-        """Whether another source may have an item of this one."""
-        source = self._sources[number]
-        if source.reach is Reach.ANYWHERE or any(other != number for other in self._anywhere):
-            return len(self._sources) > 1
-        start = source.root if source.reach is Reach.PART else source.location
-        if any(other != number for location in folders_above(start) for other in self._at.get(location, ())):
-            return True
-        after = bisect_left(self._locations, start + "/")
-        return after < len(self._locations) and self._locations[after].startswith(start + "/")
-
-    def _names(self, location: str, *, other_than: int) -> Iterator[tuple[int, str]]:
-        """The possible (source, path) of an absolute location in the other sources."""
-        for number in self._anywhere:
-            if number != other_than:
-                yield from ((number, path) for path in {location, below(self._sources[number].root, location)})
-        for above in folders_above(location):
-            for number in self._at.get(above, ()):
-                if number != other_than:
-                    yield number, below(self._sources[number].root, location)

@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from index.catalog.reader import Catalog
-from index.durable import create_durably, hash_file, replacing
+from index.durable import create_durably, replacing
 from index.errors import GalleryError, ImageError, InputError
 from index.items import EmbeddedItem, ItemFields
 from index.markers import is_part, is_vacant, read_object
 from index.measures import Measures
-from index.model.embedder import Embedder
 from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 from index.versions.manifest import MODEL_NAME
@@ -198,25 +197,27 @@ def make_shards_folder(gallery: Path, named: Path | None) -> Path:
     return named
 
 
-def share_model(folder: Path, embedder: Embedder) -> Path:
-    """Copy the model into the folder of shards, or check that it is the same."""
-    model = folder / MODEL_NAME
-    if not model.exists():
-        create_durably(model, embedder.path.read_bytes())
-    if (seen := hash_file(model)) != embedder.sha256:
-        raise _other(folder, "vectors model_sha256", seen, embedder.sha256)
-    return model
-
-
 def share_plan(folder: Path, plan: ShardPlan) -> None:
-    """Record the plan, or check that it is the recorded one."""
+    """Record the plan, or check that it is the recorded one; model and options are in it."""
     document = {"format_version": FORMAT_VERSION, **asdict(plan)}
     create_durably(folder / SHARDS_PLAN, json.dumps(document, indent=2).encode("ascii"))
-    recorded = read_shard_plan(folder)
-    seen, given = _flatten(asdict(recorded)), _flatten(asdict(plan))
+    seen, given = (
+        {
+            f"{name} {key}".strip(): each
+            for name, value in asdict(one).items()
+            for key, each in (value if isinstance(value, dict) else {"": value}).items()
+        }
+        for one in (read_shard_plan(folder), plan)
+    )
     for name in given | seen:
         if seen.get(name) != given.get(name):
-            raise _other(folder, name, seen.get(name), given.get(name))
+            called = {"vectors model_sha256": "model (SHA-256)"}.get(name, name.removeprefix("vectors "))
+            raise GalleryError(
+                printable_path(str(folder)),
+                f"other shards are there already, whose {called} is {seen.get(name)}, where {given.get(name)} was "
+                "given: shards of one gallery are made with the same model, sources and options; give those, or "
+                "another folder with --shards",
+            )
 
 
 def read_shard_plan(folder: Path) -> ShardPlan:
@@ -238,21 +239,6 @@ def list_counts(folder: Path) -> list[int]:
     """The numbers N of shards I/N in a folder, rising; several where builds differed."""
     found = (_FOLDER.fullmatch(entry.name) for entry in os.scandir(folder))
     return sorted({int(match[2]) for match in found if match is not None})
-
-
-def _flatten(values: dict[str, Any]) -> dict[str, Any]:
-    """Flatten nested dictionaries; names of inner values begin with the outer name."""
-    nested = {name: value if isinstance(value, dict) else {"": value} for name, value in values.items()}
-    return {f"{name} {key}".strip(): each for name, value in nested.items() for key, each in value.items()}
-
-
-def _other(folder: Path, name: str, seen: object, given: object) -> GalleryError:
-    called = {"vectors model_sha256": "model (SHA-256)"}.get(name, name.removeprefix("vectors "))
-    return GalleryError(
-        printable_path(str(folder)),
-        f"other shards are there already, whose {called} is {seen}, where {given} was given: shards of one gallery "
-        "are made with the same model, sources and options; give those, or another folder with --shards",
-    )
 
 
 def check_complete(catalog: Catalog, folder: Path) -> None:

@@ -13,11 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
 from index.catalog.reader import Catalog, read_catalog
+from index.catalog.scans import record_scan
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
+from index.durable import create_durably, hash_file
 from index.embedding.cached import describe_vectors
 from index.embedding.engine import ThreadedEngine, in_checkpoints
-from index.errors import InputError
+from index.errors import GalleryError, InputError
 from index.gallery.computed_by import usual_runtime_in
 from index.items import Place
 from index.markers import is_part
@@ -41,7 +43,6 @@ from index.writing.shard_plan import (
     make_shards_folder,
     read_done,
     read_shard_plan,
-    share_model,
     share_plan,
     write_outcomes,
 )
@@ -91,7 +92,7 @@ def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Itera
             catalog.prepare()
             numbers = catalog.add_sources(map(find_source, work.plan.sources))
             found = scan_sources(catalog, numbers, labels=labels, progress=progress)
-            catalog.record_scan(found, scanned=numbers)
+            record_scan(catalog, found, scanned=numbers)
             if labels is not None:
                 labels.check_used()
             total = max(catalog.count("pending"), 1)
@@ -139,8 +140,9 @@ def open_shards(
         if shards is None:
             make_gallery_folder(gallery, shown=out)
         folder = make_shards_folder(gallery, shards)
-        share_model(folder, embedder)
         share_plan(folder, plan)
+        if not (folder / MODEL_NAME).exists():
+            create_durably(folder / MODEL_NAME, embedder.path.read_bytes())
     return SharedWork(gallery, folder, embedder, plan, config)
 
 
@@ -223,9 +225,11 @@ def merge_shards(gallery: Path, *, shards: Path | None = None, **run: Unpack[Run
         MissingDependencyError: the runtime that computed the shards is not installed.
     """
     folder = shards or gallery / SHARDS
-    plan = read_shard_plan(folder)
+    plan, model = read_shard_plan(folder), folder / MODEL_NAME
+    if not model.is_file() or hash_file(model) != plan.model_sha256:
+        raise GalleryError(printable_path(str(model)), "missing, or not the model of these shards; put it back")
     report = build_gallery(
-        model_path=folder / MODEL_NAME,
+        model_path=model,
         sources=plan.sources,
         out=gallery,
         labels_file=None if plan.labels is None else Path(plan.labels),

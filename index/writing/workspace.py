@@ -168,12 +168,7 @@ class Workspace:
         self.published: str | None = None
 
     def open(self) -> None:
-        """Continue unfinished work, or start from the current version.
-
-        Raises:
-            GalleryMismatchError: the gallery, or its unfinished work, is of another model.
-            GalleryDamagedError: a file of the current version is missing or has another size.
-        """
+        """Continue unfinished work, or start from the current version; both must be of the same model."""
         self.base = adopt_unpublished(self.gallery)
         if self.base is not None:
             manifest = Manifest.read(self.base)
@@ -223,7 +218,7 @@ class Workspace:
     def _start(self, plan: dict[str, Any], *, rows: Path | None = None) -> None:
         if self.base is None and self.embedder.path.is_relative_to(self.folder):
             command = "copy" if "repair" in (read_plan(self.gallery) or {}) else "build"
-            detail = f"unfinished, and cannot be gone on with; run the same `retrieval index {command}` again"
+            detail = f"unfinished, and this command cannot continue it; run the same `retrieval index {command}` again"
             raise GalleryError(printable_path(str(self.gallery)), detail)
         self.is_new = True
         self.remove()

@@ -11,6 +11,7 @@ import pytest
 
 from index.catalog.reader import VERSION, Catalog, read_catalog
 from index.catalog.rows import CatalogRow, read_metadata
+from index.catalog.scans import record_scan
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import GalleryError, ImageError, InputError
 from index.filters.parser import find_words, parse_filter
@@ -46,7 +47,7 @@ def found(path: str, *, size: int = 10, mtime: int = 1, reason: str | None = Non
 def scan(catalog: CatalogWriter, items: Iterable[FoundItem | str], *, restore: bool = False) -> None:
     """Record a scan of the first source, with nothing else to confirm."""
     pairs = ((1, found(item) if isinstance(item, str) else item) for item in items)
-    catalog.record_scan(pairs, scanned=[1], restore=restore)
+    record_scan(catalog, pairs, scanned=[1], restore=restore)
     catalog.confirm([(row, f"changed {row.path}") for row in catalog.changed()])
     catalog.drop_vanished()
 
@@ -95,7 +96,7 @@ def test_unchanged_items_keep_their_row_and_changed_ones_get_a_new_id(catalog: C
 def test_an_item_whose_time_but_not_whose_bytes_changed_keeps_its_id(catalog: CatalogWriter) -> None:
     scan(catalog, "ab")
     record(catalog, {1: "x", 2: "y"})
-    catalog.record_scan([(1, found("a", mtime=2)), (1, found("b"))], scanned=[1], restore=False)
+    record_scan(catalog, [(1, found("a", mtime=2)), (1, found("b"))], scanned=[1], restore=False)
     (changed,) = catalog.changed()
     assert (changed.id, changed.status, changed.sha256) == (1, "pending", "x")
     catalog.confirm([(changed, "x")])
@@ -106,7 +107,7 @@ def test_a_moved_item_keeps_its_id_and_takes_the_label_of_the_new_place(catalog:
     scan(catalog, ["a/1", "a/2"])
     record(catalog, {1: "x", 2: "y"})
     new = found("b/3", mtime=9)
-    catalog.record_scan([(1, found("a/2")), (2, new)], scanned=[1, 2], restore=False)
+    record_scan(catalog, [(1, found("a/2")), (2, new)], scanned=[1, 2], restore=False)
     (candidate,) = catalog.moved_candidates()
     assert catalog.confirm_moved([(candidate, "something else"), (candidate, None)]) == 0
     assert catalog.confirm_moved([(candidate, "x")]) == 1
@@ -116,8 +117,8 @@ def test_a_moved_item_keeps_its_id_and_takes_the_label_of_the_new_place(catalog:
 
 
 def test_only_sources_that_were_scanned_lose_items(catalog: CatalogWriter) -> None:
-    catalog.record_scan([(1, found("a")), (2, found("a"))], scanned=[1, 2], restore=False)
-    catalog.record_scan([], scanned=[2], restore=False)
+    record_scan(catalog, [(1, found("a")), (2, found("a"))], scanned=[1, 2], restore=False)
+    record_scan(catalog, [], scanned=[2], restore=False)
     assert catalog.drop_vanished() == 1
     assert [(row.source, row.path) for row in catalog.rows()] == [(1, "a")]
     scan(catalog, "ac")  # the id of a removed item is never given again

@@ -68,7 +68,7 @@ def test_a_version_that_is_not_sound_is_passed_over(tmp_path: Path, tiny_model: 
 def test_nothing_is_changed_where_no_version_before_is_sound(gallery: Path) -> None:
     flip_alone(gallery / "versions" / "000001" / "ids" / "00000.npy")
     with pytest.raises(
-        GalleryError, match=r"current one is whole \(.*ids/00000\.npy: damaged.*\); mend the gallery with `"
+        GalleryError, match=r"current one is whole \(.*ids/00000\.npy: damaged.*\); repair the gallery with `"
     ):
         rollback_gallery(gallery)
     assert find_version(gallery).name == "000002"

@@ -244,7 +244,7 @@ MOMENTS = {
     "after the second checkpoint": (CATALOG, "record_outcomes", 2, "after"),
     "between a checkpoint's vectors and its rows": (CATALOG, "record_outcomes", 3, "before"),
     "in the first batch": ("index.model.embedder:Embedder", "embed_batch", 1, "before"),
-    "before the scan is recorded": (CATALOG, "record_scan", 1, "before"),
+    "before the scan is recorded": ("index.writing.build", "record_scan", 1, "before"),
     "before what vanished is dropped": (CATALOG, "drop_vanished", 1, "before"),
     "while the vectors are written": ("index.vectors.files", "write_shards", 1, "before"),
     "before the index is written": ("index.vectors.ann_building", "write_ann", 1, "before"),

@@ -209,7 +209,7 @@ def test_a_copy_that_was_stopped_is_made_again(
     build(image_folder, tmp_path / "g", tiny_model)
     with monkeypatch.context() as patched:
         patched.setattr("index.writing.publishing._write_version", fail)
-        with pytest.raises(GalleryError, match=r"device; remove the cause and run the same command again"):
+        with pytest.raises(GalleryError, match=r"device; remove the cause and run the command again"):
             copy_gallery(tmp_path / "g", tmp_path / "copy")
     with pytest.raises(GalleryError, match="run the same `retrieval index copy` again"):
         update_gallery(tmp_path / "copy")

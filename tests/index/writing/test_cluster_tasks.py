@@ -1,6 +1,5 @@
 """What a task on a cluster's node refuses, and the addresses at which no cluster answers; the rest needs a cluster."""
 
-import logging
 import pickle
 import sys
 from collections.abc import Callable, Mapping
@@ -180,10 +179,3 @@ def test_an_error_names_the_shard_and_only_what_died_has_died(
     ray = PretendedRay({"CPU": 1}, error=ERRORS[kind]("why"))
     with pytest.raises(GalleryError, match=said):
         build(work, ray, monkeypatch)
-
-
-@pytest.mark.parametrize(("other", "warns"), [({"CPU": 1}, True), ({"CPU": 1, "GPU": 1}, False)])
-def test_gpus_that_stay_idle_are_told_of(other, warns: bool, work: SharedWork, monkeypatch, caplog) -> None:
-    caplog.set_level(logging.WARNING)
-    build(work, PretendedRay({"CPU": 1, "GPU": 1}, other), monkeypatch)
-    assert ("1 of the cluster's 2 nodes have a GPU, which stays idle" in caplog.text) is warns
