@@ -1,13 +1,17 @@
 """Items of sources: found items, the places of their bytes, and embedded items."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from index.arrays import Vectors
 from index.errors import ImageError
-from index.measures import Measures
+
+if TYPE_CHECKING:  # the commands' help loads no numpy
+    from index.arrays import Vectors
+    from index.measures import Measures
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +91,11 @@ class FoundItem:
     problem: ImageError | None = None
     is_archive: bool = False
 
-    def with_problem(self, reason: str, detail: str) -> "FoundItem":
+    def with_problem(self, reason: str, detail: str) -> FoundItem:
         """The item, which cannot be used for a reason."""
         return replace(self, problem=ImageError(path=self.path, reason=reason, detail=detail))
 
-    def at(self, path: str) -> "FoundItem":
+    def at(self, path: str) -> FoundItem:
         """The item under another path."""
         found = replace(self, path=path)
         return found if self.problem is None else found.with_problem(self.problem.reason, self.problem.detail)
