@@ -2,12 +2,11 @@
 
 import os
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import DuplicateDecision, Subject, name_group
+from index.labels.group_decisions import DuplicateDecision, Subject
 from index.labels.issues import LabelIssues
 from index.text import valid_text
 from retrieval_app.api.issue_list import ReviewList, turn_to, update_issues
@@ -15,8 +14,6 @@ from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
-
-_groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
 
 
 class DuplicateImage(Answer):
@@ -63,8 +60,7 @@ def page_groups(
     snapshot: Snapshot, found: DuplicateReport, review: ReviewStore, *, page: DuplicatePage
 ) -> dict[str, Any]:
     """A page of /v1/duplicates."""
-    groups, decisions = _name_groups(snapshot.gallery, found), review.duplicate_decisions()
-    gallery = snapshot.gallery
+    groups, gallery, decisions = found.by_name, snapshot.gallery, review.duplicate_decisions()
     listed = [
         name
         for name, group in groups.items()
@@ -83,11 +79,6 @@ def page_groups(
         "is_updating": snapshot.insights.is_updating(of_labels),
         "can_undo": review.can_undo("duplicates"),
     }
-
-
-def find_group(gallery: Gallery, groups: DuplicateReport, name: str) -> DuplicateGroup | None:
-    """Group by name, or None."""
-    return _name_groups(gallery, groups).get(name)
 
 
 def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
@@ -154,13 +145,3 @@ def _find_label(gallery: Gallery, image: GroupedImage) -> str | None:
     """The decided label, or else the given one."""
     decided = gallery.decided.by_id.get(image.id)
     return image.label if decided is None else decided.label
-
-
-def _name_groups(gallery: Gallery, found: DuplicateReport) -> dict[str, DuplicateGroup]:
-    """Groups by name, cached per opened version."""
-    gallery = gallery.without_decisions
-    groups = _groups_of.get(gallery)
-    if groups is None:
-        named = {name_group(image.sha256 for image in group.images): group for group in found.groups}
-        groups = _groups_of[gallery] = named
-    return groups

@@ -129,7 +129,7 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
     def run() -> dict[str, Any]:
         chosen = choose_kept(
             context.snapshot.gallery,
-            _duplicates(context).groups,
+            _duplicates(context),
             rule=body.keep,
             where=where,
             decided=context.review.duplicate_decisions(),

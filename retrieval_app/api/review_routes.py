@@ -17,7 +17,7 @@ from index.labels.decisions import MOST_RIGHT, OPEN, DecisionSource, LabelDecisi
 from index.labels.group_decisions import DuplicateDecision, Subject, find_images
 from index.labels.steps import About, Step
 from index.text import printable_path, valid_text
-from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
+from retrieval_app.api.duplicate_list import GroupList, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
@@ -193,7 +193,7 @@ def _keep_group_decision(context: RequestContext, body: GroupDecision) -> dict[s
     gallery, groups, review = context.snapshot.gallery, context.snapshot.insights.duplicates.value, context.review
     if groups is None:
         raise ApiError("the near-duplicates are still being computed; try again in a moment", status=409)
-    group = find_group(gallery, groups, body.group)
+    group = groups.by_name.get(body.group)
     if group is None:
         message = "the gallery does not have this group any more; look at the list again"
         raise ApiError(message, status=404, field="group")

@@ -265,9 +265,7 @@ def _apply_rule(
         found = find_duplicate_groups(opened, begin("comparing", unit="images"), config=config)
     store = ReviewStore.of_gallery(opened.path)
     try:
-        chosen = choose_kept(
-            opened, found.groups, rule=rule, where=where, decided=store.duplicate_decisions(), bursts=bursts
-        )
+        chosen = choose_kept(opened, found, rule=rule, where=where, decided=store.duplicate_decisions(), bursts=bursts)
         if chosen.decisions:
             step = store.decide(chosen.decisions)
             record_command(opened.path, "decide-duplicates", step=step.number, keep=rule, count=len(chosen.decisions))

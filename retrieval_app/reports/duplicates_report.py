@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.images.preprocess import hamming_distances
+from index.labels.group_decisions import name_group
 from index.progress import Progress, no_progress
 from index.sources.local_source import find_folder_around
 from index.text import printable_path
@@ -93,37 +95,44 @@ class DuplicateGroup:
         return any(image.hash_distance is None or image.hash_distance > MAX_HASH_DISTANCE for image in others)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DuplicateReport:
     """Near-duplicate groups of a gallery of `images` images; without `config` groups of equal files.
 
-    Groups with different labels come first, then larger ones. No image is in two groups. `kept_for` maps the id of
-    every near-duplicate to that of its kept image. `members` maps the id of every indexed image of a group to the (n,)
-    int64 rising ids of all of them.
+    Groups with different labels come first, then larger ones. No image is in two groups.
     """
 
     gallery: str
     images: int
     config: DuplicateConfig | None
     groups: tuple[DuplicateGroup, ...]
-    kept_for: dict[int, int] = field(init=False, repr=False, compare=False)
-    members: dict[int, Ids] = field(init=False, repr=False, compare=False)
-    _found: dict[int, DuplicateGroup] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        kept_images = {image.id: group.kept.id for group in self.groups for image in group.duplicates}
-        object.__setattr__(self, "kept_for", kept_images)
+    @cached_property
+    def kept_for(self) -> dict[int, int]:
+        """The id of the kept image by that of every near-duplicate."""
+        return {image.id: group.kept.id for group in self.groups for image in group.duplicates}
+
+    @cached_property
+    def by_name(self) -> dict[str, DuplicateGroup]:
+        """Groups by the names of decisions about them."""
+        return {name_group(image.sha256 for image in group.images): group for group in self.groups}
+
+    @cached_property
+    def members(self) -> dict[int, Ids]:
+        """By the id of every indexed image of a group the (n,) int64 rising ids of all of them."""
         members: dict[int, Ids] = {}
         for group in self.groups:
             indexed = np.array(sorted(image.id for image in group.images if image.indexed), dtype=np.int64)
             members |= dict.fromkeys(indexed.tolist(), indexed)
-        object.__setattr__(self, "members", members)
-        found = {image.id: group for group in self.groups for image in group.images}
-        object.__setattr__(self, "_found", found)
+        return members
+
+    @cached_property
+    def _by_id(self) -> dict[int, DuplicateGroup]:
+        return {image.id: group for group in self.groups for image in group.images}
 
     def find(self, image_id: int) -> DuplicateGroup | None:
         """Group of an image."""
-        return self._found.get(image_id)
+        return self._by_id.get(image_id)
 
     def groups_of(self, image_ids: Ids) -> Ids:
         """(n,) int64 group number of each of (n,) ids."""

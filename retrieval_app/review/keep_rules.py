@@ -1,13 +1,13 @@
 """Rules that decide which image of every group of near-duplicates is kept."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import DUPLICATES, DuplicateDecision, name_group
-from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage, find_undropped
+from index.labels.group_decisions import DUPLICATES, DuplicateDecision
+from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.subjects import find_subjects
 
 KeepRule: TypeAlias = Literal["largest", "first"]
@@ -44,7 +44,7 @@ class RuleOutcome:
 
 def choose_kept(
     gallery: Gallery,
-    groups: Iterable[DuplicateGroup],
+    found: DuplicateReport,
     *,
     rule: KeepRule,
     where: Condition | None = None,
@@ -71,8 +71,7 @@ def choose_kept(
     chosen: list[tuple[DuplicateGroup, GroupedImage]] = []
     dropped = 0
     differing = left_bursts = unmatched = 0
-    for group in groups:
-        name = name_group(image.sha256 for image in group.images)
+    for name, group in found.by_name.items():
         if name in decided or (only is not None and name not in only):
             continue
         here = find_undropped(gallery, group)

@@ -15,7 +15,6 @@ from index.errors import InputError
 from index.evaluation.groups import name_group
 from index.gallery.gallery import Gallery
 from index.labels.group_decisions import DIFFERENT, DUPLICATES, DuplicateDecision
-from index.labels.group_decisions import name_group as name_duplicates
 from index.labels.steps import Step
 from index.labels.tags import Mark
 from index.text import printable_path, valid_text
@@ -141,9 +140,9 @@ def _join_groups(
     """
     group_of: dict[int, list[int]] = {}
     apart = set[int]()
-    for group in duplicates.groups:
+    for name, group in duplicates.by_name.items():
         ids = [image.id for image in group.images]
-        if different and name_duplicates(image.sha256 for image in group.images) in different:
+        if name in different:
             apart.update(ids)
         else:
             group_of |= dict.fromkeys(ids, ids)
