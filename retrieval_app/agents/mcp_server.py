@@ -124,12 +124,9 @@ def make_server(
     log: ActivityLog | None = None,
     opens_files: bool = False,
 ) -> MCPServer:
-    """The MCP server of a gallery.
+    """The MCP server of a gallery, read-only without `review`.
 
-    Args:
-        review: where clients may decide about labels; None for a read-only server.
-        log: the activity log, which gets their decisions.
-        opens_files: whether clients may search with files of this machine, as programs of its user.
+    With `opens_files` clients may search with files of this machine, as programs of its user.
     """
     server = MCPServer(name=answers.engine.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING")
     tools = _Tools(answers, review=review, log=log)

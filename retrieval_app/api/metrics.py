@@ -20,26 +20,18 @@ METHODS = frozenset(("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH")
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """A request and its response.
+    """A request and its response."""
 
-    Attributes:
-        at_s: the end of the response, in seconds since 1970.
-        seconds: from the request's head to the end of the response.
-        method: in capitals, or `other`.
-        route: the template of the address, or what answered where that has none.
-        gallery: the name of the gallery, where there are several.
-    """
-
-    at_s: float
-    seconds: float
+    at_s: float  # the end of the response, in seconds since 1970
+    seconds: float  # from the request's head to the end of the response
     request_id: str
-    method: str
-    route: str
+    method: str  # in capitals, or `other`
+    route: str  # the template of the address, or what answered where that has none
     status: int
     sent_bytes: int
     visitor: Visitor
     watch: SearchWatch
-    gallery: str | None = None
+    gallery: str | None = None  # where there are several
 
 
 Observer: TypeAlias = Callable[[RequestRecord], None]

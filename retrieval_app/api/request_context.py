@@ -23,16 +23,11 @@ from retrieval_app.serving.search_engine import Engine
 
 
 class RequestContext:
-    """Request context: the visitor, and one version of the gallery.
-
-    Attributes:
-        folders: whether the visitor may see the folders of the machine.
-        client: the visitor, for the log of a job's end.
-    """
+    """Request context: the visitor, and one version of the gallery."""
 
     def __init__(self, request: Request) -> None:
         self.request, self.visitor = request, find_visitor(request.scope)
-        self.folders = self.visitor.is_trusted
+        self.folders = self.visitor.is_trusted  # whether the visitor may see the folders of the machine
         self.client = Client(self.visitor.name, self.visitor.address, read_request_id(request.scope))
         self.engine: Engine = request.app.state.engine
         self.review: ReviewStore = request.app.state.review
@@ -100,8 +95,7 @@ def write(model: type[Answer], values: Mapping[str, Any], *, status: int = 200) 
 def read_condition(where: str | None, text: str | None, *, folders: bool) -> Condition | None:
     """The filter of a condition and of words, both to be fulfilled; None without any.
 
-    Args:
-        folders: whether the visitor may see the folders of the machine; else no condition or word may try them out.
+    Without `folders` no condition or word may try out the folders of the machine.
     """
     filters: list[Condition] = []
     if where is not None and where.strip():

@@ -33,17 +33,10 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A computation on a device compared with the same on the CPU.
-
-    Attributes:
-        compared: what `difference` is.
-        allowed: the largest difference that passes.
-        cpu_s, device_s: seconds of the computation, without its first run where it is repeated.
-        problem: why nothing was compared, and what to do.
-    """
+    """A computation on a device compared with the same on the CPU; `problem` says why that failed, and what to do."""
 
     name: str
-    compared: str = ""
+    compared: str = ""  # what `difference` is
     difference: float | None = None
     allowed: float | None = None
     cpu_s: float | None = None

@@ -78,13 +78,7 @@ def choose_token(
 ) -> str | None:
     """The token of a server, by the options of a command, of which a variable may have set `token`.
 
-    Args:
-        file: that holds it, or shall hold a new one.
-        needed: whether the server can be had with a token only, unless `no_token` says otherwise.
-        writable: whether it cannot be had without one at all.
-
-    Raises:
-        InputError: the file is of no use; or a new token is needed, and there is no terminal to tell it on.
+    A `needed` token is made and shown, unless `no_token` is set; a `writable` server has no other choice.
     """
     given: str | None = context.params["token"]
     is_visible = context.get_parameter_source("token") is ParameterSource.COMMANDLINE

@@ -26,13 +26,9 @@ _HIDDEN = "(set, and not shown)"
 
 
 class SettingsCommand(OptionFileCommand):
-    """Command that refuses variables of its prefix that mean nothing, and says of a wrong value where it came from.
+    """Command that refuses unknown variables of its prefix, and says of a wrong value where it came from."""
 
-    Attributes:
-        prefix: of the variables: PREFIX_PHOTOS_WAITING is `--photos-waiting`.
-    """
-
-    prefix: ClassVar[str]
+    prefix: ClassVar[str]  # PREFIX_PHOTOS_WAITING is `--photos-waiting`
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

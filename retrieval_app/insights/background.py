@@ -90,8 +90,7 @@ class Insights:
     labels, and so is the calibration, of which the one before goes on until then.
 
     Args:
-        cache: a folder in which every version gets its own, of which those of older versions are removed but for the
-            one before; None keeps nothing.
+        cache: a folder with one for each version; those before the last are removed.
         audit: folder of a finished `retrieval audit`, which has the label issues; None finds them in the gallery.
     """
 

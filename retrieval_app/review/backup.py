@@ -128,28 +128,19 @@ _STEPS = TypeAdapter(list[Step])
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """Contents of a backup.
-
-    Attributes:
-        steps: that were not undone.
-        decisions: that hold, by their kind.
-        images, removed: uploads, and those of them that were removed from the gallery.
-        taken_out: removed images of other sources.
-        notes: parts that could not be read and are missing.
-        store: the server that has the gallery's vectors; None where its folder has them.
-    """
+    """Contents of a backup."""
 
     gallery: str
     file: str
     steps: int
-    decisions: dict[About, int]
-    images: int
-    removed: int
-    taken_out: int
+    decisions: dict[About, int]  # that hold, by their kind
+    images: int  # uploads
+    removed: int  # uploads that were removed from the gallery
+    taken_out: int  # removed images of other sources
     bytes: int
-    notes: list[str]
+    notes: list[str]  # parts that could not be read and are missing
     log_lines: int
-    store: str | None
+    store: str | None  # the server that has the vectors
 
 
 def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Progress = no_progress) -> BackupReport:
@@ -349,17 +340,10 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> Ba
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """Outcome of a restore.
+    """Outcome of a restore: uploads, decisions and removed images by what became of them.
 
-    Attributes:
-        images: uploads by outcome: `restored`, `present` already, `removed` before the backup and left out, or
-            `in_the_way`: another file has the name.
-        indexed: images that are new in the gallery.
-        decisions: by outcome: `restored`, `present` already, or `older` than the one that holds.
-        removals: removed images that were here, by outcome: `taken_out`, or `kept` because somebody added them to this
-            very gallery since the backup, or because they are all that the gallery has.
-        not_attached: decisions about images that the gallery does not have; they are kept.
-        log_lines: lines that are new in the activity log.
+    Uploads that were `removed` before the backup are left out; of those `in_the_way` another file has the name. Removed
+    images were `taken_out`, or `kept`: they were added to this very gallery since, or are all that it has.
     """
 
     gallery: str
@@ -368,7 +352,7 @@ class RestoreReport:
     indexed: int
     decisions: dict[str, int]
     removals: dict[str, int]
-    not_attached: list[Decision]
+    not_attached: list[Decision]  # decisions about images that the gallery does not have; they are kept
     log_lines: int
 
 
@@ -400,7 +384,7 @@ def restore(
         usable = catalog.count("indexed") + catalog.count("duplicate")
     known = {row.id for row in before.values()}
     new = {row.id for row in read_added_rows(gallery).values() if row.status in USABLE} - known
-    # A removed image has come back to the same gallery only where somebody added it by name since.
+    # A removed image has come back to the same gallery only where it was added by name since.
     is_same = manifest.gallery_id is not None and manifest.gallery_id == read_mark(gallery)
     out = {one for one in found if not is_same or one in new or one < (manifest.next_id or 0)}
     if len(out) == usable:  # a gallery holds at least one image

@@ -67,21 +67,15 @@ class JobOverError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job.
-
-    Attributes:
-        message: for people.
-        result: of a job that is done.
-        work: `image`, the name of an added image; `ids` to remove; or `ks` and `where` of an evaluation.
-    """
+    """One job."""
 
     id: str
     kind: str
     state: str = WAITING
     message: str = "waiting for its turn"
-    result: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None  # of a job that is done
     client: Client = field(default_factory=Client)
-    work: Mapping[str, Any] = field(default_factory=dict)
+    work: Mapping[str, Any] = field(default_factory=dict)  # `image`, its name; `ids`; or `ks` and `where`
     is_cancel_requested: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -100,11 +94,7 @@ class Jobs:
     A job that fails or is cancelled leaves the gallery as it was; a failed add keeps its image, and an update its
     embeddings. A change waits for other processes that write the gallery. Of jobs that are over, the last are kept.
 
-    Args:
-        on_change: called when there is a new version, before its jobs count as done.
-        open_gallery: gives the version that is served.
-        limits: of uploaded images.
-        log: gets a line at the end of each job.
+    Jobs call `on_change` when there is a new version, before they count as done; `open_gallery` gives the served one.
     """
 
     def __init__(

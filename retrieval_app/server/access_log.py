@@ -59,11 +59,7 @@ def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
 class LineWriter:
     """A thread that adds JSON lines to a file, in their order.
 
-    It opens the file for every line, so that the file may be moved away.
-
-    Args:
-        path: of the file; `-` is standard output, None standard error.
-        capacity: lines that wait; one more is dropped.
+    It opens the file for every line, so that the file may be moved away. `-` is standard output, None standard error.
     """
 
     def __init__(self, path: Path | None, *, capacity: int = LINES_WAITING) -> None:

@@ -35,14 +35,9 @@ def run_server(
     on_end: Callable[[], None],
     limits: ConnectionConfig,
 ) -> None:
-    """Serve on a listening socket until interrupted or terminated; requests under way are finished.
+    """Serve on a listening socket until interrupted or terminated, which raises KeyboardInterrupt in the end.
 
-    Args:
-        on_ready: called once the server answers.
-        on_end: called by the event loop when a signal ends the server, before requests under way are finished.
-
-    Raises:
-        KeyboardInterrupt: the server was interrupted or terminated, and has ended.
+    The event loop calls `on_end` when a signal ends the server, before requests under way are finished.
     """
     allow_open_files(limits.connections + OTHER_FILES)
     quiet_uvicorn()

@@ -71,12 +71,7 @@ class ServedGallery:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Address and access.
-
-    Attributes:
-        galleries: one without a name, or several with different names.
-        token: that every request has to bring; None lets everybody search who can reach the address.
-    """
+    """Address and access; galleries are one without a name, or several with different names."""
 
     galleries: tuple[ServedGallery, ...]
     host: str = option("127.0.0.1", "Address to listen on.")

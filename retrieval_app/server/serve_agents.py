@@ -84,13 +84,7 @@ class AgentAccess:
 def serve_agents(
     options: ServeOptions, *, stdio: bool, writable: bool = False, announce: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serve until the client ends it, or Ctrl-C.
-
-    Args:
-        stdio: speak on standard input and output, not over HTTP.
-        writable: whether agents may decide about labels.
-        announce: takes the address of HTTP.
-    """
+    """Serve by standard input and output or over HTTP, whose address `announce` takes, until the client ends it."""
     if not options.is_loopback and not options.requires_token:
         raise InputError(
             f"--host {printable_path(options.host)}: other machines reach that address, so a token is needed: give "
@@ -117,7 +111,7 @@ def _serve_http(
     if access.book is not None:
         access.book.warn_of_others(access.galleries)
     name = options.galleries[0].name or ""
-    sign_in = SignIn(access, draw=lambda *_: "", logs={name: log})  # nobody is shown a page here
+    sign_in = SignIn(access, draw=lambda *_: "", logs={name: log})  # there is no page
     app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
         host=options.host,

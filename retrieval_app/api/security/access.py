@@ -29,10 +29,8 @@ class Access:
     """Access rules of a server, or of one of its galleries.
 
     Attributes:
-        token: the one token, with all rights, that every request but those for health must bring; None without one.
-        book: the tokens with names and rights, in the place of `token`.
+        token: the one token, with all rights; `book` has tokens with names and rights in its place.
         loopback: whether only this machine reaches the server, if no proxy on it forwards requests.
-        writable: whether the gallery may be changed, which takes a token too.
         fetches: whether the server fetches photos from addresses that visitors name.
         galleries: the names of those, among several, that requests are for; rights in one of them count.
         is_hidden: whether visitors without a right in it must not learn that the gallery exists.
@@ -63,7 +61,7 @@ class Access:
         return None if self.token is None else _derive_key(self.token)
 
     def find(self, token: str) -> TokenEntry | None:
-        """The entry of a token; None of one that opens nothing."""
+        """The entry of a valid token, or None."""
         if self.book is not None:
             return self.book.find(token)
         return THE_OWNER if self.token is not None and are_equal(token, self.token) else None
@@ -87,7 +85,7 @@ def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Acce
     return Access(
         token=options.token,
         book=None if options.tokens is None else TokenBook(options.tokens, secret=secret),
-        # Behind a proxy that is named everybody is a stranger, whether it says so or not.
+        # Behind a named proxy, never trust a client as local.
         loopback=options.is_loopback and not options.trusted_proxies,
         writable=options.writable,
         fetches=options.fetches,
@@ -98,7 +96,7 @@ def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Acce
 
 @cache
 def _derive_key(token: str) -> bytes:
-    """Slow, so that a cookie does not help to guess a token that somebody chose."""
+    """Slow, so that a cookie does not help to guess a token that a person chose."""
     return hashlib.scrypt(token.encode(), salt=b"retrieval sessions", n=1 << 14, r=8, p=1)
 
 
@@ -110,16 +108,11 @@ def may(request: Request, right: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """Dependency of a route: the visitor must have a right.
-
-    Attributes:
-        closed: the refusal of a server that has no token, or lets nobody use the right.
-        refused: the refusal of a token without the right.
-    """
+    """Dependency of a route: the visitor must have a right."""
 
     right: str
-    closed: str
-    refused: str
+    closed: str  # the refusal of a server without a token, or where the right cannot be used
+    refused: str  # the refusal of a token without the right
 
     def __call__(self, request: Request) -> None:
         if not may(request, self.right):

@@ -50,17 +50,11 @@ _GRADIO_WRITTEN = re.compile(rf"{_GRADIO_API}/(upload|queue/join|call/(v2/)?\w+|
 
 @dataclass(frozen=True, slots=True)
 class HostNames:
-    """The names and addresses of a server.
-
-    Attributes:
-        names: besides those that only the machine itself has for it.
-        any_name: whether all others are accepted too, as where every request needs a token.
-        own_address: whether the address that a connection came in on is accepted.
-    """
+    """The names and addresses of a server, besides those of the machine for itself."""
 
     names: frozenset[str] = frozenset()
-    any_name: bool = False
-    own_address: bool = False
+    any_name: bool = False  # as where every request needs a token
+    own_address: bool = False  # whether the address that a connection came in on is accepted
 
     def admit(self, scope: Scope, headers: Headers) -> bool:
         """Whether the host of a request is this server."""
@@ -79,7 +73,7 @@ def choose_hosts(listened: str, *, loopback: bool, token: bool, allowed: Iterabl
     names = {check_host(text) for text in allowed}
     any_name = token and not loopback and not names
     own = [listened]
-    if not loopback:  # what this machine calls itself, for which no name server is asked
+    if not loopback:  # the machine's own name, without a look-up
         machine = socket.gethostname()
         own += [machine, first := machine.partition(".")[0], f"{first}.local"]
     names |= {name for name in map(read_host, own) if name is not None}
@@ -87,7 +81,7 @@ def choose_hosts(listened: str, *, loopback: bool, token: bool, allowed: Iterabl
 
 
 def check_host(text: str) -> str:
-    """A name in the form that is compared; InputError for what is no name."""
+    """A name in the form that is compared; InputError for an invalid name."""
     name = read_host(text.removeprefix("[").removesuffix("]"))
     if name is None:
         raise InputError(
@@ -143,7 +137,7 @@ def strip_root_path(path: str, root: str) -> str | None:
 
 
 def check_proxies(texts: Iterable[str]) -> list[str]:
-    """Addresses and networks of proxies; InputError where one is neither, or everybody."""
+    """Addresses and networks of proxies; InputError for others, and for a network of all addresses."""
     texts = list(texts)
     for text in texts:
         shown = f"--trusted-proxy {printable_path(text)}"
@@ -153,7 +147,7 @@ def check_proxies(texts: Iterable[str]) -> list[str]:
             expected = "expected an address or a network, as 127.0.0.1 or 10.0.0.0/8"
             raise InputError(f"{shown}: {expected} ({error})") from error
         if network.prefixlen == 0:
-            problem = "that is everybody, who could then be whoever they say; name the proxy's address"
+            problem = "it holds all addresses, so any client could forge its own; name the proxy's address"
             raise InputError(f"{shown}: {problem}")
     return texts
 
@@ -185,7 +179,7 @@ def _read_peer(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
 
 
 def check_origins(texts: Iterable[str]) -> frozenset[str]:
-    """Origins of sites whose pages may use the API, as browsers write them; InputError for what is no origin."""
+    """Origins of sites whose pages may use the API, as browsers write them."""
     origins = set()
     for text in texts:
         if text == "*":

@@ -90,13 +90,7 @@ class ApiCors(CORSMiddleware):
 
 
 class Security:
-    """Refuses what nothing needs, reads bodies, adds headers to every response, and reports it to observers.
-
-    Args:
-        rates: limits of a visitor, at all galleries of a server together.
-        origins: other sites whose pages may use the API.
-        gallery: the name of the one among several that requests are for.
-    """
+    """Refuses what nothing needs, reads bodies, adds headers to every response, and reports it to observers."""
 
     def __init__(
         self,

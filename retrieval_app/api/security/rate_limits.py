@@ -1,7 +1,7 @@
 """Rate limits: a token bucket for each visitor, and growing waits for wrong tokens.
 
-Programs on the machine itself, without a proxy, are free of the first. A right token never waits, so that nobody can
-lock others out.
+Programs on the machine itself, without a proxy, are free of the first. A right token never waits, so that no
+client can lock others out.
 """
 
 import asyncio
@@ -41,12 +41,7 @@ class RateConfig:
 
 
 class RateLimit:
-    """Token buckets by visitor; the least recently used are forgotten. Used by the event loop alone.
-
-    Args:
-        per_s: tokens that come into a bucket in a second.
-        most: tokens in a full one.
-    """
+    """Token buckets by visitor; the least recently used are forgotten. Used by the event loop alone."""
 
     def __init__(self, *, per_s: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._most, self._clock = per_s, most, clock
@@ -84,9 +79,6 @@ class FailedTries:
 
     The first try of an address is logged at once, further ones as a count at the end of a window. This holds for some
     addresses in a window; the tries of all others are one sum.
-
-    Args:
-        log: takes an address, how many tries came from it, and the details of the first.
     """
 
     def __init__(

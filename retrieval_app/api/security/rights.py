@@ -59,21 +59,14 @@ def check_rights(given: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """The sender of a request.
+    """The sender of a request."""
 
-    Attributes:
-        has_token: whether the request brought a token, or the cookie of a session.
-        name: for the activity log: a token's name, or words with a space, which no token's name has.
-        address: that of the client, as far as it cannot be forged.
-        signed_in: whether by a cookie, which signing out ends.
-    """
-
-    has_token: bool = False
+    has_token: bool = False  # or the cookie of a session
     rights: frozenset[str] = frozenset()
-    name: str = "a visitor"
-    address: str = "unknown"
+    name: str = "a visitor"  # for the activity log: a token's name, or words with a space, which no token's name has
+    address: str = "unknown"  # as far as it cannot be forged
     by_tls: bool = False
-    signed_in: bool = False
+    signed_in: bool = False  # by a cookie, which signing out ends
 
     @property
     def is_trusted(self) -> bool:

@@ -26,25 +26,18 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class SignedValue:
-    """A cookie or a code that was read.
+    """A cookie or a code that was read."""
 
-    Attributes:
-        id: random; a session keeps it when its cookie is renewed.
-        owner: the hash of the token that it was given for.
-        until: its end, in seconds since 1970.
-    """
-
-    id: str
-    owner: str
-    until: int
+    id: str  # random; a session keeps it when its cookie is renewed
+    owner: str  # the hash of the token that it was given for
+    until: int  # seconds since 1970
 
 
 class SignedValues:
     """Signed values that expire, and can be spent before; safe among threads.
 
-    Args:
-        folders: each has a file with a line for every spent value, its id and its end.
-        key: of the signatures; without one no value can be read.
+    Each folder has a file with a line for every spent value, its id and its end. Without a key of signatures no value
+    can be read.
     """
 
     def __init__(self, folders: Sequence[Path], *, key: Callable[[], bytes | None], clock: Clock = time.time) -> None:
@@ -77,11 +70,7 @@ class SignedValues:
         return SignedValue(name, owner, int(until))
 
     def spend(self, value: SignedValue, *, keep_s: float = 0) -> bool:
-        """End a value; False where it was spent already.
-
-        Args:
-            keep_s: seconds that another value of the same id may still hold.
-        """
+        """End a value, and others of its id for `keep_s` seconds; False where it was spent already."""
         end = max(value.until, self._clock() + keep_s) + 1
         with self._lock:
             if value.id in self._spent:

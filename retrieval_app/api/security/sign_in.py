@@ -55,8 +55,6 @@ class SignIn:
         draw: the page for visitors without a token.
         sessions: folders for ended sessions; without any there are no sessions.
         session_s: seconds that a session lasts; each request in their second half begins them anew.
-        root_path: below which the cookie is sent.
-        logs: activity logs by the names of the server's galleries.
     """
 
     def __init__(

@@ -191,7 +191,7 @@ def add_token(file: Path, name: str, *, may: Iterable[str], days: int | None = N
                 f"there is a token of the name {name} already; rotate or revoke it, or choose another name"
             )
         if len(kept.entries) >= MAX_TOKENS:
-            raise InputError(f"a file holds at most {MAX_TOKENS:,} tokens; revoke those that nobody uses")
+            raise InputError(f"a file holds at most {MAX_TOKENS:,} tokens; revoke unused ones")
         return _put(kept, TokenEntry(name, rights, "", _EPOCH, _check_days(days)))
 
 
@@ -242,8 +242,8 @@ def _changing(file: Path, *, may_make: bool = False) -> Iterator[KnownTokens]:
             yield kept
             if len(content := _encode(kept)) > MAX_BYTES:
                 raise InputError(
-                    f"the file would have {len(content):,} bytes, of at most {MAX_BYTES:,}: revoke tokens that nobody "
-                    "uses, or give rights in all galleries where they are the same"
+                    f"the file would have {len(content):,} bytes, of at most {MAX_BYTES:,}: revoke unused tokens, or "
+                    "give rights in all galleries where they are the same"
                 )
             with replacing(path, mode=0o600) as temporary:
                 temporary.write_bytes(content)
@@ -293,8 +293,7 @@ def _check_days(days: int | None) -> int | None:
 class TokenBook:
     """The tokens of a file that a server follows; used by the event loop alone.
 
-    Args:
-        secret: from which, with the file's salt, the key of session cookies comes; None makes one.
+    The key of session cookies comes from `secret` and the file's salt.
     """
 
     def __init__(self, file: Path, *, secret: bytes | None = None) -> None:
@@ -303,12 +302,12 @@ class TokenBook:
         self._known: KnownTokens | None = read_token_entries(file)
 
     def find(self, token: str) -> TokenEntry | None:
-        """The entry of a token; None of one that opens nothing."""
+        """The entry of a valid token, or None."""
         known = self._current()
         return None if known is None else known.find_hash(_hash_token(known.salt, token))
 
     def find_again(self, sha256: str) -> TokenEntry | None:
-        """The entry of a token that was found before; None where it opens nothing any more."""
+        """The entry of a token that was found before, or None where it has ended."""
         known = self._current()
         return None if known is None else known.find_hash(sha256)
 

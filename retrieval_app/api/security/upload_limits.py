@@ -41,22 +41,15 @@ class BodyRoom:
     """The bytes of all bodies that are arriving or in use.
 
     At the limit, a body that has been arriving for longer than a window gives way to a newer one.
-
-    Attributes:
-        held: bytes that there are now.
     """
 
     def __init__(self, config: ServingConfig) -> None:
-        self._config, self.held = config, 0
+        self._config, self.held = config, 0  # bytes that there are now
         self._unfinished: dict[_Arriving, None] = {}  # the oldest first
 
     @asynccontextmanager
     async def read(self, receive: Receive, *, announced: int) -> AsyncIterator[bytes | Refused | None]:
-        """The body, which counts until the end of the context; None where the client left.
-
-        Raises:
-            BusyError: the limit is reached.
-        """
+        """The body, which counts until the end of the context; None where the client left, BusyError at the limit."""
         body = _Arriving(announced, time.monotonic())
         self._unfinished[body] = None
         try:
