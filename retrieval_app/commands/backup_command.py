@@ -13,7 +13,7 @@ from index.text import printable_path, show_bytes
 
 if TYPE_CHECKING:
     from index.labels.steps import Decision
-    from retrieval_app.review.backup import BackupReport, RestoreReport
+    from retrieval_app.review.backup import RestoreReport
 
 _SHOWN = 5
 
@@ -41,7 +41,13 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
 
     with progress_bars() as begin:
         report = back_up(gallery, out, overwrite=overwrite, progress=begin("Writing", unit="images"))
-    lines = [_describe_backup(report)]
+    decided, removed = report.decisions, f" ({report.removed:,} of them removed again)" if report.removed else ""
+    lines = [
+        f"{printable_path(report.file)}: {decided['labels']:,} decisions on labels, {decided['duplicates']:,} on "
+        f"duplicates, {decided['marks']:,} tags and splits, {decided['searches']:,} saved searches, "
+        f"{report.images:,} images sent{removed}, {report.taken_out:,} other images removed, "
+        f"{report.log_lines:,} log lines, {show_bytes(report.bytes)}"
+    ]
     if report.store is not None:
         lines.append(
             f"not in it: the vectors, which are in Milvus at {printable_path(report.store)}; without that server build "
@@ -78,16 +84,6 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
     with indexing_bars() as (progress, begin_step):
         report = bring_back(file, gallery, checking=begin_step("Checking"), progress=progress, begin_step=begin_step)
     emit(asdict(report), as_json=as_json, text=_describe_restore(report))
-
-
-def _describe_backup(report: BackupReport) -> str:
-    removed = f" ({report.removed:,} of them taken out again)" if report.removed else ""
-    return (
-        f"{printable_path(report.file)}: {report.decisions['labels']:,} decisions on labels, "
-        f"{report.decisions['duplicates']:,} on duplicates, {report.decisions['marks']:,} tags and splits, "
-        f"{report.decisions['searches']:,} saved searches, {report.images:,} images sent{removed}, "
-        f"{report.taken_out:,} other images taken out, {report.log_lines:,} log lines, {show_bytes(report.bytes)}"
-    )
 
 
 def _describe_restore(report: RestoreReport) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import click
 from click.core import ParameterSource
 
-from index.commands.console import NAMED, Command, backend_option, config_options, emit, help_all_option, output_options
+from index.commands.console import NAMED, backend_option, config_options, emit, help_all_option, output_options
 from index.commands.option_files import OptionFileCommand, config_file_option, name_setting, suggest, tell_source
 from index.config_fields import make_config
 from index.errors import InputError
@@ -37,15 +37,20 @@ class SettingsCommand(OptionFileCommand):
                 option.envvar = f"{self.prefix}_{name_setting(option).replace('-', '_').upper()}"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing:
-            self._refuse_unknown_variables(ctx)
+        known = [str(option.envvar) for option in self.settings()]
+        for name in [] if ctx.resilient_parsing else sorted(os.environ):
+            if name.startswith(f"{self.prefix}_") and name not in known:
+                raise click.UsageError(f"unknown variable {name}; {suggest(name, known)}", ctx=ctx)
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
-            if isinstance(error.param, click.Option) and _is_by_variable(ctx, error.param):
-                message = f"{error.message} (from the variable {error.param.envvar})"
-                raise click.BadParameter(message, ctx=ctx, param=error.param) from error
-            raise
+            option = error.param
+            if not isinstance(option, click.Option):
+                raise
+            if ctx.get_parameter_source(option.name or "") is not ParameterSource.ENVIRONMENT:
+                raise
+            message = f"{error.message} (from the variable {option.envvar})"
+            raise click.BadParameter(message, ctx=ctx, param=option) from error
 
     def explain(self, ctx: click.Context, error: InputError) -> click.UsageError:
         """An error of a config, whose message begins with the option, with where the value came from."""
@@ -53,23 +58,6 @@ class SettingsCommand(OptionFileCommand):
         option = next((option for option in self.settings() if flag in option.opts), None)
         source = "option" if option is None else tell_source(ctx, option)
         return click.UsageError(f"{error}{'' if source == 'option' else f' (from {source})'}", ctx=ctx)
-
-    def _refuse_unknown_variables(self, ctx: click.Context) -> None:
-        known = [str(option.envvar) for option in self.settings()]
-        for name in sorted(os.environ):
-            if name.startswith(f"{self.prefix}_") and name not in known:
-                raise click.UsageError(f"the variable {name} is none of this command; {suggest(name, known)}", ctx=ctx)
-
-
-def _is_by_variable(ctx: click.Context, option: click.Option) -> bool:
-    return ctx.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT
-
-
-def show_config_option(command: Command) -> Command:
-    """Add `--show-config`, passed on as `show_config`."""
-    return click.option(
-        "--show-config", is_flag=True, help="Print every option's value and where it came from, and start nothing."
-    )(command)
 
 
 def show_settings(ctx: click.Context, *, as_json: bool) -> None:
@@ -109,31 +97,18 @@ class ServeCommand(SettingsCommand):
     not_in_file = MappingProxyType(
         {"token": "a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN"}
     )
-    common = frozenset(
-        {
-            "host",
-            "port",
-            "allowed_hosts",
-            "open_browser",
-            "root_path",
-            "trusted_proxies",
-            "cors_origins",
-            "token_file",
-            "tokens",
-            "token",
-            "no_token",
-            "writable",
-            "fetches",
-            "audit",
-            "threads",
-            "access_log",
-            "slow_query_ms",
-            "config_file",
-            "show_config",
-            "as_json",
-            "help_all",
-        }
-    )
+    common = frozenset(field.name for field in fields(ServeOptions)) | {
+        "open_browser",
+        "token_file",
+        "no_token",
+        "threads",
+        "access_log",
+        "slow_query_ms",
+        "config_file",
+        "show_config",
+        "as_json",
+        "help_all",
+    }
 
 
 @click.command(cls=ServeCommand)
@@ -158,7 +133,9 @@ class ServeCommand(SettingsCommand):
 )
 @config_options(ServeOptions)
 @config_file_option("photos-waiting = 64", before="options and variables go before")
-@show_config_option
+@click.option(
+    "--show-config", is_flag=True, help="Print every option's value and where it came from, and start nothing."
+)
 @backend_option
 @output_options
 @help_all_option

@@ -35,7 +35,7 @@ from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.several_routes import list_galleries
 from retrieval_app.gradio_app.mounted import MountedApp, hold_uploads
-from retrieval_app.page import api_docs, shell, static_files
+from retrieval_app.page import shell, static_files
 from retrieval_app.page.shell import draw_sign_in, name_signed_in
 from retrieval_app.reports.standalone import load_template
 from retrieval_app.review.activity_log import ActivityLog
@@ -206,7 +206,7 @@ def _create_gallery_app(gradio: MountedApp, *, requires_token: bool, has_gradio:
 
     app = make_api(requires_token=requires_token, lifespan=end_gradio)
     app.state.gradio, app.state.has_gradio = gradio, has_gradio
-    for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
+    for router in (sign_in_router, shell.router, static_files.router):
         app.router.routes += router.routes
     add_last_routes(app)
     answer = gradio if has_gradio else _refuse_gradio
