@@ -39,6 +39,7 @@ EXTRAS = {
     "starlette": "serve",
     "uvicorn": "serve",
     "obstore": "remote",
+    "httpcore": "remote",
     "ray": "cluster",
     "pymilvus": "cluster",
     "openvino": "fast",

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError, naming_extras
 from index.items import FoundItem
 from index.network.remote_store import (
     NO_RIGHTS,
@@ -27,6 +27,11 @@ from index.network.remote_store import (
     make_stamp,
 )
 from index.text import printable_path
+
+with naming_extras("reading from buckets"):
+    import obstore
+    import obstore.exceptions
+    import obstore.store
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
 _PART_BYTES = 1 << 20
@@ -46,7 +51,7 @@ class BucketStore:
     def __init__(self, address: str, *, is_hurried: bool = False) -> None:
         scheme, _, rest = address.partition("://")
         bucket, _, prefix = rest.partition("/")
-        self._obstore, self._prefix = import_obstore(), f"{prefix}/" if prefix else ""
+        self._prefix = f"{prefix}/" if prefix else ""
         self._store = self._connect(scheme, bucket, retries={"max_retries": 0} if is_hurried else _RETRIES)
 
     def walk(self) -> Iterator[FoundItem]:
@@ -61,21 +66,21 @@ class BucketStore:
 
     def _list(self) -> Iterator[FoundItem]:
         with self._naming_errors():
-            for found in chain.from_iterable(self._obstore.list(self._store, prefix=self._prefix or None)):
+            for found in chain.from_iterable(obstore.list(self._store, prefix=self._prefix or None)):
                 path = found["path"].removeprefix(self._prefix)
                 if path != found["path"] or not self._prefix:
                     yield _as_file(path, found)
 
     def look(self, path: str) -> FoundItem:
         with self._naming_errors():
-            return _as_file(path, self._obstore.head(self._store, self._prefix + path))
+            return _as_file(path, obstore.head(self._store, self._prefix + path))
 
     @contextmanager
     def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> Iterator[Content]:
         part = {"offset": offset} if size_bytes is None else (offset, offset + size_bytes)
         options = {"range": part} if offset or size_bytes else {}
         with self._naming_errors():
-            got = self._obstore.get(self._store, self._prefix + path, options=options)
+            got = obstore.get(self._store, self._prefix + path, options=options)
         yield _as_file(path, got.meta), self._take(got)
 
     def _take(self, got: Any) -> Iterator[bytes]:
@@ -86,16 +91,16 @@ class BucketStore:
         config = _read_profile() if scheme.startswith("s3") else {}
         client = {**_CLIENT, "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")}
         try:
-            return self._obstore.store.from_url(
+            return obstore.store.from_url(
                 f"{scheme}://{bucket}", config=config, client_options=client, retry_config=retries
             )
-        except (self._obstore.exceptions.BaseError, ValueError) as error:
+        except (obstore.exceptions.BaseError, ValueError) as error:
             seen = printable_path(str(error).partition("\n")[0])
             raise InputError(f"not the name of a bucket: {seen}", at=f"{scheme}://{bucket}") from error
 
     @contextmanager
     def _naming_errors(self, *, is_transient: bool = False) -> Iterator[None]:
-        errors = self._obstore.exceptions
+        errors = obstore.exceptions
         try:
             yield
         except FileNotFoundError as error:  # as of which NotFoundError is one
@@ -110,16 +115,6 @@ class BucketStore:
             reason = NOT_FOUND if code == "NoSuchBucket" else NO_RIGHTS if code in _FORBIDDEN else UNREACHABLE
             passes = is_transient and reason == UNREACHABLE
             raise FetchError(reason, _shorten(error), is_transient=passes) from error
-
-
-def import_obstore() -> Any:
-    try:
-        import obstore
-        import obstore.exceptions
-        import obstore.store
-    except ImportError as error:
-        raise MissingDependencyError(package="obstore", extra="remote", purpose="reading from buckets") from error
-    return obstore
 
 
 def _as_file(path: str, found: Any) -> FoundItem:

@@ -1,11 +1,8 @@
 """Fetching of photos from pasted addresses, never from a private network."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from index.errors import InputError
@@ -14,9 +11,6 @@ from index.network.remote_store import FetchError
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.serving_config import ServingConfig
-
-if TYPE_CHECKING:
-    from index.network.web_store import Reach
 
 _MOST_REDIRECTS = 3
 _ADVICE = "save the image and send it instead"
@@ -49,22 +43,20 @@ class PhotoFetcher:
             raise refuse_address(address, f"it did not answer within {self._limits.fetch_s:g} seconds") from error
 
     def _work(self, address: str, done: Future[Upload]) -> None:
-        from index.network.web_store import Reach
-
-        # The client's timeout comes first, so that one message says why.
-        reach = Reach(self._may_connect, _ADVICE, _MOST_REDIRECTS, step_s=self._limits.fetch_s + 1, in_all=True)
         try:
             if done.set_running_or_notify_cancel():
-                data = self._read(address, reach)
+                data = self._read(address)
                 done.set_result(Upload(data, unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"))
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             done.set_exception(error)
 
-    def _read(self, address: str, reach: Reach) -> bytes:
-        from index.network.web_store import ask
+    def _read(self, address: str) -> bytes:
+        from index.network.web_store import RequestLimits, ask
 
+        step_s = self._limits.fetch_s + 1  # the client's timeout comes first, so that one message says why
+        limits = RequestLimits(self._may_connect, _ADVICE, most_redirects=_MOST_REDIRECTS, step_s=step_s, in_all=True)
         try:
-            with ask(address, asked={"Accept": "image/*"}, reach=reach) as (status, headers, parts):
+            with ask(address, asked={"Accept": "image/*"}, limits=limits) as (status, headers, parts):
                 if status != 200:
                     raise refuse_address(address, f"it answers with status {status}")
                 kind = headers.get("content-type", "").partition(";")[0].strip().lower()

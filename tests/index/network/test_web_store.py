@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 import httpcore
 import pytest
@@ -21,7 +20,7 @@ BIT_S = 0.1
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "127.0.0.0/8")
-    monkeypatch.setattr(web_store, "_OF_GALLERIES", replace(web_store._OF_GALLERIES, step_s=10 * BIT_S))
+    monkeypatch.setattr(web_store, "_STEP_S", 10 * BIT_S)
 
 
 @contextmanager
@@ -93,7 +92,7 @@ def test_looking_a_name_up_and_connecting_have_the_same_seconds(monkeypatch: pyt
 
 
 def test_no_name_is_looked_up_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_store, "_OF_GALLERIES", replace(web_store._OF_GALLERIES, step_s=0))
+    monkeypatch.setattr(web_store, "_STEP_S", 0)
     monkeypatch.setattr(web_store, "_find_addresses", lambda *_: pytest.fail("it was looked up"))
     with pytest.raises(FetchError, match="cannot be reached"):
         fetch("http://slow.example/a.jpg")

@@ -1,6 +1,7 @@
 """Buckets, and files of the web, as sources: what is listed and read, and what is said where it cannot be."""
 
 import gzip
+import sys
 import time
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from index.errors import ImageError, InputError, MissingDependencyError
 from index.images.image_files import take_any_content
-from index.network import object_store, web_store
+from index.network import object_store
 from index.sources import reading
 from index.sources.reading import read_indexed, read_place
 from index.sources.registry import find_source
@@ -119,15 +120,6 @@ def test_a_shard_that_cannot_be_fetched_is_one_item(buckets: FileServer, monkeyp
     assert second.problem is None
 
 
-def test_a_server_without_parts_is_asked_for_the_whole(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    web.files["/0.tar"] = pack_plain(3)
-    source = find_source(f"{web.address}/0.tar?token=a/b")
-    items = [*source.scan()]
-    empty_shard_folder()
-    monkeypatch.setattr(web_store, "_HEADERS", {**web_store._HEADERS, "Range": "bytes=0-"})
-    assert [read_place(source.locate(item)) for item in items] == PICTURES[:3]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -168,7 +160,9 @@ def test_keys_are_found_in_profiles(buckets: FileServer, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("package", "text"), [("obstore", "s3://bucket"), ("httpcore", "https://example.org/x.tar")])
 def test_a_missing_package_names_its_extra(package: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", f"without-{package}")  # a store of its own
-    monkeypatch.setitem(__import__("sys").modules, package, None)
+    monkeypatch.setitem(sys.modules, package, None)
+    for module in ("object_store", "web_store"):
+        monkeypatch.delitem(sys.modules, f"index.network.{module}")
     with pytest.raises(MissingDependencyError, match=rf"'{package}', which is not installed.*retrieval-app\[remote\]"):
         list(find_source(text).scan())
 
