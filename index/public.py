@@ -54,11 +54,6 @@ def build(
         begin_step: called with the name of another long step; gives its progress.
         wait_s: seconds to wait for another process that writes the gallery.
         **options: as `retrieval index build` has them, with `_` for `-`; a gallery remembers those of its ANN index.
-
-    Raises:
-        InputError: an option, a source or the labels cannot be used, or no image is usable.
-        ModelFileError: the model cannot be used.
-        GalleryError: `out` is no gallery, of another model or other sources, damaged, or written by another process.
     """
     refuse_unknown(options, BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
     if dedup not in DEDUP:
@@ -104,13 +99,7 @@ def open_gallery(path: str | Path, *, threads: int = 0) -> Gallery:
     """Open a gallery to search it: `open_gallery("gallery").search("photo.jpg", k=5, where="price < 20")`.
 
     It stays at the version it was opened at, and threads may share it.
-
-    Args:
-        path: the gallery folder.
-        threads: of one search; 0 is one for each core.
-
-    Raises:
-        GalleryError: there is none, or it is damaged.
+    `threads` are those of one search, 0 for all cores.
     """
     if not isinstance(threads, int) or threads < 0:
         raise InputError(f"threads must be a whole number of at least 0, got {threads!r}")
@@ -143,13 +132,7 @@ def evaluate(
         groups: the metadata, or the column, that defines the groups of the grouped evaluation; None: `group`, where
             there is one, else groups are found.
         k: the K of Recall@K.
-        progress: called with (done, total) images that are embedded.
-        scoring: called with (done, total) queries that are scored.
-
-    Raises:
-        InputError: neither a gallery nor a model with data, or data that cannot be used.
-        GalleryError: the gallery cannot be opened.
-        ModelFileError: the model cannot be used.
+        progress, scoring: called with (done, total) images that are embedded, and queries that are scored.
     """
     from index.evaluation.evaluate import embed_labelled, evaluate_images, read_members
     from index.filters.parser import parse_filter

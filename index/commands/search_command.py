@@ -48,11 +48,7 @@ _DEFAULT_K = 10
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The queries and options of the command, and the format of its results.
-
-    Attributes:
-        by: the output that is searched; the results of a search by `copy` say which of them are copies.
-    """
+    """The queries and options of the command, and the format of its results."""
 
     gallery: Gallery
     queries: tuple[str, ...]

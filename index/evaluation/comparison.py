@@ -42,10 +42,7 @@ def paired_bootstrap(
 
     Args:
         first, second: (Q,), or (S, Q) for S seeds: one score a query, the queries in the same order.
-        resamples: draws, with replacement.
-        level: share of the draws' differences between the two bounds.
-        clusters: (Q,) units to draw as a whole, such as classes, if the interval is to hold for other classes. None:
-            queries one by one.
+        clusters: (Q,) units to draw as a whole, such as classes, if the interval is to hold for other classes.
         draw_seeds: whether a draw takes S of the S seeds with replacement.
     """
     if first.shape != second.shape or first.ndim not in (1, 2) or not first.size:

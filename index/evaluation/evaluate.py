@@ -99,10 +99,7 @@ class LabelledImages:
 
 
 def read_members(gallery: Gallery, *, where: Condition | None = None, groups: str | None = None) -> LabelledImages:
-    """Members of a gallery; queries are those that `where` keeps.
-
-    `groups` is the column of the metadata that defines the groups.
-    """
+    """Members of a gallery; queries are those that `where` keeps. The metadata `groups` defines their groups."""
     with gallery.catalog() as catalog:
         labels = catalog.labels(status="indexed")
         kept = None if where is None else np.isin(gallery.ids, catalog.matching_ids(where))
@@ -126,7 +123,6 @@ def evaluate_images(
         queries: images from elsewhere, which find every labelled member. None: members, each without itself.
         groups: of the members; None finds them.
         ks: the K of Recall@K; 1 is added if it is missing.
-        scoring: called with (done, total) queries.
     """
     every_label, names = number_labels(members.labels)
     rows = np.flatnonzero(every_label != UNLABELLED)
@@ -209,13 +205,11 @@ def embed_labelled(
 def read_group_sources(
     gallery: Gallery, *, column: str | None = None, copies: Ids | None = None, near_copies: bool = True
 ) -> GroupSources:
-    """Sources of groups of the members of a gallery, in the order of their ids.
+    """Sources of groups of the members of a gallery, in the order of their ids; members of archives have no times.
 
     Args:
-        gallery: of the files whose names and times count; members of archives have no times.
         column: of the metadata that defines the groups; None: `group`, where there is one.
-        copies: as `GroupSources` has them; None looks for them.
-        near_copies: whether to find near-duplicates, or equal bytes alone.
+        copies: as `GroupSources` has them; None looks for them, for equal bytes alone without `near_copies`.
     """
     names, times, given, prints = [], [], list[str | None](), []
     with gallery.catalog() as catalog:

@@ -82,8 +82,7 @@ class Groups:
         numbers: (N,) int64, the same for images of one group.
         found_by: where the groups come from, in words.
         is_certain: whether they were given, or names or times show them; else the images are only very similar.
-        shots: (N,) int64, narrower groups for training, of the most similar images of one label, where `is_certain` is
-            false; else `numbers`.
+        shots: (N,) int64: `numbers`, or where they are not certain narrower groups of the most similar of one label.
     """
 
     numbers: Ids
@@ -109,16 +108,13 @@ class Groups:
 def find_groups(vectors: Floats, labels: Labels, sources: GroupSources, *, sets: Ids | None = None) -> Groups | None:
     """Groups as the user gives them, else by names and times, else by similarity alone where that makes a difference.
 
-    Copies are of one group in any case.
+    Copies are of one group in any case. None where nothing points to groups.
 
     Args:
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64, `UNLABELLED` where there is none.
         sets: (N,) int64, different for training and validation images, between which a series of file names may be
             split under the same label. None: a series is within a folder.
-
-    Returns:
-        None where nothing points to groups.
     """
     known = find_known_groups(vectors, labels, sources, sets=sets)
     if known is not None or (sources.given is not None and any(sources.given)):
@@ -173,7 +169,7 @@ def _join_copies(groups: Ids, copies: Ids | None) -> Ids:
 
 
 def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
-    """Groups of photos that are very similar, and narrower shots of one label; None where there are none.
+    """Groups of photos that are very similar, and narrower shots of one label, both (N,) int64; None without any.
 
     The yardstick is the nearest photo of another label, which mostly shows another scene. Photos as similar as the
     nearest quarter of these form a group, whatever their labels; if that would connect most pairs of a label, the
@@ -184,13 +180,6 @@ def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
     clothes, 8,144 of cars, Tiny-ImageNet; raw, whitened and trained MobileNetV2), and up to 4.7 times for independent
     random vectors. On the Grocery Store Dataset, several photos a scene, Recall@1 of raw features falls from 94.4 % to
     60.3 %; photos from other days have 48.6 %.
-
-    Args:
-        vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` for photos that are of no group; more than 10,000 labelled ones give None.
-
-    Returns:
-        Groups and shots, both (N,) int64.
     """
     rows = np.flatnonzero(labels != UNLABELLED)
     if len(rows) > _MOST or len(np.unique(labels[rows])) < 2:
@@ -313,14 +302,10 @@ def pair_by_time(times: Seconds) -> Pairs:
 
 
 def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None, seed: int = 0) -> Pairs:
-    """Close pairs that are similar because they are close; none where closeness tells nothing.
+    """Those of (P, 2) close pairs of rows that are similar because they are close; none where closeness tells nothing.
 
-    Args:
-        pairs: (P, 2) rows.
-        vectors: (N, D) float32 unit rows.
-        labels: (N,) int64; the similarity level is found from pairs of one label.
-        others: (Q, 2) rows that are close in another way, left out of the comparison.
-        seed: of the random pairs to compare with.
+    The similarity level is found from pairs of one label; `others` are rows that are close in another way, left out of
+    the comparison.
     """
     if not len(pairs):
         return pairs

@@ -36,10 +36,7 @@ PairRelevance = Callable[[Ids, Ids], Doubles]
 class RelevantRanks:
     """Ranks of relevant items, from 1, rising within a query, and exact up to the query's depth.
 
-    Attributes:
-        starts: (Q + 1,) int64; `ranks[starts[q] : starts[q + 1]]` belong to query q.
-        ranks: int64.
-        relevance: float64 of each rank, above 0 and at most 1.
+    `ranks[starts[q] : starts[q + 1]]` belong to query q, as does their `relevance`, above 0 and at most 1.
     """
 
     starts: Ids
@@ -288,9 +285,8 @@ def _sum_by_query(relevant: RelevantRanks, values: npt.NDArray[np.generic]) -> S
 class ExpectedRelevance:
     """Relevance of uncertain labels, in place of equal labels.
 
-    Attributes:
-        pairs: probability that query and gallery item are of one class.
-        counts: (Q,) float64 expected number of relevant gallery items, without the query and its group.
+    `pairs` gives the probability that query and gallery item are of one class, `counts` (Q,) the expected number of
+    relevant gallery items, without the query and its group.
     """
 
     pairs: PairRelevance
@@ -307,15 +303,8 @@ def score_retrieval(
 ) -> RetrievalScores:
     """Score the ranking of every labelled query by (falling product, id), exactly; memory is bounded.
 
-    Products count as equal where they are after summation in float64 and one rounding to float32.
-
-    Args:
-        ks: the K of Recall@K.
-        expected: relevance, and R of MAP@R, rounded and at least 1. By labels are then only the queries chosen, those
-            with an item of their label.
-
-    Raises:
-        InputError: a K below 1, no query has a relevant item, or a vector holds NaN or infinite numbers.
+    Products count as equal where they are after summation in float64 and one rounding to float32. With `expected`
+    relevance, R of MAP@R is rounded and at least 1; by labels are then only the queries chosen.
     """
     if not ks or min(ks) < 1:
         raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")

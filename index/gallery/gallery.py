@@ -45,15 +45,10 @@ class Gallery:
     """The current version of a gallery; get one from `Gallery.open`.
 
     Attributes:
-        threads: of one search.
-        sources: the image sources, by number.
-        roots: the sources' roots as text, by the same numbers.
+        roots: the sources' roots as text, by their numbers.
         ids: (N,) int64 of the members that are not dropped, in rising order.
-        count: N.
         digest: SHA-256 of the manifest, unique to the version.
-        output: whose vectors are searched, `semantic`, or another one (see `by`).
-        store: the vectors of that output.
-        width: D, of them.
+        output: whose vectors, of the `width` D, are searched: `semantic`, or another one (see `by`).
         index: what the manifest says of their index.
     """
 
@@ -112,11 +107,7 @@ class Gallery:
         return self._decisions.is_current(self.path)
 
     def read_decisions(self, *, wait_s: float = LOCK_WAIT_S) -> "Gallery":
-        """The same version with the label decisions of now; itself where none came since.
-
-        Raises:
-            GalleryError: another program writes decisions for longer than `wait_s` seconds, or the file is damaged.
-        """
+        """The same version with the label decisions of now; itself where none came since. Waits for other writers."""
         given = self.without_decisions.by(SEMANTIC)
         decisions = self._decisions.read_again(self.path, given.catalog, wait_s=wait_s)
         if decisions.rows is self.decided:
@@ -129,12 +120,7 @@ class Gallery:
         return other.by(self.output)
 
     def by(self, output: str) -> "Gallery":
-        """The same version, searched by `semantic` similarity or for a `copy` of the image.
-
-        Raises:
-            InputError: the gallery has no such vectors.
-            GalleryError: they are damaged.
-        """
+        """The same version, searched by `semantic` similarity or for a `copy` of the image."""
         if output == self.output:
             return self
         if output not in self.manifest.outputs:
@@ -179,9 +165,6 @@ class Gallery:
             threads: for one search; concurrent requests want 1. The model always runs on one.
             embedder: an open one, used if it is of this version's model; else the version's own is opened at first use.
             filter_s: seconds that a filter may take.
-
-        Raises:
-            GalleryError: it is missing, unfinished or damaged.
         """
         version, hold = hold_current(path)
         try:
@@ -201,13 +184,7 @@ class Gallery:
     def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
         """The version's catalogue, for the calling thread, with label decisions.
 
-        Args:
-            limited: whether statements are limited to the time that a filter may take.
-            asks_metadata: whether SQL reads the metadata.
-
-        Raises:
-            GalleryError: it is damaged, or was replaced since.
-            InputError: it is `limited`, and a statement took longer.
+        Statements are `limited` to the time that a filter may take; `asks_metadata` where SQL reads the metadata.
         """
         return self._catalog.read(limited=limited, asks_metadata=asks_metadata, decided=self.decided)
 
@@ -247,15 +224,9 @@ class Gallery:
         Args:
             query: the path of an image, its bytes, a PIL image, an (H, W, 3) uint8 array, or a (D,) float vector.
             k: results at most; None, with `min_score`: all that are similar enough, found exactly.
-            min_score: the least similarity.
             exclude_id: a member that is not returned.
             where: a filter, such as `"label = 'shoes' AND price < 20"`.
-            rerank: rank the first hundred again by shared neighbours (`index.gallery.ranking`); scores then do not
-                fall any more.
-
-        Raises:
-            InputError: the query, `k`, `min_score` or the filter cannot be used, or names unknown metadata.
-            ImageError: the query image cannot be used.
+            rerank: rank the first hundred again by shared neighbours; scores then do not fall any more.
         """
         vector = make_vector(query, dim=self.width, open_embedder=lambda: self.embedder)
         where = parse_filter(where) if isinstance(where, str) else where
@@ -303,11 +274,7 @@ class Gallery:
         return self.decided.apply(row)
 
     def place(self, image_id: int) -> Place:
-        """The place of the bytes of a member, or of a duplicate.
-
-        Raises:
-            InputError: no image has this id, its file or archive is gone, or it lies outside of its source.
-        """
+        """The place of the bytes of a member, or of a duplicate; an InputError where they are gone."""
         with self.without_decisions.catalog() as catalog:
             row = next(catalog.rows_of([_check_id(image_id)]), None)
         if row is None or row.status not in ("indexed", "duplicate"):
@@ -364,10 +331,7 @@ class Gallery:
         return self.rows(self.ids[chosen].tolist())
 
     def labelled_vectors(self) -> tuple[Vectors, Labels, Ids, list[str]]:
-        """(N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, and sorted label names.
-
-        Labels are positions in the names, or `UNLABELLED`.
-        """
+        """(N, D) vectors, (N,) labels as positions in the sorted names or `UNLABELLED`, (N,) ids, and the names."""
         with self.catalog() as catalog:
             labels, names = number_labels(catalog.labels(status="indexed"))
         return self.vectors(self.ids), labels, self.ids, names

@@ -42,21 +42,14 @@ _FELT_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class GalleryInfo:
-    """A summary of the current version.
+    """A summary of the current version, as `index info --json` prints it.
 
     Attributes:
         made: time of the manifest, ISO 8601 in UTC.
-        model: `sha256`, `embedding_dim`, `preprocessing`, and where the file has them `backbone` and `method`.
-        sources: `kind`, `location` and indexed `images` of each.
-        labels: `count`, `images` that have one, and the `largest` with their images.
-        settings: `dedup`, the thresholds that go with it, the `labels` file, and `skip_if`, if any.
-        index: as in the manifest.
         disk_bytes: of `vectors`, `index`, `catalog` and `model`, their `total`, `each_image` without the model, and
             the `whole_folder` with older versions and unfinished work.
         beside_index: vectors added after the index was built.
-        unfinished: of `find_unfinished`.
-        copy: the vectors for copy detection, as in the manifest; None where there are none.
-        runtime: that computed the vectors, where it was not the usual one, as in the manifest.
+        runtime: that computed the vectors, where it was not the usual one.
     """
 
     gallery: str

@@ -49,13 +49,7 @@ class Query:
 
 
 def read_queries(arguments: Sequence[str], *, ids: Sequence[int] = (), gallery: Gallery) -> Iterator[Query]:
-    """Every query, in the order of the arguments and then of the ids, in bounded memory.
-
-    Args:
-        arguments: images, folders, archives, globs, lists and tables of images, and `.npy` files of (Q, D) or (D,)
-            vectors.
-        ids: members as queries, which their own results exclude.
-    """
+    """Every query, in the order of the arguments and then of the ids, in bounded memory."""
     asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.width))
     while group := list(islice(asked, _ITEMS_AT_ONCE)):
         yield from _embed(group, gallery)

@@ -36,11 +36,8 @@ Groups = Mapping[int, Ids]
 class Hit:
     """One result: a member of the gallery, with its rank from 1 and its cosine similarity as `score`.
 
-    Attributes:
-        row: of the catalogue; None in a search without rows.
-        source: the root of the member's source, undecodable bytes shown as escapes.
-        duplicates: (id, score) of some of the `duplicates_count` near-duplicates that the search
-            collapsed into this one.
+    `row` is None in a search without rows, `source` the root of the member's source, as text. `duplicates` has
+    (id, score) of at most `MAX_DUPLICATES` of the `duplicates_count` near-duplicates that were collapsed into this one.
     """
 
     rank: int
@@ -82,10 +79,7 @@ class Hit:
         return os.path.join(self.source, self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """The result as `search --json` prints it; undecodable bytes of the path are shown as escapes.
-
-        `given_label` is there only where it is another one than `label`.
-        """
+        """The result as `search --json` prints it; `given_label` only where it is another one than `label`."""
         return {
             "rank": self.rank,
             "id": self.id,
@@ -105,7 +99,6 @@ class SearchOptions:
     Attributes:
         k: hits at most; None, with `min_score`: all that are similar enough, found exactly.
         offset: hits to leave out before the first.
-        min_score: the least cosine similarity.
         exclude_ids: members that are no hits.
         rerank: rank the first hundred again by shared neighbours (`rank_by_neighbours`).
         ahead: hits beyond `k`, which tell whether there is another page.

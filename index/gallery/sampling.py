@@ -38,11 +38,6 @@ def sample_images(
     (farthest-first traversal, Gonzalez 1985). `typical` takes those nearest to the mean of their label, in turn from
     each label. Images without a label count as one label. Without `count`, all that `per_label` allows. Where images
     times `count` are more than `_MOST_COMPARED`, `diverse` chooses from so many random images that they are not.
-
-    Raises:
-        InputError: neither number is given, there are fewer images, or more than `_MOST_DIVERSE` diverse ones are asked
-            for.
-        UnknownImageError: an id is not that of a member with a vector.
     """
     if count is None and per_label is None:
         raise InputError(f"say how many images: {how}:100, or a number for each label")

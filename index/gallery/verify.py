@@ -79,10 +79,7 @@ def verify_gallery(
 
     Args:
         sample: members to embed again from their images.
-        seed: of the sample; None: random.
         read_images: compare the bytes of every image, duplicates included, with the indexed ones.
-        embedding: called with (done, total) images of the sample.
-        reading: called with (done, total) images that are read.
     """
     version = find_version(path)
     shown = valid_text(str(path.resolve()))

@@ -59,14 +59,9 @@ _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPrecision:
-    """The loss by a precision other than float32, measured on held-out images.
+    """The loss by a precision other than float32, measured on held-out images, each against all others.
 
-    Attributes:
-        images: measured, each against all others.
-        recall_at_1: by given labels, 0..1.
-        recall_at_1_float32: of the same model in float32.
-        centred_cosine: mean cosine with float32 embeddings, both less the mean.
-        float_layers: layers left in float32.
+    `centred_cosine` is the mean cosine with float32 embeddings, both less the mean.
     """
 
     images: int
@@ -83,13 +78,11 @@ class ModelContract:
     Attributes:
         method: of training or projection: `spa`, `proxy-anchor`, `raw`, `pca`, `pca-whitened` and others.
         run_id: of the training run; empty without one.
-        class_count: training classes; 0 without training.
         precision: of weights and layers: `float32`, `float16` or `bfloat16` (weights only, unless the runtime computes
-            in it), or `int8`.
+            in it), or `int8`; with the loss as `measured`, where it is known.
         view: the part of an image that the network sees: `crop`, `whole`, or `both`.
         copy_dim, untrained_dim: width of these outputs; 0 without one.
         copy_threshold: cosine of copy outputs from which on two images are copies.
-        measured: the loss by a precision other than float32, where it is known.
     """
 
     backbone: str

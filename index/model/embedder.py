@@ -27,17 +27,9 @@ class Embedder:
 
     Attributes:
         runtime: a description of the runtime, on which the last bits of vectors depend.
-        backend, precision: the runtime's name, and its numbers.
         agreement: of its embeddings with those of the usual runtime (`index.model.backends.registry`).
         outputs: side by side: `semantic`, or those of `giving`.
         usual_batch: a fast batch size: few images fit a CPU's caches, many keep a GPU busy.
-
-    Args:
-        model_path: an exported model.
-        threads: of the runtime; None for all cores.
-        sha256: the expected one, if known.
-        backend: of `index.model.backends.registry`, or `auto`; None: RETRIEVAL_BACKEND, or else ONNX Runtime.
-        runs: False opens no runtime, for the SHA-256 and the contract only.
     """
 
     def __init__(

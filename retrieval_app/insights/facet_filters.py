@@ -77,11 +77,7 @@ def count_facets(
 
     Metadata is a facet if it has at most `MOST_VALUES` plain values in the whole gallery. Without `folders`, sources,
     absolute folders and metadata called `path` are left out. Each facet has its `MOST_SHOWN` most frequent values,
-    equally frequent ones by name.
-
-    Args:
-        only: name of the only facet; None for all.
-        part: text that values contain, in any case.
+    equally frequent ones by name: those that contain `part`, in any case. `only` is the name of the only facet.
     """
     columns = _list_columns(gallery.without_decisions)  # decisions change no metadata but the split
     splits = [SPLIT] if gallery.decided.marked.splits and SPLIT not in columns else []

@@ -31,11 +31,7 @@ class _Waiting(Generic[Task, Answer]):
 class Lane(Generic[Task, Answer]):
     """Queue of tasks of one kind.
 
-    Attributes:
-        name: for messages and metrics.
-        answer: gives an answer or an error for each of some tasks with equal keys.
-        most: size of a batch.
-        capacity: tasks that may wait.
+    `answer` gives an answer or an error for each of at most `most` tasks with equal keys; `capacity` tasks may wait.
     """
 
     name: str

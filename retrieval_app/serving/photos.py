@@ -55,15 +55,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """A photo that is kept.
+    """A photo that is kept, as JPEG of at most about `KEPT_SIDE` pixels a side, re-encoded.
 
-    Attributes:
-        token: cannot be guessed.
-        name: from its sender, printable.
-        width, height: of the upright photo, at the size it is kept at.
-        jpeg: JPEG of at most about `KEPT_SIDE` pixels a side, re-encoded.
-        vector: (D,) float32 unit embedding of the whole.
-        model_sha256: of the model that gave it.
+    The `token` cannot be guessed. `vector` is the (D,) float32 unit embedding by the model `model_sha256`.
     """
 
     token: str

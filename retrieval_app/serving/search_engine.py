@@ -119,14 +119,7 @@ class _Embedding:
 
 
 class Engine:
-    """Search engine of one gallery.
-
-    Attributes:
-        name: the display name of the gallery.
-        live: the gallery, always its newest sound version.
-        probe: readiness check.
-        photos_lane, searches_lane: queues, for metrics.
-    """
+    """Search engine of one gallery; `name` is for people, and `live` always its newest sound version."""
 
     def __init__(
         self,

@@ -74,12 +74,8 @@ Query = Annotated[
 class SearchQuery(SearchOptions):
     """A search of the server by an upload, or by the weighted sum of several parts.
 
-    Attributes:
-        parts: empty with an `upload`; the members among them are no hits.
-        where: a filter.
-        collapse_duplicates: put near-duplicates under the best of them.
-        with_rows: add rows of the catalogue to the hits.
-        by: the output whose vectors are compared, `semantic` or `copy`.
+    The members among the parts are no hits. Near-duplicates are put under the best of them with `collapse_duplicates`;
+    `with_rows` adds rows of the catalogue to the hits.
     """
 
     parts: Sequence[MemberQuery | PhotoQuery | VectorQuery] = ()
@@ -134,7 +130,7 @@ class Search:
 
     Attributes:
         vectors: (D,) float32 unit vectors of the query's parts; None for members, whose vectors a worker reads.
-        groups: groups of near-duplicates to collapse, as of `index.gallery.ranking.answer`.
+        groups: groups of near-duplicates to collapse.
         has_more: whether there are hits beyond those of the query's `k`.
         began: when a worker took it, by `time.perf_counter`; 0.0 until then.
         batch_size: searches that the worker answered together.

@@ -26,10 +26,8 @@ class InferenceBackend(Protocol):
 
     Attributes:
         name: of the runtime in the registry.
-        version: of the runtime.
         precision: of the computation; `as exported` for the model's own.
         packages: any of which installs the runtime.
-        metadata, inputs, outputs: of the graph.
     """
 
     name: str

@@ -45,14 +45,9 @@ _KEPT = 100  # models, machines and versions, the newest
 
 
 def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
-    """Compare every installed runtime with the usual one on a model.
+    """Comparison of every installed runtime with the usual one on a model, the choice, and settings of threads.
 
-    Args:
-        asked: the default runtime.
-
-    Returns:
-        `runtimes`: by name a `Compared` as dict, or None where it is not installed or cannot open the model; `chosen`:
-        the name, None for a refused one, and why; `threads`: their settings.
+    `asked` is the default runtime; a runtime that is missing, or cannot open the model, is None in the answer.
     """
     model, installed = read_model_file(path), installed_backends()
     compared = {name: compare_backend(model, name) if name in installed else None for name in NAMES}
@@ -137,11 +132,7 @@ def open_backend(model: ModelFile, *, threads: int | None = None, name: str = US
 def choose_backend(model: ModelFile, asked: str | None = None) -> tuple[str, float, str]:
     """The name of the runtime for a model, its agreement with the usual one, and the reason for the choice.
 
-    Args:
-        asked: a runtime, or `auto` for the first that agrees; None: RETRIEVAL_BACKEND, or else the usual one.
-
-    Raises:
-        InputError: the name is unknown, or the runtime computes this model differently from the usual one.
+    `asked` is a runtime, or `auto` for the first that agrees; None: RETRIEVAL_BACKEND, or else the usual one.
     """
     asked = asked or os.environ.get(VARIABLE) or USUAL_BACKEND
     if asked not in (AUTO, *NAMES):
