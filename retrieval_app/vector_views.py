@@ -20,7 +20,7 @@ from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
 from index.vectors.exact import search
 from retrieval_app.insights.map_layout import MapLayout, lay_out
-from retrieval_app.serving.thumbnails import decode_in_turn, encode_small, read_original
+from retrieval_app.serving.photos import decode_in_turn, encode_small, read_original
 
 _AT_ONCE = 256  # thumbnails that wait in memory
 THUMBNAIL_SIDE = 96

@@ -45,7 +45,7 @@ from retrieval_app.api.schemas import (
 from retrieval_app.review.places import ROW_FIELDS, describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.thumbnails import PREVIEW_SIDE, choose_side
+from retrieval_app.serving.photos import PREVIEW_SIDE, choose_side
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 router = make_router("images")

@@ -50,8 +50,8 @@ from retrieval_app.review.places import shorten_path
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_by_contents, find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.photos import encode_image
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.thumbnails import encode_image
 
 router = make_router("review")
 MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}

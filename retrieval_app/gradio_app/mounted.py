@@ -18,7 +18,7 @@ from retrieval_app.api.headers import allow_gradio_scripts
 from retrieval_app.api.security.addresses import GRADIO
 from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.reports.standalone import name_source
-from retrieval_app.serving.bounded_pool import client_address
+from retrieval_app.serving.batching import client_address
 from retrieval_app.serving.search_engine import Engine
 
 _UPLOADS = "GRADIO_TEMP_DIR"

@@ -31,11 +31,19 @@ from index.limits import MAX_PIXELS
 from index.outputs import SEMANTIC
 from index.recent import RecentlyUsed
 from index.text import printable_path
-from retrieval_app.serving.batching import Lane, Workers
-from retrieval_app.serving.bounded_pool import BoundedPool
+from retrieval_app.serving.batching import BoundedPool, Lane, Workers
 from retrieval_app.serving.errors import BusyError, NotReadyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.photos import Crop, Photo, check_upload, encode_kept, read_pixels
+from retrieval_app.serving.photos import (
+    PREVIEW_SIDE,
+    Crop,
+    Photo,
+    check_upload,
+    encode_image,
+    encode_kept,
+    read_original,
+    read_pixels,
+)
 from retrieval_app.serving.searching import (
     MemberQuery,
     PhotoQuery,
@@ -48,7 +56,6 @@ from retrieval_app.serving.searching import (
     watching,
 )
 from retrieval_app.serving.serving_config import ServingConfig
-from retrieval_app.serving.thumbnails import PREVIEW_SIDE, encode_image, read_original
 
 logger = logging.getLogger(__name__)
 LONGEST_S = 10.0  # that a search for one image may take on a machine that is busy with others

@@ -32,7 +32,7 @@ from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.security.upload_limits import BodyRoom, Refused
-from retrieval_app.serving.bounded_pool import client_address
+from retrieval_app.serving.batching import client_address
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.searching import SearchWatch, watching
 from retrieval_app.serving.serving_config import ServingConfig

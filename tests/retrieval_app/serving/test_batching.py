@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from index.network.public_addresses import group_address
-from retrieval_app.serving.batching import Lane, Workers, _Waiting
-from retrieval_app.serving.bounded_pool import BoundedPool, client_address
+from retrieval_app.serving.batching import BoundedPool, Lane, Workers, _Waiting, client_address
 from retrieval_app.serving.errors import BusyError
 
 Answer = Callable[[Sequence[int]], list[int | Exception]]

@@ -10,8 +10,8 @@ from PIL import Image
 
 from index.errors import ImageError
 from index.gallery.gallery import Gallery
-from retrieval_app.serving import thumbnails
-from retrieval_app.serving.thumbnails import decode_in_turn
+from retrieval_app.serving import photos
+from retrieval_app.serving.photos import decode_in_turn
 
 
 def _encode(size: tuple[int, int], kind: str = "PNG") -> bytes:
@@ -21,8 +21,8 @@ def _encode(size: tuple[int, int], kind: str = "PNG") -> bytes:
 
 
 def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thumbnails, "LARGE_PIXELS", 10_000)
-    decode, inside, most = thumbnails.decode_image, list[int](), list[int]()
+    monkeypatch.setattr(photos, "LARGE_PIXELS", 10_000)
+    decode, inside, most = photos.decode_image, list[int](), list[int]()
     small_is_done = threading.Event()
 
     def watch(data: bytes, *, max_pixels: int, **options: Any) -> Image.Image:
@@ -34,7 +34,7 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
             inside.pop()
         return image
 
-    monkeypatch.setattr(thumbnails, "decode_image", watch)
+    monkeypatch.setattr(photos, "decode_image", watch)
     with ThreadPoolExecutor(4) as pool:
         large = [pool.submit(decode_in_turn, _encode((200, 100)), name="large", target_side=64) for _ in range(3)]
         small = pool.submit(decode_in_turn, _encode((50, 40)), name="small", target_side=64)
@@ -52,6 +52,6 @@ def test_the_cap_holds_for_large_images_too() -> None:
 
 
 def test_pictures_say_nothing_of_the_file_they_came_from(gallery: Gallery, ids: dict[str, int]) -> None:
-    image = Image.open(io.BytesIO(thumbnails.encode_image(gallery, ids["red/0.jpg"], side=64)))
+    image = Image.open(io.BytesIO(photos.encode_image(gallery, ids["red/0.jpg"], side=64)))
     assert (image.format, max(image.size) <= 64) == ("WEBP", True)
     assert not {"exif", "icc_profile", "comment"} & set(image.info)
