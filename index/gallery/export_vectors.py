@@ -2,8 +2,7 @@
 
 import csv
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -26,19 +25,13 @@ CSV_COLUMNS = ("row", "id", "path", "source", "label", "given_label", "metadata"
 
 @dataclass(frozen=True, slots=True)
 class ExportedVectors:
-    """Written files: `images` rows of `embedding_dim` numbers, `thumbnails` of them with a thumbnail."""
+    """Written files: `images` rows of `embedding_dim` numbers."""
 
     gallery: str
     version: str
     images: int
     embedding_dim: int
     files: list[str]
-    thumbnails: int = 0
-
-    @classmethod
-    def of(cls, gallery: Gallery, files: Iterable[Path], *, thumbnails: int = 0) -> "ExportedVectors":
-        names = [valid_text(str(file)) for file in files]
-        return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, thumbnails)
 
 
 def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportedVectors:
@@ -55,14 +48,18 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
     write, files = (_write_npy, [out, out.with_suffix(".csv")]) if ending == ".npy" else (_write_parquet, [out])
     if ending == ".parquet":
         import_pyarrow("writing Parquet")
-    check_out(files, gallery=path)
+    _check_out(files, gallery=path)
     gallery = Gallery.open(path).by(by)
-    with naming_out(out):
+    try:
         write(gallery, files, progress)
-    return ExportedVectors.of(gallery, files)
+    except OSError as error:
+        shown = printable_path(str(out))
+        raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
+    names = [valid_text(str(file)) for file in files]
+    return ExportedVectors(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names)
 
 
-def check_out(files: list[Path], *, gallery: Path) -> None:
+def _check_out(files: list[Path], *, gallery: Path) -> None:
     """Refuse existing files, and files in a gallery."""
     for file in files:
         shown = printable_path(str(file))
@@ -74,16 +71,7 @@ def check_out(files: list[Path], *, gallery: Path) -> None:
             raise InputError(f"{shown}: exists already; remove it, or give another --out")
 
 
-@contextmanager
-def naming_out(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        shown = printable_path(str(out))
-        raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
-
-
-def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
+def _read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
     """The members in id order, in blocks of n catalogue rows and their (n, D) float32 vectors."""
     done = 0
     with gallery.catalog() as catalog:
@@ -117,7 +105,7 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
         np.lib.format.write_array_header_1_0(array, header)
         writer, numbers = csv.writer(table), count()
         writer.writerow(CSV_COLUMNS)
-        for rows, vectors in read_blocks(gallery, progress):
+        for rows, vectors in _read_blocks(gallery, progress):
             array.write(vectors.astype("<f4", copy=False).data)
             writer.writerows((next(numbers), row.id, *_describe(gallery, row)) for row in rows)
 
@@ -132,7 +120,7 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
         replacing(files[0]) as temporary,
         pyarrow.parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
     ):
-        for rows, vectors in read_blocks(gallery, progress):
+        for rows, vectors in _read_blocks(gallery, progress):
             columns = zip(*(_describe(gallery, row) for row in rows), strict=True)
             arrays = [
                 pyarrow.array([row.id for row in rows], pyarrow.int64()),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from index.commands.console import PATH, by_option, emit, output_options, progress_bars, refuse_unused
+from index.commands.console import PATH, by_option, emit, output_options, progress_bars
 from index.commands.index_group import index_group as base
 from index.text import align, printable_path
 
@@ -77,9 +77,6 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     emit({**found.to_json(limit=limit), "changed": changed}, as_json=as_json, text="\n".join(lines))
 
 
-TABLE, ATLAS = "table", "atlas"
-
-
 @click.command(name="export-vectors")
 @click.argument("gallery", type=PATH)
 @click.option(
@@ -87,66 +84,25 @@ TABLE, ATLAS = "table", "atlas"
     type=PATH,
     required=True,
     metavar="PLACE",
-    help="For a table: NAME.npy, with NAME.csv beside it that describes the rows, or NAME.parquet with all of it. For "
-    "the atlas: NAME.parquet.",
-)
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice([TABLE, ATLAS]),
-    default=TABLE,
-    show_default=True,
-    help="A table, or a file of embedding-atlas.",
-)
-@click.option(
-    "--thumbnails/--no-thumbnails",
-    default=True,
-    show_default=True,
-    help="Add thumbnails to the atlas; reads every image.",
+    help="NAME.npy, with NAME.csv beside it that describes the rows, or NAME.parquet with all of it.",
 )
 @by_option("Write the vectors of semantic similarity, or those of copy detection.")
 @output_options
-def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: str, as_json: bool) -> None:
+def export_vectors(gallery: Path, out: Path, by: str, as_json: bool) -> None:
     """Export vectors with paths, labels and metadata.
-
-    A table has numbers for programs. `--as atlas` writes a file with the map of the page, for `embedding-atlas PLACE
-    --x x --y y --neighbors neighbors --image image`.
 
     \b
     Examples:
       retrieval index export-vectors gallery --out vectors.npy
       retrieval index export-vectors gallery --out vectors.parquet
-      retrieval index export-vectors gallery --as atlas --out atlas.parquet
     """
-    from index.text import printable_path
+    from index.gallery.export_vectors import export_vectors as export
 
-    shown = printable_path(str(out))
     with progress_bars() as begin:
-        if kind == TABLE:
-            refuse_unused(click.get_current_context(), "thumbnails", needs="--as atlas")
-            from index.gallery.export_vectors import export_vectors as export
-
-            table = export(gallery, out, by=by, progress=begin("Writing"))
-            text = f"{' and '.join(map(printable_path, table.files))}: {_count(table.images, table.embedding_dim)}"
-            emit(asdict(table), as_json=as_json, text=text)
-            return
-        from retrieval_app.vector_views import write_atlas
-
-        report = write_atlas(
-            gallery,
-            out,
-            by=by,
-            thumbnails=thumbnails,
-            laying_out=begin("Layout", unit="steps"),
-            writing=begin("Writing"),
-        )
-    how = f"embedding-atlas {shown} --x x --y y --neighbors neighbors{' --image image' if thumbnails else ''}"
-    counted = f"{_count(report.images, report.embedding_dim)}, {report.thumbnails:,} thumbnails"
-    emit(asdict(report), as_json=as_json, text=f"{shown}: {counted}\nview: {how}")
-
-
-def _count(images: int, numbers: int) -> str:
-    return f"{images:,} images, {numbers} numbers each"
+        report = export(gallery, out, by=by, progress=begin("Writing"))
+    names = " and ".join(map(printable_path, report.files))
+    text = f"{names}: {report.images:,} images, {report.embedding_dim} numbers each"
+    emit(asdict(report), as_json=as_json, text=text)
 
 
 index = click.Group(

@@ -129,7 +129,6 @@ def commands(place: Path, target: Path) -> Iterator[tuple[object, ...]]:
     yield ("repair", target, "--source", images, "--model", place / "model.onnx")
     yield ("rollback", target, "--to", "1")
     yield ("export-vectors", target, "--out", place / "vectors.npy")
-    yield ("export-vectors", target, "--as", "atlas", "--out", place / "atlas.parquet")
 
 
 def start_server(target: Path) -> None:

@@ -21,12 +21,3 @@ def test_vectors_are_written_where_they_are_wanted(small_gallery: Path, gallery:
     assert document["files"] == [f"{tmp_path}/v.parquet"]
     assert sorted(os.listdir(tmp_path)) == ["v.csv", "v.npy", "v.parquet"]
     assert invoke(export_vectors, small_gallery).exit_code == 2
-
-
-def test_a_file_for_a_viewer_is_written_and_the_viewer_named(small_gallery: Path, tmp_path: Path) -> None:
-    told = run(export_vectors, small_gallery, "--as", "atlas", "--out", tmp_path / "a.parquet")
-    assert "view: embedding-atlas " in told[1]
-    words = ("--as", "atlas", "--out", tmp_path / "other.parquet", "--no-thumbnails", "--json")
-    document = json.loads("".join(run(export_vectors, small_gallery, *words)))
-    assert document["thumbnails"] == 0
-    assert document["files"] == [str(tmp_path / "other.parquet")]
