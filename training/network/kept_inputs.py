@@ -25,19 +25,9 @@ class _ReachedError(Exception):
     """Ends a pass where the tail begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Shape of a tensor by the number of images: of one, and the increase for each further image."""
-
-    one: tuple[int, ...]
-    more: tuple[int, ...]
-
-    @classmethod
-    def between(cls, one: Tensor, two: Tensor) -> "_Shape":
-        return cls(tuple(one.shape), tuple(b - a for a, b in zip(one.shape, two.shape, strict=True)))
-
-    def of(self, images: int) -> tuple[int, ...]:
-        return tuple(a + (images - 1) * b for a, b in zip(self.one, self.more, strict=True))
+def _growth(one: Tensor, two: Tensor) -> list[tuple[int, int]]:
+    """Shape of a tensor of one image, and its increase for each further image, by the tensors of one and of two."""
+    return [(size, more - size) for size, more in zip(one.shape, two.shape, strict=True)]
 
 
 class NetworkTail:
@@ -61,30 +51,24 @@ class NetworkTail:
         one, two = (self._record([*front, first], images) for images in (1, 2))
         if len(one[first][0]) != 1:
             raise ValueError(f"{type(first).__name__} runs {len(one[first][0])} times in a pass")
-        self._entry = _Shape.between(one[first][0][0], two[first][0][0])
-        batched = [axis for axis, more in enumerate(self._entry.more) if more]
-        if len(batched) != 1 or self._entry.one[batched[0]] != self._entry.more[batched[0]]:
-            raise ValueError(f"{type(first).__name__} takes {self._entry.one} of one image")
+        self._entry = one[first][0][0].shape  # of one image
+        growth = _growth(one[first][0][0], two[first][0][0])
+        batched = [axis for axis, (_, more) in enumerate(growth) if more]
+        if len(batched) != 1 or growth[batched[0]][0] != growth[batched[0]][1]:
+            raise ValueError(f"{type(first).__name__} takes {tuple(self._entry)} of one image")
         self._axis = batched[0]
         self._outputs = {
-            unit: _Shape.between(one[unit][1][0], two[unit][1][0])
+            unit: _growth(one[unit][1][0], two[unit][1][0])
             for unit in front
             if len(one[unit][1]) == 1 and isinstance(one[unit][1][0], Tensor)  # what runs twice may be the tail's too
         }
         self._blank = torch.zeros((), device=self._device)
-        self._scale = 1.0
-
-    @property
-    def scale(self) -> float:
-        """Factor of cached inputs, from `agrees`."""
-        return self._scale
+        self.scale = 1.0  # of cached inputs, from `agrees`
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the cached input of an image."""
-        views, others = self._entry.one[self._axis], list(self._entry.one)
-        del others[self._axis]
-        return (views, *others)
+        return (self._entry[self._axis], *self._entry[: self._axis], *self._entry[self._axis + 1 :])
 
     def capture(self, images: Tensor) -> Tensor:
         """(B, *shape) input of `first` for (B, 3, side, side) images; the rest of the pass does not run."""
@@ -101,8 +85,11 @@ class NetworkTail:
             pass
         finally:
             hook.remove()
-        views = self._entry.one[self._axis]
-        return caught[0].unflatten(self._axis, (views, len(images))).movedim((self._axis + 1, self._axis), (0, 1))
+        return (
+            caught[0]
+            .unflatten(self._axis, (self._entry[self._axis], len(images)))
+            .movedim((self._axis + 1, self._axis), (0, 1))
+        )
 
     def run(self, inputs: Tensor) -> Tensor:
         """(B, F) features by the current weights, of (B, *shape) inputs."""
@@ -115,11 +102,11 @@ class NetworkTail:
 
     def keep(self, images: Tensor) -> Tensor:
         """(B, *shape) float16 of (B, 3, side, side) images."""
-        return (self.capture(images).float() * self._scale).half()
+        return (self.capture(images).float() * self.scale).half()
 
     def run_kept(self, kept: Tensor) -> Tensor:
         """(B, F) features of (B, *shape) float16."""
-        return self.run(kept.float() / self._scale)
+        return self.run(kept.float() / self.scale)
 
     @torch.inference_mode()
     def agrees(self, images: Tensor) -> bool:
@@ -127,7 +114,7 @@ class NetworkTail:
         try:
             whole = self._module(images).flip(0)
             captured = self.capture(images)
-            self._scale = 2.0 ** -round(math.log2(captured.abs().max().item()))
+            self.scale = 2.0 ** -round(math.log2(captured.abs().max().item()))
             exact, kept = self.run(captured.flip(0)), self.run_kept(self.keep(images).flip(0))
         except _CANNOT:
             return False
@@ -159,7 +146,7 @@ class NetworkTail:
         hook = self._first.register_forward_pre_hook(enter)
         try:
             for unit, shape in self._outputs.items():
-                zeros = self._blank.expand(shape.of(images))
+                zeros = self._blank.expand([size + (images - 1) * more for size, more in shape])
                 unit.__dict__["forward"] = lambda *_, zeros=zeros, **__: zeros
             yield
         finally:
@@ -171,7 +158,7 @@ class NetworkTail:
 def find_tail(
     module: nn.Module, front: Sequence[nn.Module], first: nn.Module, *, side: int, images: Tensor
 ) -> NetworkTail | None:
-    """NetworkTail from `first` on, if it gives the features of the whole network on these (B, 3, side, side) images."""
+    """The network from `first` on, if it gives the features of the whole on these (B, 3, side, side) images."""
     try:
         tail = NetworkTail(module, front, first, side=side)
     except _CANNOT:
@@ -188,30 +175,21 @@ Prepare = Callable[[npt.NDArray[np.int64]], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class KeptInputs:
-    """Cached inputs of N images: `array` is (N, *tail.shape) float16."""
+    """Cached inputs of a tail for N images: `array` is (N, *tail.shape) float16."""
 
     tail: NetworkTail
     array: MappedArray
 
     @classmethod
     def plan(cls, tail: NetworkTail, *, hashes: Sequence[str], how: Mapping[str, Any], cache: Path) -> "KeptInputs":
-        """Cached inputs, in a file shared by runs with the same weights and images.
-
-        `hashes` are of the images, in order; `how` is everything else that they depend on, as JSON.
-        """
+        """In a file shared by runs with the same images and `how`, which is all else that inputs depend on, as JSON."""
         known = {**how, "chunk": CHUNK, "version": KEPT_VERSION, "scale": tail.scale, "torch": torch.__version__}
         file = cache / "inputs" / f"{name_content(known, hashes)}.inputs"
         array = MappedArray(file, (len(hashes), *tail.shape), "float16", "inputs of the blocks that train")
         return cls(tail, array)
 
     def fill(self, prepare: Prepare, *, dtype: torch.dtype, progress: Progress = no_progress) -> None:
-        """Run the front of the network on all images; an interrupted call is continued.
-
-        Args:
-            prepare: images by its arguments alone.
-            dtype: of the pass, in autocast where it is not float32.
-            progress: called with (images done, images).
-        """
+        """Run the front of the network on all images, in autocast to `dtype`; an interrupted call is continued."""
         count = self.array.shape[0]
 
         def produce(done: int) -> Iterator[npt.NDArray[np.float16]]:

@@ -9,7 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -81,8 +81,8 @@ class Team:
 
     @property
     def machine(self) -> Machine:
-        """Machine of this process."""
-        assert self._machine is not None, "nobody is asked who is alone"
+        """Machine of this process, where several train together."""
+        assert self._machine is not None
         return self._machine
 
     def run_on_rank0(self, act: Callable[[], Value]) -> Value:
@@ -224,18 +224,11 @@ def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, 
     if team.size > 1:
         versions = {"torch": torch.__version__, "pillow": PIL.__version__}
         team.require_same({**config.options(), **others, **versions})
-        require_shares(config, processes=team.size)
-
-
-def require_shares(config: TrainConfig, *, processes: int) -> None:
-    """Refuse options that several processes cannot share."""
-    if not config.finetuning.trains:
-        return
-    if config.finetuning.batch_size < processes:
-        raise InputError(
-            f"--batch-size {config.finetuning.batch_size} has no image for each of {processes} "
-            "processes: raise it, or start fewer"
-        )
+        batch_size = config.finetuning.batch_size
+        if config.finetuning.trains and batch_size < team.size:
+            raise InputError(
+                f"--batch-size {batch_size} has no image for each of {team.size} processes: raise it, or start fewer"
+            )
 
 
 def require_same_files(records: Sequence[Record]) -> None:
@@ -277,7 +270,14 @@ def join_processes(place: ProcessRank, *, machine: Machine, wait_s: float) -> It
         yield ALONE
         return
     limit = timedelta(seconds=wait_s)
-    store = _find_store(limit)
+    try:
+        store: dist.Store = next(iter(dist.rendezvous("env://", timeout=limit)))[0]
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise RunError(
+            f"{where} (MASTER_ADDR and MASTER_PORT) cannot be reached, where the processes find each other: {error}; "
+            "start them with torchrun, which sets these"
+        ) from error
     backend = "cpu:gloo,cuda:nccl" if machine.device.type == "cuda" else "gloo"
     try:
         with _heeding_termination():
@@ -293,28 +293,18 @@ def join_processes(place: ProcessRank, *, machine: Machine, wait_s: float) -> It
             assert isinstance(control, dist.ProcessGroup)
             _joined = Team(place.rank, place.size, control=control, machine=machine)
             yield _joined
-            dist.destroy_process_group()  # not where something failed: to take leave of the dead takes for ever
+            dist.destroy_process_group()  # not where something failed: shutdown hangs after a rank has ended
     except Exception as error:
-        reason = _explain(error, place)
-        if not _is_first_to_fail(store):
+        reason, is_first = _explain(error, place), True
+        with suppress(RuntimeError):  # the store's process has ended too
+            is_first = store.add(_FAILED, 1) == 1
+        if not is_first:
             raise AnotherFailedError(f"rank {place.rank}: another process failed before") from error
         if reason is None:
             raise
         raise reason from error
     finally:
         _joined = ALONE
-
-
-def _find_store(limit: timedelta) -> dist.Store:
-    try:
-        store: dist.Store = next(iter(dist.rendezvous("env://", timeout=limit)))[0]
-    except (RuntimeError, ValueError) as error:
-        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise RunError(
-            f"{where} (MASTER_ADDR and MASTER_PORT) cannot be reached, where the processes find each other: {error}; "
-            "start them with torchrun, which sets these"
-        ) from error
-    return store
 
 
 @contextmanager
@@ -349,10 +339,3 @@ def _explain(error: Exception, place: ProcessRank) -> RetrievalError | None:
         f"rank {place.rank}: another of the {place.size} processes has ended or keeps the others waiting ({what}); "
         f"what it said itself tells why, as does torchrun; {_GO_ON}"
     )
-
-
-def _is_first_to_fail(store: dist.Store) -> bool:
-    try:
-        return store.add(_FAILED, 1) == 1
-    except RuntimeError:  # its process has ended too
-        return True

@@ -8,7 +8,7 @@ import numpy as np
 from index.evaluation.groups import WORTHLESS
 from training.options.config import TrainConfig
 from training.run.copy_stage import describe_copy_head
-from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, name_sizes
+from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED
 
 _FEW_PHOTOS = 100
 """Fewer images than these, held out, let chance decide: with 100 a share of one half has an error of 5 points."""
@@ -226,5 +226,6 @@ def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     texts = []
     for band in parts["seen"]["by_class_size"]:
         found = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
-        texts.append(f"{name_sizes(*band['images'])} images: {found}")
+        least, most = band["images"]
+        texts.append(f"{least}{'' if most == least else f'-{most}'} images: {found}")
     return [f"  new photos of classes of {'; '.join(texts)}"]

@@ -17,7 +17,7 @@ import numpy as np
 import PIL
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 from index.config_fields import option_names
 from index.durable import write_csv, write_durably
@@ -52,7 +52,7 @@ _FILES = (
     "runtime.json",
     "report.json",
 )
-_FINETUNED = "finetuned.safetensors"
+FINETUNED = "finetuned.safetensors"
 _READ_OPTIONS = {"crop", "view", "pooling", "copy_head"}
 _FINETUNE_OPTIONS = set(option_names(FinetuneConfig)) - {"frozen"}  # nothing to a run that trains none
 
@@ -61,9 +61,7 @@ _FINETUNE_OPTIONS = set(option_names(FinetuneConfig)) - {"frozen"}  # nothing to
 class LabelledImage:
     """An image of the run with its given and its used label, which differ under label noise.
 
-    Attributes:
-        p_right: probability that the given label is right, as whoever set it said; None where nobody decided.
-        before: the label before a machine changed it; None where none did.
+    `p_right` and `before` as in `Record`.
     """
 
     path: Path
@@ -94,7 +92,19 @@ class RunFolder:
             inputs = _describe_inputs(data=data, val=val)
             about = {"format_version": FORMAT_VERSION, "run_id": secrets.token_hex(8), **inputs}
             run.write_json("config.json", {**about, "asked": config.given, "config": config.options()})
-            run.write_json("environment.json", describe_environment())
+            libraries = [name for name in ("timm", "open_clip_torch") if find_spec(name.removesuffix("_torch"))]
+            environment = {
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "torch": torch.__version__,
+                "torchvision": version("torchvision"),
+                **{name: version(name) for name in libraries},
+                "numpy": np.__version__,
+                "pillow": PIL.__version__,
+                "threads": torch.get_num_threads(),
+                "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+            }
+            run.write_json("environment.json", environment)
         except OSError as error:
             raise RunError(f"{path}: the run folder cannot be written: {error}") from error
         return run
@@ -227,10 +237,9 @@ class RunFolder:
             ]
 
     def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
-        """skipped.csv: path, reason and detail of every image that could not be used."""
-        write_csv(
-            self.path / "skipped.csv", ["path", "reason", "detail"], ([s.path, s.reason, s.detail] for s in skipped)
-        )
+        """skipped.csv: every image that could not be used."""
+        rows = ([one.path, one.reason, one.detail] for one in skipped)
+        write_csv(self.path / "skipped.csv", ["path", "reason", "detail"], rows)
 
     def count_skipped(self) -> int:
         """Images in skipped.csv."""
@@ -270,28 +279,20 @@ class RunFolder:
         """NAME.safetensors: weights of a module, and a JSON state."""
         save_checkpoint(self.path / f"{name}.safetensors", pack_modules(**{name: module}), state=state)
 
-    def save_backbone(self, backbone: Backbone) -> None:
-        """backbone.safetensors: weights of the backbone before fine-tuning."""
-        self.save_module("backbone", backbone.network, name=backbone.name)
-
-    def save_finetuned(self, backbone: Backbone | None) -> None:
-        """finetuned.safetensors: weights of the exported backbone, where it was fine-tuned; else None."""
-        if backbone is None:
-            (self.path / _FINETUNED).unlink(missing_ok=True)
-        else:
-            save_checkpoint(
-                self.path / _FINETUNED, pack_modules(backbone=backbone.network), state={"name": backbone.name}
-            )
+    def save_backbone(self, backbone: Backbone, *, is_finetuned: bool = False) -> None:
+        """Weights of the backbone: before fine-tuning, or the exported ones after it."""
+        name = FINETUNED if is_finetuned else "backbone.safetensors"
+        save_checkpoint(self.path / name, pack_modules(backbone=backbone.network), state={"name": backbone.name})
 
     @property
     def has_finetuned(self) -> bool:
         """Whether the exported backbone was fine-tuned."""
-        return (self.path / _FINETUNED).exists()
+        return (self.path / FINETUNED).exists()
 
     @property
     def exported_backbone(self) -> Path:
         """File of the exported backbone's weights."""
-        return self.path / (_FINETUNED if self.has_finetuned else "backbone.safetensors")
+        return self.path / (FINETUNED if self.has_finetuned else "backbone.safetensors")
 
     def load_backbone(self, file: Path | None = None) -> Backbone:
         """Backbone of the run before fine-tuning, or of another file of weights, with its view and pooling."""
@@ -301,20 +302,12 @@ class RunFolder:
         backbone = rebuild_backbone(state["name"], weights, side=how["crop"])
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
 
-    def save_head(self, head: Head, *, method: str, class_count: int) -> None:
-        """head.safetensors: embedding head; its presence says that training is finished."""
-        self.save_module("head", head, method=method, class_count=class_count, embedding_dim=head.embedding_dim)
-
     def load_untrained_head(self) -> ProjectionHead | None:
         """Untrained projection for label confidences; None where the backbone was trained, or the embedding was not."""
         if not (self.path / "untrained.safetensors").exists():
             return None
         tensors, _ = load_checkpoint(self.path / "untrained.safetensors")
         return ProjectionHead(tensors["untrained.weight"], tensors["untrained.bias"])
-
-    def save_copy_head(self, head: CopyHead, *, threshold: float, is_kept: bool) -> None:
-        """copy_head.safetensors: the copy-detection head, its threshold, and whether it works."""
-        self.save_module("copy_head", head, threshold=threshold, copy_dim=head.copy_dim, is_kept=is_kept)
 
     def load_copy_head(self) -> tuple[CopyHead, float] | None:
         """The second output's head and threshold; None for a run without one, or whose one does not work."""
@@ -337,11 +330,18 @@ class RunFolder:
         if not (self.path / "head.safetensors").exists():
             raise RunError(f"{self.path}: training is not finished; continue it with `retrieval train … --resume`")
         tensors, state = load_checkpoint(self.path / "head.safetensors")
-        head = _load_head(tensors, state).eval().requires_grad_(False)
-        return self.load_backbone(self.exported_backbone), head, state
+        if state["method"] == "raw":
+            head: Head = RawHead(state["embedding_dim"])
+        elif "head.weight" in tensors:
+            head = ProjectionHead(tensors["head.weight"], tensors["head.bias"])
+        else:
+            embedding_dim, feature_dim = tensors["head.linear.weight"].shape
+            head = EmbeddingHead(feature_dim, embedding_dim=embedding_dim)
+            unpack_module(head, tensors, name="head")
+        return self.load_backbone(self.exported_backbone), head.eval().requires_grad_(False), state
 
     def save_parity_images(self, images: Sequence[np.ndarray]) -> None:
-        """parity/NN.png: small lossless images for the parity check of an export."""
+        """parity/NN.png: lossless images for the parity check of an export."""
         folder = self.path / "parity"
         folder.mkdir(exist_ok=True)
         for number, pixels in enumerate(images):
@@ -356,17 +356,6 @@ class RunFolder:
         write_durably(self.path / name, (json.dumps(document, indent=2) + "\n").encode())
 
 
-def _load_head(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Head:
-    if state["method"] == "raw":
-        return RawHead(state["embedding_dim"])
-    if "head.weight" in tensors:
-        return ProjectionHead(tensors["head.weight"], tensors["head.bias"])
-    embedding_dim, feature_dim = tensors["head.linear.weight"].shape
-    head = EmbeddingHead(feature_dim, embedding_dim=embedding_dim)
-    unpack_module(head, tensors, name="head")
-    return head
-
-
 def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
     return {"data": str(data.resolve()), "val": None if val is None else str(val.resolve())}
 
@@ -377,18 +366,3 @@ def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         flat.update(_flatten(value) if isinstance(value, dict) else {name: value})
     return flat
-
-
-def describe_environment() -> dict[str, Any]:
-    """Versions and machine."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "torch": torch.__version__,
-        "torchvision": version("torchvision"),
-        **{name: version(name) for name in ("timm", "open_clip_torch") if find_spec(name.removesuffix("_torch"))},
-        "numpy": np.__version__,
-        "pillow": PIL.__version__,
-        "threads": torch.get_num_threads(),
-        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }

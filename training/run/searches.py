@@ -1,6 +1,7 @@
 """Validation searches: validation images against each other, ungrouped and grouped, and against the training images."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,32 +97,15 @@ def embed_features(head: nn.Module, features: Floats) -> Floats:
 
 
 def read_file_sources(paths: Sequence[Path], *, groups: Sequence[str | None], hashes: Sequence[str]) -> GroupSources:
-    """Group sources of N image files.
-
-    Args:
-        groups: from a table; None for images without.
-        hashes: SHA-256 of the files; equal ones are duplicates.
-    """
-    times = np.array([_read_time(path) for path in paths], dtype=np.float64)
+    """Group sources of N image files, with groups from a table and the SHA-256 of the files."""
+    times = np.full(len(paths), np.nan)
+    for row, path in enumerate(paths):
+        if (taken := read_taken_time(path)) is not None:
+            times[row] = taken
+            continue
+        with suppress(OSError):
+            times[row] = path.stat().st_mtime
     return GroupSources([str(path) for path in paths], times, given=groups, copies=number_equal(hashes))
-
-
-def join_group_sources(first: GroupSources, second: GroupSources, *, hashes: Sequence[str]) -> GroupSources:
-    """Sources of groups of the images of both; the hashes are of all of them."""
-    times, copies = np.concatenate([first.times, second.times]), number_equal(hashes)
-    return GroupSources(
-        [*first.names, *second.names], times, given=[*(first.given or ()), *(second.given or ())], copies=copies
-    )
-
-
-def _read_time(path: Path) -> float:
-    taken = read_taken_time(path)
-    if taken is not None:
-        return taken
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +165,8 @@ class Searches:
         training: (N, F) float32 features of the training images.
         groups: of the validation images; None without groups.
         queries: (Q,) int64 rows of the validation images whose labels train.
-        against: the N training images as a gallery, then the queries. A query does not find its own bytes, nor its own
-            group where a table, names or times define it, or else similarity, if queries without their group err far
-            more often. None where no label trains, or a benchmark defines the searches.
+        against: the N training images as a gallery, then the queries. None where no label trains, or a benchmark
+            defines the searches.
     """
 
     ungrouped: ValidationSet
@@ -191,10 +174,6 @@ class Searches:
     groups: Groups | None = None
     queries: Ids | None = None
     against: ValidationSet | None = None
-
-    def seen_as(self, features: Floats, *, training: Floats) -> "Searches":
-        """The same searches by other features: (M, F) of the validation images, (N, F) of the training images."""
-        return replace(self, ungrouped=replace(self.ungrouped, features=features), training=training)
 
     def score(self, head: nn.Module) -> SearchScores:
         """Scores of a head."""
@@ -238,11 +217,19 @@ def find_holdout_groups(training: KnownImages, *, copies: Ids) -> Ids | None:
 
 
 def _search_training(validation: KnownImages, training: KnownImages, queries: Ids) -> ValidationSet:
-    """Training images as a gallery, then the queries, with their labels and groups."""
+    """Training images as a gallery, then the queries, with their labels and groups.
+
+    A query does not find its own bytes, nor its own group where a table, names or times define it, or else similarity,
+    if queries without their group err far more often.
+    """
     names, count = [*training.labels, *validation.labels], len(training.labels)
     labels = number_equal(names)
-    group_sources = join_group_sources(
-        training.group_sources, validation.group_sources, hashes=[*training.hashes, *validation.hashes]
+    first, second, hashes = training.group_sources, validation.group_sources, [*training.hashes, *validation.hashes]
+    group_sources = GroupSources(
+        [*first.names, *second.names],
+        np.concatenate([first.times, second.times]),
+        given=[*(first.given or ()), *(second.given or ())],
+        copies=number_equal(hashes),
     )
     features = normalise_rows(np.concatenate([training.features, validation.features]))
     rows = np.concatenate([np.arange(count, dtype=np.int64), count + queries])

@@ -21,6 +21,7 @@ from training.run.fit import FrozenEmbedding
 from training.run.label_confidences import known_weights
 from training.run.phases import TrainingJob
 from training.run.prepare import PreparedData, TrainingSet, open_extractor, prepare_validation
+from training.run.run_folder import FINETUNED
 from training.run.searches import KnownImages, Searches, SearchScores, plan_searches
 from training.run.verdict import FROZEN_HEAD, PARTS, TRAINED, VAL, MethodComparison, Verdict, compare
 
@@ -119,7 +120,8 @@ def evaluate_methods(
             prepared.validation_records, machine=job.machine, extractor=prepared.extractor, watcher=job.watcher
         )
         assert seen is not None
-        searches = searches.seen_as(seen.features, training=network.features)
+        ungrouped = replace(searches.ungrouped, features=seen.features)
+        searches = replace(searches, ungrouped=ungrouped, training=network.features)
     if network is not None or frozen.method not in RIVALS:
         scores[TRAINED] = searches.score(trained)
     found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
@@ -176,16 +178,21 @@ def save_selected(
 ) -> dict[str, Any]:
     """Save the exported embedding; returns most of the report."""
     run, config, training, scores = job.run, job.config, prepared.training, evaluation.scores
-    run.save_finetuned(selected.extractor.backbone if selected.is_finetuned else None)
+    if selected.is_finetuned:
+        run.save_backbone(selected.extractor.backbone, is_finetuned=True)
+    else:
+        (run.path / FINETUNED).unlink(missing_ok=True)  # of an interrupted run
     if selected.method not in UNTRAINED_METHODS and not selected.is_finetuned:
         width = min(UNTRAINED_DIM, count_directions(training.features))
         run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
-    run.save_head(selected.head, method=selected.method, class_count=len(training.classes))
+    head, classes = selected.head, len(training.classes)  # whose presence says that training is finished
+    run.save_module("head", head, method=selected.method, class_count=classes, embedding_dim=head.embedding_dim)
     copies = None
     if config.copy_head:  # on the features of the exported backbone
         with job.measure(COPY_PHASE):
             copy_head, copies = train_copy_head(job, training.images, training.copies, extractor=selected.extractor)
-            run.save_copy_head(copy_head, threshold=copies["threshold"], is_kept=copies["is_kept"])
+            state = {name: copies[name] for name in ("threshold", "copy_dim", "is_kept")}
+            run.save_module("copy_head", copy_head, **state)
     found = scores[selected.name if selected.name in scores else selected.method] if scores else None
     baselines = {
         name: {"embedding_dim": evaluation.heads[name].embedding_dim, **one.to_json()}

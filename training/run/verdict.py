@@ -19,12 +19,8 @@ def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> l
     """Recall@1 by the number of training images of a class, as JSON: an average over queries hides rare classes.
 
     Thirds of the classes, the largest first; classes of one size stay together. Each is {"images": [least, most],
-    "classes", "queries", "recall_at_1": mean over the classes, by method}.
-
-    Args:
-        sizes: (Q,) int64 training images of each query's class.
-        labels: (Q,) int64 classes of the queries.
-        hits: (Q,) float64 in {0, 1} by method.
+    "classes", "queries", "recall_at_1": mean over the classes, by method}. `sizes` (Q,) are the training images of each
+    query's class, `labels` (Q,) the classes, `hits` (Q,) 0 or 1 by method.
     """
     classes, first = np.unique(labels, return_index=True)
     of_class = sizes[first]
@@ -50,15 +46,6 @@ def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> l
     return bands
 
 
-def name_sizes(least: int, most: int) -> str:
-    """Sizes in words.
-
-    >>> name_sizes(3, 3), name_sizes(3, 9)
-    ('3', '3-9')
-    """
-    return f"{least}-{most}" if most > least else str(least)
-
-
 # A bootstrap over few classes spreads too little, and the best of several rivals is partly the best by chance. So the
 # interval is widened as Student's t is wider than the normal, and by the number of comparisons (Bonferroni): the
 # rivals, on each part of the holdout. Then at most one holdout in twenty is wrong where all methods are equal.
@@ -70,11 +57,9 @@ _SHOWN = NormalDist().inv_cdf(0.975)  # standard deviations to either bound of t
 
 
 def widen_interval(difference: PairedDifference, *, classes: int, comparisons: int) -> tuple[float, float] | None:
-    """Interval of a difference, widened for few classes and several comparisons; None below `LEAST_CLASSES`.
+    """95 % interval of a difference to the best of rivals, widened as said above; None below `LEAST_CLASSES`.
 
-    Args:
-        difference: of a method to the best of its rivals, with the 95 % interval over classes.
-        comparisons: number of rivals, in every part of the holdout.
+    `comparisons` is the number of rivals, in every part of the holdout.
     """
     if classes < LEAST_CLASSES:
         return None
@@ -140,9 +125,7 @@ def compare(
 ) -> MethodComparison:
     """Compare the (Q,) scores of `trained` with those of all other methods, on queries of the classes `labels` (Q,).
 
-    Args:
-        parts: number of comparisons that one verdict rests on.
-        others: further fields of the comparison.
+    One verdict rests on `parts` comparisons; `others` are further fields.
     """
     scores = {name: float(one.mean()) for name, one in found.items()}
     rivals = [name for name in scores if name != TRAINED]

@@ -79,7 +79,7 @@ def test_an_output_that_calls_too_few_copies_is_warned_of_and_left_out(run, tmp_
     weak = RunFolder.open(shutil.copytree(run[0], tmp_path / "run"))
     head, threshold = weak.load_copy_head() or (None, 0.0)
     assert head is not None
-    weak.save_copy_head(head, threshold=threshold, is_kept=False)
+    weak.save_module("copy_head", head, threshold=threshold, copy_dim=head.copy_dim, is_kept=False)
     export_run(weak.path, tmp_path / "model.onnx")
     assert COPY not in Embedder(tmp_path / "model.onnx").contract.widths
     told = describe_copy_head({**run[1]["copy_head"], "called_copies": 0.018, "is_kept": False})

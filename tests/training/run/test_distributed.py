@@ -21,7 +21,7 @@ from tests.training.runs import epochs, read_metrics
 from training.__main__ import run as run_training
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
-from training.run.distributed import ALONE, ProcessRank, Team, current_team, require_shares
+from training.run.distributed import ALONE, ProcessRank, Team, current_team, require_same_start
 from training.run.run_folder import RunFolder
 from training.run.train import train
 
@@ -164,10 +164,12 @@ def test_alone_nothing_is_shared_and_everything_stays_as_it_is() -> None:
     assert ALONE.gather_values("a") == ALONE.collect_values("a") == ["a"]
 
 
-def test_what_processes_cannot_part_is_refused() -> None:
+def test_what_processes_cannot_part_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Team, "require_same", lambda *_: None)
+    many = Team(size=17)
     with pytest.raises(InputError, match="--batch-size 16 has no image for each of 17 processes"):
-        require_shares(resolve(finetune="all", batch_size=16), processes=17)
-    require_shares(resolve(frozen=True), processes=1000)
+        require_same_start(many, config=resolve(finetune="all", batch_size=16), others={})
+    require_same_start(many, config=resolve(frozen=True), others={})
 
 
 def test_torchruns_variables_say_which_process_this_is() -> None:

@@ -21,7 +21,7 @@ from training.backbone.extract import BATCH_IMAGES, Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
 from training.network.convolutions import find_convolutions
 from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
-from training.network.kept_inputs import KeptInputs, NetworkTail, find_tail
+from training.network.kept_inputs import KeptInputs, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
 from training.options.config import TrainConfig
 from training.options.finetuning import USUAL_BLOCKS
@@ -41,29 +41,25 @@ def choose_precision(model: NetworkModel, images: torch.Tensor) -> str:
     """
     if resolve_precision("auto", images.device) == torch.float32:
         return "float32"
-    before = model.precision
+
+    def run_step() -> None:
+        model(images).square().sum().backward()
+        if images.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    before, seconds = model.precision, dict[str, float]()
     try:
-        seconds = {name: _time_a_step(model, images, dtype=dtype) for name, dtype in PRECISIONS.items()}
+        for name, model.precision in PRECISIONS.items():
+            run_step()  # kernels are chosen and memory is taken the first time
+            started, steps = time.perf_counter(), 0
+            while steps == 0 or (time.perf_counter() - started < _SECONDS and steps < _MOST_STEPS):
+                run_step()
+                steps += 1
+            seconds[name] = (time.perf_counter() - started) / steps
     finally:
         model.precision = before
         model.zero_grad(set_to_none=True)
     return min(seconds, key=lambda name: seconds[name])
-
-
-def _time_a_step(model: NetworkModel, images: torch.Tensor, *, dtype: torch.dtype) -> float:
-    model.precision = dtype
-    _run_a_step(model, images)  # kernels are chosen and memory is taken the first time
-    started, steps = time.perf_counter(), 0
-    while steps == 0 or (time.perf_counter() - started < _SECONDS and steps < _MOST_STEPS):
-        _run_a_step(model, images)
-        steps += 1
-    return (time.perf_counter() - started) / steps
-
-
-def _run_a_step(model: NetworkModel, images: torch.Tensor) -> None:
-    model(images).square().sum().backward()
-    if images.device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
@@ -142,10 +138,10 @@ class FinetuneInputs:
         self._extractor, self._pixels, self._side, self.threads = extractor, pixels, side, threads
         self.waited_s, self.kept_bytes = 0.0, 0
         self._pins = threads > 0 and torch.cuda.is_available()
-        self._centre: tuple[KeptInputs, npt.NDArray[Any]] | None = None
+        self._centre: tuple[KeptInputs, npt.NDArray[Any]] | None = None  # without it images pass the whole network
 
     def take_kept(self, centre: KeptInputs) -> None:
-        """Evaluate on these cached outputs from now on; without them images pass the whole network."""
+        """Evaluate on these cached outputs from now on."""
         self._centre = (centre, centre.array.open())
 
     def draw(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
@@ -188,18 +184,17 @@ class FinetuneInputs:
 
     def read_features(self, rows: npt.NDArray[np.int64], *, progress: Progress = lambda *_: None) -> Tensor:
         """(n, F) float32 features of the usual views by the current weights, on the CPU."""
-        parts = []
+        parts, extractor = [], self._extractor
         for start in range(0, len(rows), BATCH_IMAGES):
-            parts.append(self._read(rows[start : start + BATCH_IMAGES]).cpu())
+            part = rows[start : start + BATCH_IMAGES]
+            if self._centre is None:
+                views = centre_views(self._pixels, torch.from_numpy(part), crop=extractor.preprocess.crop)
+                parts.append(extractor.extract(views).cpu())
+            else:
+                kept, opened = self._centre
+                parts.append(extractor.finish(kept.tail.run_kept, torch.from_numpy(opened[part])).cpu())
             progress(min(start + BATCH_IMAGES, len(rows)), len(rows))
         return torch.cat(parts).clone()  # not of inference mode any more
-
-    def _read(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        if self._centre is None:
-            crop = self._extractor.preprocess.crop
-            return self._extractor.extract(centre_views(self._pixels, torch.from_numpy(rows), crop=crop))
-        kept, opened = self._centre
-        return self._extractor.finish(kept.tail.run_kept, torch.from_numpy(opened[rows]))
 
 
 def keep_inputs(
@@ -223,15 +218,27 @@ def keep_inputs(
     inputs = FinetuneInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
     if config.finetuning.last_blocks is None:
         return inputs  # what belongs to no block trains too
-    tail = _find(extractor, blocks, pixels, side=extractor.preprocess.crop)
+    backbone, network, crop = extractor.backbone, extractor.backbone.network, extractor.preprocess.crop
+    first = blocks[0].names[0]
+    units = find_units(backbone, side=crop)
+    front = [network.get_submodule(name) for name in units[: units.index(first)]]
+    if not any(True for unit in front for _ in unit.parameters()):
+        return inputs  # nothing worth skipping comes before the first block
+
+    def centres(rows: Ids) -> Tensor:
+        views = centre_views(pixels, torch.from_numpy(rows), crop=crop)
+        return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)
+
+    tried = centres(np.arange(min(_TRIED, len(pixels))))
+    tail = find_tail(backbone.module, front, network.get_submodule(first), side=crop, images=tried)
     if tail is None:
         return inputs
     how = {
-        "backbone": extractor.backbone.name,
-        "weights": extractor.backbone.hash_weights(),
-        "first": blocks[0].names[0],
+        "backbone": backbone.name,
+        "weights": backbone.hash_weights(),
+        "first": first,
         "preprocess": extractor.preprocess.to_json(),
-        "view": extractor.backbone.view,
+        "view": backbone.view,
         "dtype": str(extractor.dtype),
     }
     centre = KeptInputs.plan(tail, hashes=hashes, how=how, cache=machine.cache)
@@ -240,30 +247,8 @@ def keep_inputs(
     inputs.kept_bytes = centre.array.bytes
     require_space([centre.array], what="cached outputs of the frozen blocks", instead="choose another --cache")
     watcher.on_note(f"fine-tuning: outputs of the frozen blocks take {inputs.kept_bytes / 1e6:,.0f} MB of --cache")
-
-    def usual(rows: Ids) -> Tensor:
-        views = centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop)
-        return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)
-
-    centre.fill(usual, dtype=extractor.dtype, progress=partial(watcher.on_images, "centres through the frozen blocks"))
+    centre.fill(
+        centres, dtype=extractor.dtype, progress=partial(watcher.on_images, "centres through the frozen blocks")
+    )
     inputs.take_kept(centre)
     return inputs
-
-
-def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> NetworkTail | None:
-    """The network from its first trainable block, if anything worth skipping comes before it."""
-    backbone, network = extractor.backbone, extractor.backbone.network
-    units = find_units(backbone, side=extractor.preprocess.crop)
-    first = blocks[0].names[0]
-    front = [network.get_submodule(name) for name in units[: units.index(first)]]
-    if not any(True for unit in front for _ in unit.parameters()):
-        return None
-    rows = torch.arange(min(_TRIED, len(pixels)))
-    images = torch.from_numpy(centre_views(pixels, rows, crop=side)).to(extractor.device)
-    return find_tail(
-        backbone.module,
-        front,
-        network.get_submodule(first),
-        side=side,
-        images=arrange_images(images, extractor.mean, extractor.std),
-    )
