@@ -43,11 +43,6 @@ class LabelNoise:
                 f"got {self.kind!r} with {self.rate}"
             )
 
-    @property
-    def reads_features(self) -> bool:
-        """Whether features decide which labels are wrong."""
-        return self.kind in ("nearest-class", "small-cluster")
-
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:

@@ -135,10 +135,6 @@ class Team:
         place = self.rank if rank is None else rank
         return slice(count * place // self.size, count * (place + 1) // self.size)
 
-    def collect_rows(self, own: Tensor) -> Tensor:
-        """Rows of all ranks on rank 0; none on the others."""
-        return torch.cat(self.collect_values(own) or [own[:0]])
-
     def with_others(self, own: Tensor, count: int) -> Tensor:
         """(count, …) on all ranks, from the (n, …) of each rank; gradients reach the rank's own rows.
 

@@ -312,13 +312,16 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
         return list(given)
     classes = sorted(set(given))
     numbers = {label: number for number, label in enumerate(classes)}
+    reads_features = noise.kind in ("nearest-class", "small-cluster")
     if config.data.hierarchy is not None:
         hierarchy = read_hierarchy(Path(config.data.hierarchy), classes=classes)
     used = add_label_noise(
         np.array([numbers[label] for label in given], dtype=np.int64),
         noise=noise,
         classes=classes,
-        features=features() if noise.reads_features else np.empty((len(given), 0), dtype=np.float32),
+        features=features()
+        if noise.kind in ("nearest-class", "small-cluster")
+        else np.empty((len(given), 0), dtype=np.float32),
         hierarchy=hierarchy,
         seed=config.seed,
     )

@@ -65,6 +65,14 @@ class Budget:
 
         return note
 
+    def explain(self, end: OutOfTimeError) -> str:
+        """Why nothing is fine-tuned."""
+        return (
+            f"of --time-budget {self.text} preparation would take {end.seconds:.0f} s and the comparison at the end "
+            f"{self.reserved_s:.0f} s, so nothing is fine-tuned: train anew with --time-budget "
+            f"{math.ceil((2 * end.seconds + self.reserved_s) / 60)}m or more"
+        )
+
     def resume(self, state: dict[str, Any]) -> None:
         """Continue after an interruption, from `pack`."""
         self._begun -= state["used_s"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from scipy.sparse import csr_array, vstack
-from torch import Tensor, nn
+from torch import Tensor
 
 from index.arrays import Floats, Ids, Labels
 from index.evaluation.metrics import RetrievalScores
@@ -25,7 +25,6 @@ from training.run.distributed import current_team
 from training.run.finetuning.inputs import FinetuneInputs
 from training.run.holdout import Split, plan_fold_searches
 from training.run.label_confidences import sum_moments_together
-from training.run.searches import embed_features
 
 GALLERY = 10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 Embed = Callable[[np.ndarray], Floats]
@@ -93,10 +92,6 @@ class FinetuneData:
         parts = plan_fold_searches(self.labelled(embeddings), searched, posteriors=self.posteriors)
         return {part: found.score(found.features) for part, found in parts.items()}
 
-    def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:
-        """`score` by (n, F) features of the images `rows`, sorted, which include `searched_rows`."""
-        return self.score(lambda wanted: embed_features(head, features[np.searchsorted(rows, wanted)]))
-
     def searched_rows(self) -> Ids:
         """Images that `score` embeds, sorted."""
         return np.unique(np.concatenate([self._choose_gallery(), self.split.unseen, self.split.seen]))
@@ -130,7 +125,7 @@ def read_together(inputs: FinetuneInputs, rows: Ids, *, progress: Progress = lam
     team = current_team()
     own = rows[team.part_of(len(rows))]
     read = inputs.read_features(own if len(own) else rows[:1], progress=progress)[: len(own)]
-    return team.collect_rows(read)
+    return torch.cat(team.collect_values(read) or [read[:0]])
 
 
 def confidences_for(loss: LossConfig, confidences: LabelConfidences) -> Confidences | None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from index.arrays import Floats, Ids
 from index.progress import Progress, no_progress
 from training.confidence.confidences import Confidences, take_rows
 from training.losses.interface import Batch, MetricLoss
@@ -41,6 +42,7 @@ from training.run.phases import (
     phase_generator,
     require_finite,
 )
+from training.run.searches import embed_features
 
 Weights = dict[str, Tensor]
 """Those that training moves, by name as `NetworkModel.moving` has them."""
@@ -191,11 +193,11 @@ def on_first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 class EpochScore:
     """MAP@R on the held-out images, by part, with the averaged weights after an epoch; epoch 0 is the initial model.
 
-    `found` is None without an evaluation, and empty where nothing could be held out.
+    `map_at_r` is None without an evaluation, and empty where nothing could be held out.
     """
 
     epoch: int
-    found: dict[str, float] | None
+    map_at_r: dict[str, float] | None
     loss: float | None = None
     seconds: float = 0.0
 
@@ -413,4 +415,8 @@ class FinetuneLoop:
             self._confidences = self._team.run_on_rank0(
                 lambda: reestimate_confidences(features[np.searchsorted(rows, train)], self._data, self._config.loss)
             )
-        return self._team.run_on_rank0(lambda: self._data.score_features(self.model.head, features.numpy(), rows))
+
+        def embed(wanted: Ids) -> Floats:
+            return embed_features(self.model.head, features[np.searchsorted(rows, wanted)].numpy())
+
+        return self._team.run_on_rank0(lambda: self._data.score(embed))

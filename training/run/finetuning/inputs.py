@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -128,21 +128,18 @@ class FinetuneInputs:
         pixels: (N, R, R, 3) uint8.
         side: size of random views in pixels.
         threads: that draw views ahead; 0 draws on demand.
+        centre: cached outputs for evaluation; without them images pass the whole network.
 
-    Attributes:
-        waited_s: seconds that training waited for batches.
-        kept_bytes: size of the cached outputs.
+    `waited_s` are seconds that training waited for batches.
     """
 
-    def __init__(self, extractor: Extractor, pixels: Pixels, *, side: int, threads: int = 0) -> None:
+    def __init__(
+        self, extractor: Extractor, pixels: Pixels, *, side: int, threads: int = 0, centre: KeptInputs | None = None
+    ) -> None:
         self._extractor, self._pixels, self._side, self.threads = extractor, pixels, side, threads
-        self.waited_s, self.kept_bytes = 0.0, 0
+        self.waited_s, self.kept_bytes = 0.0, 0 if centre is None else centre.array.bytes
         self._pins = threads > 0 and torch.cuda.is_available()
-        self._centre: tuple[KeptInputs, npt.NDArray[Any]] | None = None  # without it images pass the whole network
-
-    def take_kept(self, centre: KeptInputs) -> None:
-        """Evaluate on these cached outputs from now on."""
-        self._centre = (centre, centre.array.open())
+        self._centre = None if centre is None else (centre, centre.array.open())
 
     def draw(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
         """(B, side, side, 3) uint8 new random views of the images `rows` (B,)."""
@@ -208,22 +205,31 @@ def keep_inputs(
     machine: Machine,
     watcher: Watcher,
 ) -> FinetuneInputs:
-    """Inputs of fine-tuning; outputs of the frozen blocks for the centre crops are cached where that pays.
+    """Inputs of fine-tuning, from (N, R, R, 3) uint8 pixels of all images; `side` is the size of random views."""
+    threads = machine.drawing_threads
+    centre = keep_centres(extractor, blocks, pixels, hashes=hashes, config=config, cache=machine.cache, watcher=watcher)
+    return FinetuneInputs(extractor, pixels, side=side, threads=threads, centre=centre)
 
-    Args:
-        pixels: (N, R, R, 3) uint8 of all images.
-        hashes: of them.
-        side: size of random views in pixels.
-    """
-    inputs = FinetuneInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
+
+def keep_centres(
+    extractor: Extractor,
+    blocks: Sequence[Block],
+    pixels: Pixels,
+    *,
+    hashes: Sequence[str],
+    config: TrainConfig,
+    cache: Path,
+    watcher: Watcher,
+) -> KeptInputs | None:
+    """Cached outputs of the frozen blocks for the centre crops; None where that does not pay."""
     if config.finetuning.last_blocks is None:
-        return inputs  # what belongs to no block trains too
+        return None  # what belongs to no block trains too
     backbone, network, crop = extractor.backbone, extractor.backbone.network, extractor.preprocess.crop
     first = blocks[0].names[0]
     units = find_units(backbone, side=crop)
     front = [network.get_submodule(name) for name in units[: units.index(first)]]
     if not any(True for unit in front for _ in unit.parameters()):
-        return inputs  # nothing worth skipping comes before the first block
+        return None  # nothing worth skipping comes before the first block
 
     def centres(rows: Ids) -> Tensor:
         views = centre_views(pixels, torch.from_numpy(rows), crop=crop)
@@ -232,7 +238,7 @@ def keep_inputs(
     tried = centres(np.arange(min(_TRIED, len(pixels))))
     tail = find_tail(backbone.module, front, network.get_submodule(first), side=crop, images=tried)
     if tail is None:
-        return inputs
+        return None
     how = {
         "backbone": backbone.name,
         "weights": backbone.hash_weights(),
@@ -241,14 +247,12 @@ def keep_inputs(
         "view": backbone.view,
         "dtype": str(extractor.dtype),
     }
-    centre = KeptInputs.plan(tail, hashes=hashes, how=how, cache=machine.cache)
+    centre = KeptInputs.plan(tail, hashes=hashes, how=how, cache=cache)
     if centre.array.bytes >= pixels.size:
-        return inputs  # decoded images take less room
-    inputs.kept_bytes = centre.array.bytes
+        return None  # decoded images take less room
     require_space([centre.array], what="cached outputs of the frozen blocks", instead="choose another --cache")
-    watcher.on_note(f"fine-tuning: outputs of the frozen blocks take {inputs.kept_bytes / 1e6:,.0f} MB of --cache")
+    watcher.on_note(f"fine-tuning: outputs of the frozen blocks take {centre.array.bytes / 1e6:,.0f} MB of --cache")
     centre.fill(
         centres, dtype=extractor.dtype, progress=partial(watcher.on_images, "centres through the frozen blocks")
     )
-    inputs.take_kept(centre)
-    return inputs
+    return centre

@@ -1,12 +1,12 @@
 """Fine-tuning of a run: the backbone trains with a head, and is exported unless the frozen embedding finds more."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from training.run.finetuning.data import (
     read_together,
     reestimate_confidences,
 )
-from training.run.finetuning.fit import FinetuneLoop, interpolate_weights, load_weights
+from training.run.finetuning.fit import EpochScore, FinetuneLoop, interpolate_weights, load_weights
 from training.run.finetuning.inputs import (
     PRECISIONS,
     build_model,
@@ -85,10 +85,7 @@ class StageResult:
 class FinetuneTask:
     """What every process needs to fine-tune: data, initial confidences and options.
 
-    Attributes:
-        width: of the embedding.
-        blocks: that train.
-        side: of training views, in pixels.
+    `width` is of the embedding, `side` of training views in pixels; `blocks` train.
     """
 
     data: FinetuneData
@@ -153,19 +150,23 @@ def finetune_backbone(
             if not may_end:
                 raise
             extractor.backbone.module.requires_grad_(False)
-            return StageResult(None, features, report | _end_unprepared(end, job, budget))
+            ended_by, note = "Ctrl-C", "Ctrl-C: fine-tuning ends before its first step; again ends at once"
+            if isinstance(end, OutOfTimeError):
+                ended_by, note = "time", f"fine-tuning: {budget.explain(end)}"
+            job.watcher.on_note(note)
+            return StageResult(None, features, report | _describe_end(None, budget, ended_by=ended_by))
         loop.run()
         tuned = load_exported(loop, task, progress=partial(job.watcher.on_images, "fine-tuned features"))
         found: Found = {}
         head: Head | None = None
         if tuned is not None:
-            found = compare_with_frozen(data, rival, features, fit, tuned, scored=bool(loop.fitted.epochs[0].found))
+            found = compare_with_frozen(data, rival, features, fit, tuned, scored=bool(loop.fitted.epochs[0].map_at_r))
             head = fit(data.labelled(tuned)) or loop.model.head.freeze()
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and _selects_finetuned(deciding)):
             load_weights(loop.model, loop.fitted.start)
         loop.model.release()
-        report |= _describe_training(loop, found, deciding, selected=selected)
+        report |= _describe_end(loop, budget, ended_by=loop.ended_by, found=found, deciding=deciding, selected=selected)
         if tuned is None or not selected:
             return StageResult(None, features, report)
         return StageResult(head, tuned, report, _compare_parts(found, frozen=frozen.method, seed=job.config.seed))
@@ -271,7 +272,7 @@ def prepare_loop(
 
 
 def help_decoding(paths: Sequence[Path], decoding: MappedArray, preprocess: PreprocessConfig) -> None:
-    """Have the decoded images in this machine's cache; its first process decodes."""
+    """Decode the images into this machine's cache; its first process does so."""
     machine = current_team().machine
     decode_images(paths, _on_this_machine(decoding, machine), preprocess, workers=machine.workers)
 
@@ -469,47 +470,27 @@ def _describe_task(task: FinetuneTask, prepared: PreparedData) -> dict[str, Any]
     }
 
 
-def _describe_training(loop: FinetuneLoop, found: Found, deciding: Found, *, selected: bool) -> dict[str, Any]:
-    """Rest of the report after training."""
+def _describe_end(
+    loop: FinetuneLoop | None,
+    budget: Budget,
+    *,
+    ended_by: str | None,
+    found: Found = MappingProxyType({}),
+    deciding: Found = MappingProxyType({}),
+    selected: bool = False,
+) -> dict[str, Any]:
+    """Rest of the report after training; without a loop it ended before its first step."""
+    epochs = [EpochScore(0, None)] if loop is None else loop.fitted.epochs
     return {
-        "parameters": sum(p.numel() for level in loop.model.levels for p in level),
-        "precision": str(loop.model.precision).removeprefix("torch."),
-        "epochs": [
-            {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
-            for score in loop.fitted.epochs
-        ],
+        "parameters": None if loop is None else sum(p.numel() for level in loop.model.levels for p in level),
+        "precision": None if loop is None else str(loop.model.precision).removeprefix("torch."),
+        "epochs": [asdict(score) for score in epochs],
         "tried": {name: mean_precisions(parts) for name, parts in found.items()},
         "selected": selected,
         "map_at_r": {name: mean_score(mean_precisions(parts)) for name, parts in deciding.items()} or None,
-        "ended_by": loop.ended_by,
-        "kept_bytes": loop.inputs.kept_bytes,
-        "waited_s": loop.inputs.waited_s,
-        "seconds": loop.budget.used_s,
-        "prepared_s": loop.budget.prepared_s,
-    }
-
-
-def _end_unprepared(end: KeyboardInterrupt | OutOfTimeError, job: TrainingJob, budget: Budget) -> dict[str, Any]:
-    """Rest of the report where fine-tuning ended before its first step; says so."""
-    if isinstance(end, OutOfTimeError):
-        minutes = math.ceil((2 * end.seconds + budget.reserved_s) / 60)
-        job.watcher.on_note(
-            f"fine-tuning: of --time-budget {budget.text} preparation would take {end.seconds:.0f} s and the "
-            f"comparison at the end {budget.reserved_s:.0f} s, so nothing is fine-tuned: train anew with --time-budget "
-            f"{minutes}m or more"
-        )
-    else:
-        job.watcher.on_note("Ctrl-C: fine-tuning ends before its first step; again ends at once")
-    return {
-        "parameters": None,
-        "precision": None,
-        "epochs": [{"epoch": 0, "loss": None, "map_at_r": None, "seconds": 0.0}],
-        "tried": {},
-        "selected": False,
-        "map_at_r": None,
-        "ended_by": "time" if isinstance(end, OutOfTimeError) else "Ctrl-C",
-        "kept_bytes": 0,
-        "waited_s": 0.0,
+        "ended_by": ended_by,
+        "kept_bytes": 0 if loop is None else loop.inputs.kept_bytes,
+        "waited_s": 0.0 if loop is None else loop.inputs.waited_s,
         "seconds": budget.used_s,
-        "prepared_s": budget.used_s,
+        "prepared_s": budget.used_s if loop is None else budget.prepared_s,
     }
