@@ -319,9 +319,7 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
         np.array([numbers[label] for label in given], dtype=np.int64),
         noise=noise,
         classes=classes,
-        features=features()
-        if noise.kind in ("nearest-class", "small-cluster")
-        else np.empty((len(given), 0), dtype=np.float32),
+        features=features() if reads_features else np.empty((len(given), 0), dtype=np.float32),
         hierarchy=hierarchy,
         seed=config.seed,
     )

@@ -135,7 +135,7 @@ def test_audit_and_other_processes_have_the_same_features_from_the_same_runtime(
     assert open_store(trainer.cache, sent).folder == open_store(trainer.cache, reopened).folder
     pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
     assert torch.equal(sent.extract(pixels), reopened.extract(pixels))
-    assert len(audit_labels(run, machine=make_machine(trainer.cache)).images) == 48
+    assert len(audit_labels(run, machine=make_machine(trainer.cache)).items) == 48
 
 
 @pytest.mark.slow

@@ -41,25 +41,26 @@ def choose_precision(model: NetworkModel, images: torch.Tensor) -> str:
     """
     if resolve_precision("auto", images.device) == torch.float32:
         return "float32"
-
-    def run_step() -> None:
-        model(images).square().sum().backward()
-        if images.device.type == "cuda":
-            torch.cuda.synchronize()
-
     before, seconds = model.precision, dict[str, float]()
     try:
         for name, model.precision in PRECISIONS.items():
-            run_step()  # kernels are chosen and memory is taken the first time
-            started, steps = time.perf_counter(), 0
-            while steps == 0 or (time.perf_counter() - started < _SECONDS and steps < _MOST_STEPS):
-                run_step()
-                steps += 1
-            seconds[name] = (time.perf_counter() - started) / steps
+            seconds[name] = _time_step(model, images)
     finally:
         model.precision = before
         model.zero_grad(set_to_none=True)
     return min(seconds, key=lambda name: seconds[name])
+
+
+def _time_step(model: NetworkModel, images: torch.Tensor) -> float:
+    started, steps = 0.0, -1  # kernels are chosen and memory is taken in the first step, which does not count
+    while steps < 1 or (time.perf_counter() - started < _SECONDS and steps < _MOST_STEPS):
+        model(images).square().sum().backward()
+        if images.device.type == "cuda":
+            torch.cuda.synchronize()
+        steps += 1
+        if steps == 0:
+            started = time.perf_counter()
+    return (time.perf_counter() - started) / steps
 
 
 _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
