@@ -105,7 +105,7 @@ def test_a_token_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_unknown_variables_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("RETRIEVAL_SERVE_PHOTO_WAITING", "64")
-    message = "RETRIEVAL_SERVE_PHOTO_WAITING is none of this command; did you mean RETRIEVAL_SERVE_PHOTOS_WAITING?"
+    message = "unknown variable RETRIEVAL_SERVE_PHOTO_WAITING; did you mean RETRIEVAL_SERVE_PHOTOS_WAITING?"
     assert message in _fail(capsys, code=2)
 
 
