@@ -359,15 +359,6 @@ class Catalog:
         value = self._ask("SELECT value FROM settings WHERE name = ?", name)
         return None if value is None else str(value)
 
-    def remembered(self) -> dict[str, Any]:
-        """Sources and settings as plain values, for the version's mark, which outlives a damaged catalogue."""
-        settings = self._connection.execute("SELECT name, value FROM settings ORDER BY name")
-        sources = self._connection.execute("SELECT kind, location FROM sources ORDER BY id")
-        return {
-            "sources": [[kind, os.fsdecode(location)] for kind, location in sources],
-            "settings": dict(settings.fetchall()),
-        }
-
     def check(self) -> None:
         if (found := self._ask("PRAGMA quick_check(1)")) != "ok":
             raise sqlite3.DatabaseError(found)

@@ -65,18 +65,8 @@ class ShardText(click.ParamType["Shard"]):
             self.fail(str(error), param, ctx)
 
 
-def shards_option(command: Any) -> Any:
-    """Add `--shards`, the folder of the shards."""
-    return click.option(
-        "--shards",
-        type=PATH,
-        metavar="DIR",
-        help="Folder of the shards, which every machine must see.  [default: `shards` in the gallery]",
-    )(command)
-
-
 def machines_options(command: Any) -> Any:
-    """Add `--shard`, `--shards`, `--engine` and `--address`."""
+    """Add `--shard`, `--engine` and `--address`."""
     command = click.option(
         "--address",
         metavar="HOST:PORT",
@@ -89,12 +79,11 @@ def machines_options(command: Any) -> Any:
         show_default=True,
         help="What embeds: threads of this machine, or a Ray cluster (extra `cluster`).",
     )(command)
-    command = shards_option(command)
     return click.option(
         "--shard",
         type=ShardText(),
         metavar="I/N",
-        help="Embed only the I-th of N parts of the images, for `retrieval index merge`.",
+        help="Embed only the I-th of N parts of the images, for `index merge`; all machines must see GALLERY.",
     )(command)
 
 
@@ -106,7 +95,6 @@ def check_machines(context: click.Context, options: dict[str, Any]) -> None:
     if not is_on_ray:
         refuse_unused(context, "address", needs="--engine ray")
     if shard is None and not is_on_ray:
-        refuse_unused(context, "shards", needs="--shard or --engine ray")
         return
     if shard is not None:
         refuse_unused(context, "strict", needs="`retrieval index merge`, where --shard is given")
@@ -205,7 +193,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
     ),
     groups={
         "Gallery and labels": ("out", "labels_file", "dedup", "skip_if", "url_column", "path_column", "label_column"),
-        "Many machines": ("shard", "shards", "engine", "address"),
+        "Many machines": ("shard", "engine", "address"),
     },
 )
 @click.argument("given", nargs=-1, required=True, type=NAMED, metavar="[MODEL] SOURCE...")
@@ -287,7 +275,7 @@ def build(
 
             find_cluster(options["address"])  # before anything is written
             work = _open_shards(model, sources, gallery, options, chosen)
-            report = build_on_cluster(work, address=options["address"], shards=options["shards"], **run)
+            report = build_on_cluster(work, address=options["address"], **run)
         else:
             run |= {name: options[name] for name in ("dedup", "skip_if")} | chosen
             cache = not options["no_cache"]
@@ -321,7 +309,6 @@ def _open_shards(
         model_path=None if model is None else Path(model),
         sources=sources,
         out=gallery,
-        shards=options["shards"],
         labels_file=options["labels_file"],
         dedup=options["dedup"],
         duplicates=make_config(DuplicateConfig, chosen),
@@ -332,28 +319,25 @@ def _open_shards(
 
 @click.command(name="merge")
 @click.argument("gallery", type=PATH)
-@shards_option
 @strict_option
 @wait_option
 @output_options
 @click.pass_context
-def merge(
-    context: click.Context, /, *, gallery: Path, shards: Path | None, strict: bool, wait_s: float, as_json: bool
-) -> None:
+def merge(context: click.Context, /, *, gallery: Path, strict: bool, wait_s: float, as_json: bool) -> None:
     """Merge the shards of `index build --shard`.
 
     It equals to the byte the gallery of one `index build` with the same model, sources and options. If a shard is
     missing or unfinished, or the sources changed, nothing is made, and the message names the shards to run again.
-    Shards in the gallery's own folder are removed at the end, those in `--shards DIR` stay.
+    The shards are removed at the end.
 
     \b
     Examples:
       retrieval index merge gallery
-      retrieval index merge gallery --shards /shared/shards
+      retrieval index merge /shared/gallery
       retrieval index merge gallery --strict --json
     """
     from index.writing.sharding import merge_shards
 
     with indexing_bars() as (progress, begin_step):
-        report = merge_shards(gallery, shards=shards, progress=progress, begin_step=begin_step, wait_s=wait_s)
+        report = merge_shards(gallery, progress=progress, begin_step=begin_step, wait_s=wait_s)
     finish(context, report, gallery, as_json=as_json, strict=strict)

@@ -160,29 +160,19 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
 @click.command(name="repair")
 @click.argument("gallery", type=PATH)
 @click.option("--model", type=PATH, metavar="FILE", help="The model of the gallery, or builtin, if no version has it.")
-@click.option(
-    "--source",
-    "sources",
-    multiple=True,
-    metavar="SOURCE",
-    help="Source of the images, if the gallery does not name it. Can be repeated.",
-)
 @click.option("--uri", metavar="http://HOST:PORT", help="New address of the gallery's Milvus server.")
 @cache_option
 @output_options
-def repair(
-    *, gallery: Path, model: Path | None, sources: tuple[str, ...], uri: str | None, no_cache: bool, as_json: bool
-) -> None:
+def repair(*, gallery: Path, model: Path | None, uri: str | None, no_cache: bool, as_json: bool) -> None:
     """Repair a gallery with damaged or lost files.
 
-    The newest version with an intact catalogue becomes the current one. Lost vectors are taken from another version or
-    the cache folder, or embedded again from the images, under the same ids. Without an intact catalogue, the gallery is
-    built again from its sources, with new ids. Decisions and uploads are not touched.
+    The newest version with an intact catalogue becomes the current one. Lost vectors are taken from the cache folder,
+    or embedded again from the images, under the same ids. Decisions and uploads are not touched.
 
     \b
     Examples:
       retrieval index repair gallery
-      retrieval index repair gallery --model model.onnx --source photos
+      retrieval index repair gallery --model model.onnx
       retrieval index repair in-milvus --uri http://elsewhere:19530
     """
     from index.model.builtin import find_named_model
@@ -193,7 +183,6 @@ def repair(
         report = repair_gallery(
             gallery,
             model_path=model,
-            sources=sources,
             uri=uri,
             config=BuildConfig(cache=as_cache(not no_cache)),
             progress=progress,

@@ -18,10 +18,9 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -90,13 +89,12 @@ def highest_next_id(gallery: Path) -> int:
     return max(found)
 
 
-def publish_version(gallery: Path, finished: Path, *, name: str, remembered: Mapping[str, Any] | None = None) -> Path:
+def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
     """Make a complete folder the current version, durably; its new path.
 
-    A crash leaves the old version or the new one. `remembered` is written into the mark, beside the manifest's text, to
-    outlive a damaged catalogue.
+    A crash leaves the old version or the new one.
     """
-    mark_version(finished, of=identify(gallery), remembered=remembered)
+    mark_version(finished, of=identify(gallery))
     for folder, _, files in os.walk(finished):
         for file in files:
             sync_path(Path(folder, file))
@@ -115,11 +113,11 @@ def publish_version(gallery: Path, finished: Path, *, name: str, remembered: Map
     return target
 
 
-def mark_version(version: Path, *, of: str, remembered: Mapping[str, Any] | None = None) -> None:
+def mark_version(version: Path, *, of: str) -> None:
     """Write a version's mark: the gallery's identity, and a copy of the manifest."""
     manifest = (version / MANIFEST_NAME).read_bytes()
     digest, text = hashlib.sha256(manifest).hexdigest(), manifest.decode("utf-8")
-    mark_part(version, of=of, manifest_sha256=digest, manifest=text, **(remembered or {}))
+    mark_part(version, of=of, manifest_sha256=digest, manifest=text)
 
 
 def set_current(gallery: Path, version: Path) -> None:

@@ -35,9 +35,7 @@ _SHARDS_EACH = 2  # for every worker, so that a dead worker's rest is shared
 _MOST_DEATHS = 3  # of workers on one shard
 
 
-def build_on_cluster(
-    work: SharedWork, *, address: str | None = None, shards: Path | None = None, **run: Unpack[RunOptions]
-) -> BuildReport:
+def build_on_cluster(work: SharedWork, *, address: str | None = None, **run: Unpack[RunOptions]) -> BuildReport:
     """Embed missing shards on a cluster, and merge all.
 
     The sources are scanned once, into a file that every node reads.
@@ -55,7 +53,7 @@ def build_on_cluster(
             _embed_shards(ray, work, listing, progress=progress)
         finally:
             listing.unlink(missing_ok=True)
-    report = merge_shards(work.gallery, shards=shards, **run)
+    report = merge_shards(work.gallery, **run)
     seconds = time.perf_counter() - start
     return replace(report, seconds=seconds, images_per_second=report.new_images / seconds)
 
@@ -175,7 +173,7 @@ def _await_visible(folder: Path) -> None:
         if time.monotonic() > until:
             raise GalleryError(
                 printable_path(str(folder)),
-                "not visible here after a node wrote it; name a folder that all machines share with --shards",
+                "not visible here after a node wrote it; give an --out that all machines share",
             )
         time.sleep(0.1)
         os.listdir(folder.parent)
@@ -190,8 +188,8 @@ def embed_sent(gallery: Path, listing: Path, config: BuildConfig, shard: Shard) 
     try:
         if not listing.is_file():
             shown = printable_path(str(listing.parent))
-            raise GalleryError(shown, "not visible on a node; name a folder that all machines share with --shards")
-        work = join_shards(gallery, listing.parent, config)
+            raise GalleryError(shown, "not visible on a node; give an --out that all machines share")
+        work = join_shards(gallery, config)
         sources = [find_source(location) for location in work.plan.sources]
         report = embed_shard(work, shard, listing=listing)
         for source in sources if report.skipped else ():

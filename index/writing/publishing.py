@@ -82,10 +82,10 @@ def publish(work: Workspace, *, how: Publication | None = None) -> BuildReport:
     if changed:
         writing = work.begin_step("Writing")
         writing(0, 0)
-        folder, remembered = _write_version(work, how or Publication()), catalog.remembered()
+        folder = _write_version(work, how or Publication())
         writing(1, 1)  # the last moment to cancel
         announce(work.gallery, version)
-        publish_version(work.gallery, folder, name=version, remembered=remembered)
+        publish_version(work.gallery, folder, name=version)
         work.previous = base.name if base else work.previous
     work.published = version
     seconds = time.perf_counter() - work.start

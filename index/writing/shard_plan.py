@@ -1,8 +1,8 @@
 """The folder of shards: the plan, and the outcomes of items, which the merge reads.
 
-SHARDS/shards.json     the plan: sources, options, and everything that vectors depend on; written by the first shard
-SHARDS/model.onnx      the model
-SHARDS/00003-of-00008/ outcomes of the third eighth of the items
+GALLERY/shards/shards.json     the plan: sources, options, and everything that vectors depend on
+GALLERY/shards/model.onnx      the model
+GALLERY/shards/00003-of-00008/ outcomes of the third eighth of the items
 
 A file NAME.npz has the outcomes of some items, by keys that do not depend on ids or order; NAME is a hash of the keys.
 Files are written atomically, and writing one twice gives the same file.
@@ -26,11 +26,10 @@ from index.catalog.reader import Catalog
 from index.durable import create_durably, replacing
 from index.errors import GalleryError, ImageError, InputError
 from index.items import EmbeddedItem, ItemFields
-from index.markers import is_part, is_vacant, read_object
+from index.markers import is_part, read_object
 from index.measures import Measures
 from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
-from index.versions.manifest import MODEL_NAME
 
 FORMAT_VERSION = 2
 _ENDING = ".npz"
@@ -181,20 +180,13 @@ class ShardPlan:
         return str(self.vectors["runtime"]).partition(" ")[0]
 
 
-def make_shards_folder(gallery: Path, named: Path | None) -> Path:
-    """Create the folder of a gallery's shards: the named one, or a part of the gallery."""
-    if named is None:
-        try:
-            return make_part(gallery, SHARDS)
-        except GalleryError:
-            if is_part(gallery / SHARDS, of=identify(gallery)):  # another process made it at the same time
-                return gallery / SHARDS
-            raise
-    named.mkdir(parents=True, exist_ok=True)
-    if not is_vacant(named) and not any((named / name).exists() for name in (SHARDS_PLAN, MODEL_NAME)):
-        shown = printable_path(str(named))
-        raise GalleryError(shown, "the folder has other files in it and no shards; give a new or empty one")
-    return named
+def make_shards_folder(gallery: Path) -> Path:
+    try:
+        return make_part(gallery, SHARDS)
+    except GalleryError:
+        if is_part(gallery / SHARDS, of=identify(gallery)):  # another process made it at the same time
+            return gallery / SHARDS
+        raise
 
 
 def share_plan(folder: Path, plan: ShardPlan) -> None:
@@ -216,7 +208,7 @@ def share_plan(folder: Path, plan: ShardPlan) -> None:
                 printable_path(str(folder)),
                 f"other shards are there already, whose {called} is {seen.get(name)}, where {given.get(name)} was "
                 "given: shards of one gallery are made with the same model, sources and options; give those, or "
-                "another folder with --shards",
+                "another --out",
             )
 
 
@@ -225,14 +217,14 @@ def read_shard_plan(folder: Path) -> ShardPlan:
     shown = printable_path(str(folder))
     if not os.path.lexists(folder / SHARDS_PLAN):
         advice = "make them with `retrieval index build MODEL SOURCE --out GALLERY --shard 1/8` and so on"
-        raise GalleryError(shown, f"there are no shards; {advice}, or name their folder with --shards")
+        raise GalleryError(shown, f"there are no shards; {advice}")
     document = read_object(folder / SHARDS_PLAN) or {}
     if document.get("format_version") != FORMAT_VERSION:
-        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged, or of a newer program; begin anew in another folder")
+        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged, or of a newer program; delete the folder and begin anew")
     try:
         return ShardPlan(**{field.name: document[field.name] for field in fields(ShardPlan)})
     except KeyError as error:
-        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged: {error}; begin anew in another folder") from error
+        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged: {error}; delete the folder and begin anew") from error
 
 
 def list_counts(folder: Path) -> list[int]:

@@ -19,15 +19,13 @@ from index.duplicates.duplicate_config import DuplicateConfig
 from index.durable import create_durably, hash_file
 from index.embedding.cached import describe_vectors
 from index.embedding.engine import ThreadedEngine, in_checkpoints
-from index.errors import GalleryError, InputError
+from index.errors import GalleryError
 from index.gallery.computed_by import usual_runtime_in
 from index.items import Place
 from index.markers import is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
-from index.sources.source import ImageSource
 from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, identify, remove_part
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest
@@ -70,10 +68,14 @@ class SharedWork:
     """The common state of processes that make shards: model, plan and folders."""
 
     gallery: Path
-    folder: Path
     embedder: Embedder
     plan: ShardPlan
     config: BuildConfig
+
+    @property
+    def folder(self) -> Path:
+        """The folder of shards."""
+        return self.gallery / SHARDS
 
 
 @contextmanager
@@ -105,22 +107,15 @@ def open_shards(
     model_path: Path | None,
     sources: Sequence[str | Path],
     out: Path,
-    shards: Path | None = None,
     labels_file: Path | None = None,
     dedup: str = "off",
     duplicates: DuplicateConfig | None = None,
     index: Mapping[str, Any] | None = None,
     config: BuildConfig | None = None,
 ) -> SharedWork:
-    """Create the folder of shards with the model and the plan; other arguments are those of `build_gallery`.
-
-    Args:
-        shards: the folder, shared by all machines; None for one in the gallery.
-    """
+    """Create the folder of shards with the model and the plan; the arguments are those of `build_gallery`."""
     given, config = [find_source(os.fspath(source)) for source in sources], config or BuildConfig()
     gallery = check_out(out, sources=given)
-    if shards is not None:
-        _check_apart(shards, gallery, given)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=usual_runtime_in(gallery))
     embedder = embedder.giving(*embedder.contract.widths)
     current = read_current(gallery) if gallery.is_dir() else None
@@ -137,23 +132,23 @@ def open_shards(
         vectors=_describe_vectors(embedder, config),
     )
     with naming_trouble(gallery):
-        if shards is None:
-            make_gallery_folder(gallery, shown=out)
-        folder = make_shards_folder(gallery, shards)
+        make_gallery_folder(gallery, shown=out)
+        folder = make_shards_folder(gallery)
         share_plan(folder, plan)
         if not (folder / MODEL_NAME).exists():
             create_durably(folder / MODEL_NAME, embedder.path.read_bytes())
-    return SharedWork(gallery, folder, embedder, plan, config)
+    return SharedWork(gallery, embedder, plan, config)
 
 
-def join_shards(gallery: Path, folder: Path, config: BuildConfig) -> SharedWork:
-    """Open the model and the plan of a folder of shards on another machine."""
+def join_shards(gallery: Path, config: BuildConfig) -> SharedWork:
+    """Open the model and the plan of a gallery's shards on another machine."""
+    folder = gallery / SHARDS
     plan = read_shard_plan(folder)
     embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
     embedder = embedder.giving(*embedder.contract.widths)
     plan = replace(plan, vectors=_describe_vectors(embedder, config))
     share_plan(folder, plan)
-    return SharedWork(gallery, folder, embedder, plan, config)
+    return SharedWork(gallery, embedder, plan, config)
 
 
 def _describe_vectors(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
@@ -215,16 +210,9 @@ def embed_shard(
     )
 
 
-def merge_shards(gallery: Path, *, shards: Path | None = None, **run: Unpack[RunOptions]) -> BuildReport:
-    """Make the gallery of its shards, identical to that of a build on a single machine.
-
-    Shards in the gallery's own folder are removed at the end; those in `shards` stay.
-
-    Raises:
-        GalleryError: a shard is missing, unfinished, of another model or options, or of sources that changed since.
-        MissingDependencyError: the runtime that computed the shards is not installed.
-    """
-    folder = shards or gallery / SHARDS
+def merge_shards(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
+    """Make the gallery of its shards, identical to that of a build on a single machine, and remove them."""
+    folder = gallery / SHARDS
     plan, model = read_shard_plan(folder), folder / MODEL_NAME
     if not model.is_file() or hash_file(model) != plan.model_sha256:
         raise GalleryError(printable_path(str(model)), "missing, or not the model of these shards; put it back")
@@ -240,8 +228,7 @@ def merge_shards(gallery: Path, *, shards: Path | None = None, **run: Unpack[Run
         backend=plan.backend,
         **run,
     )
-    if shards is None:
-        _remove_shards(gallery.resolve())
+    _remove_shards(gallery.resolve())
     return report
 
 
@@ -252,18 +239,3 @@ def _remove_shards(gallery: Path) -> None:
             remove_part(gallery / SHARDS, of=identity)
     except OSError as error:
         logger.warning("%s: its shards are merged, but stay: %s", printable_path(str(gallery)), error)
-
-
-def _check_apart(shards: Path, gallery: Path, given: Sequence[ImageSource]) -> None:
-    home = shards.resolve()
-    if home.is_relative_to(gallery) or gallery.is_relative_to(home):
-        raise InputError(
-            f"{printable_path(str(shards))}: the shards that are named must lie beside the gallery "
-            f"{printable_path(str(gallery))}; leave --shards out to have them in it"
-        )
-    for source in given:
-        if isinstance(source, FolderSource) and home.is_relative_to(source.root):
-            raise InputError(
-                f"{printable_path(str(shards))}: the shards must not lie in the image folder "
-                f"{printable_path(source.location)}; give another folder with --shards"
-            )

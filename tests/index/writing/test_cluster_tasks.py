@@ -74,9 +74,9 @@ def test_shards_go_with_what_a_killed_build_left(work: SharedWork) -> None:
 
 
 def test_a_node_that_sees_no_shared_folder_says_so(work: SharedWork, tmp_path: Path) -> None:
-    answer = send(replace(work, folder=tmp_path / "nowhere"), Shard(1, 2))
+    answer = send(replace(work, gallery=tmp_path / "nowhere"), Shard(1, 2))
     assert isinstance(answer, GalleryError)
-    assert "not visible on a node; name a folder that all machines share" in str(answer)
+    assert "not visible on a node; give an --out that all machines share" in str(answer)
 
 
 def test_a_node_that_sees_no_images_says_so_and_writes_nothing(work: SharedWork, image_folder: Path) -> None:
@@ -144,8 +144,7 @@ def build(work: SharedWork, ray: PretendedRay, monkeypatch: pytest.MonkeyPatch) 
 
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(cluster_build, "connected", give)
-    shards = None if work.folder.is_relative_to(work.gallery) else work.folder
-    build_on_cluster(work, shards=shards, progress=lambda done, total: told.append((done, total)))
+    build_on_cluster(work, progress=lambda done, total: told.append((done, total)))
     return told
 
 
@@ -154,14 +153,6 @@ def test_progress_has_a_total_and_ends_with_it(work: SharedWork, monkeypatch: py
     assert len(told) == 4
     assert told[-1][0] == told[-1][1]
     assert all(abs(total - told[-1][1]) < 4 for _, total in told)
-
-
-def test_listings_of_killed_builds_go(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = open_work(tiny_model, image_folder, tmp_path / "g", shards=tmp_path / "shards")
-    build(work, PretendedRay({"CPU": 1}), monkeypatch)
-    assert not (work.folder / LISTING).exists()
 
 
 @pytest.mark.parametrize(
