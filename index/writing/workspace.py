@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import reduce
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -58,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 _BEFORE = "before.sqlite"
-_RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 
 
 @contextmanager
@@ -92,7 +90,6 @@ def open_workspace(
     start = time.perf_counter() if start is None else start
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
-    _warn_of_rivals()
     require_gallery(gallery)
     with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
         claim_gallery(gallery.resolve())
@@ -107,15 +104,6 @@ def open_workspace(
             if is_new:
                 _remove_unbegun(gallery)
             raise
-
-
-def _warn_of_rivals() -> None:
-    """Warn where two packages that overwrite each other's files are both installed."""
-    for names in _RIVALS:
-        with suppress(PackageNotFoundError):
-            for name in names:
-                distribution(name)
-            logger.warning("both %s and %s are installed; uninstall both, then install one of them", *names)
 
 
 def _remove_unbegun(gallery: Path) -> None:

@@ -208,7 +208,7 @@ def test_images_of_a_disk_that_is_not_mounted_come_back_under_their_ids(
         image_folder.mkdir()
     report = mend(gallery)
     assert (report.indexed, report.lost) == (1, 15)
-    assert "`retrieval index update` takes in again" in report.notes[0]
+    assert "`retrieval index update` adds what cannot be read now" in report.notes[0]
     with pytest.raises(InputError, match="nothing is left in it" if is_empty else "no such folder"):
         update_gallery(gallery, config=SMALL)
     if is_empty:
