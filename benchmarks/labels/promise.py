@@ -134,8 +134,7 @@ def measure(features: np.ndarray, labels: np.ndarray, right: np.ndarray, *, at_l
     changed, dropped = verdicts == CHANGE, verdicts == DROP
     kept, is_right = changed | (verdicts == KEEP), np.where(changed, new == right, ~wrong)
     p_kept = np.where(changed, errors.p_suggested, 1 - errors.p_error)
-    expected, found = expect_right(int(kept.sum()), float(p_kept[kept].sum())), errors.calibration.suggestions
-    assert found is not None
+    expected, found = expect_right(int(kept.sum()), float(p_kept[kept].sum())), errors.calibration
     no_promise = why_no_promise(
         labels=len(labels), look_alikes=found.look_alikes, classes=classes, is_lower_bound=False
     )
@@ -161,7 +160,7 @@ def measure(features: np.ndarray, labels: np.ndarray, right: np.ndarray, *, at_l
         round(expected.low, 3),
         round(expected.high, 3),
         no_promise is None,
-        round(found.look_alikes, 2),
+        round(found.look_alikes or 0.0, 2),
     ]
 
 

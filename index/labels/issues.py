@@ -246,8 +246,7 @@ def make_issues(
 
 def propose_labels(errors: LabelErrors, ids: Ids, names: Sequence[str], order: Ids) -> list[LabelIssue]:
     """Proposals for images without a label, of which these are the (M,) ids, in an order."""
-    assert errors.proposals is not None
-    best, probabilities = errors.proposals.best[order], errors.proposals.probabilities[order]
+    best, probabilities = errors.proposed[order], errors.p_proposed[order]
     items = []
     for number, labels, shares in zip(ids[order].tolist(), best.tolist(), probabilities.tolist(), strict=True):
         pairs = zip(labels, shares, strict=True)

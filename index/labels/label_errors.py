@@ -7,9 +7,10 @@ constants were chosen on parts of five datasets that `benchmarks.labels.chances`
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +19,8 @@ from index.arrays import NO_ID, Doubles, Floats, Ids, Labels
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.noise_model import NoiseModel
-from index.labels.simulated_noise import (
-    SIMULATED,
-    LabelScores,
-    ScoreCalibration,
-    count_simulated,
-    estimate_p_error,
-    row_slices,
-    score_labels,
-)
-from index.labels.suggestions import SuggestionScores
+from index.labels.simulated_noise import Calibration, LabelScores, count_simulated, estimate_p_error, row_slices
+from index.labels.suggestions import LookAlikes, SuggestionScores
 from index.progress import Progress, no_progress
 from index.threads import single_threaded_blas
 
@@ -50,24 +43,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Proposals:
-    """Most probable labels of M images that have none.
-
-    Attributes:
-        best: (M, 4) int64 labels, the best first; `NO_ID` where there are fewer.
-        probabilities: (M, 4) float64 of these: the confidences after both passes. Where labels are noisy they are too
-            low: of those at 70 % more than seven in ten are right.
-        is_outlier: (M,) whether the highest confidence is below half of the median of labelled images.
-    """
-
-    best: Ids
-    probabilities: Doubles
-    is_outlier: Mask
-
-
-@dataclass(frozen=True, slots=True)
 class LabelErrors:
-    """Estimated label errors among N labels.
+    """Estimated label errors among N labels, and proposed labels of M images without one.
 
     Attributes:
         calibration: scores of the labels and the probabilities that they are wrong, for use after decisions.
@@ -80,11 +57,13 @@ class LabelErrors:
             over all labels and `none` together.
         rates: (C,) float64 estimated noise rate of each label.
         pairs: (label, class, images): estimated number of images of a class with another label.
-        own: (N,) float32 confidence in the label, from all rows but this one and its group.
-        proposals: for the images without a label, where there were any.
+        own: (N,) float32 leave-one-out confidence in the label.
+        proposed: (M, 4) int64 most probable labels, as `best`.
+        p_proposed: (M, 4) float64 of these: the confidences after both passes. Where labels are noisy they are too low:
+            of those at 70 % more than seven in ten are right.
     """
 
-    calibration: ScoreCalibration
+    calibration: Calibration
     p_error: Doubles
     suggested: Labels
     p_suggested: Doubles
@@ -94,19 +73,23 @@ class LabelErrors:
     rates: Doubles
     pairs: tuple[tuple[int, int, float], ...]
     own: Floats
-    proposals: Proposals | None = None
+    proposed: Ids = field(default_factory=lambda: _no_classes(0)[0])
+    p_proposed: Doubles = field(default_factory=lambda: _no_classes(0)[1])
 
     @property
     def highest(self) -> Floats:
         """(N,) float32 highest confidence in any label."""
         return self.calibration.highest
 
+    @property
+    def is_clear(self) -> Mask:
+        """(M,) whether the highest confidence of an image without a label is no lower than `CLEAR` of the median."""
+        return np.asarray(self.p_proposed[:, 0] >= CLEAR * float(np.median(self.highest)))
+
     def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
         """(label, probability) of the most probable other labels of a row, best first, three at most, none of 0."""
         pairs = zip(self.best[row].tolist(), self.probabilities[row].tolist(), strict=True)
-        others = [
-            (other, probability) for other, probability in pairs if other not in (NO_ID, label) and probability > 0
-        ]
+        others = [(other, share) for other, share in pairs if other not in (NO_ID, label) and share > 0]
         return others[: TOP_CLASSES - 1]
 
 
@@ -117,7 +100,7 @@ def find_label_errors(
     count: int,
     groups: Ids | None = None,
     p_right: Doubles | None = None,
-    before: ScoreCalibration | None = None,
+    before: Calibration | None = None,
     unlabelled: Floats | None = None,
     most_values: int = MOST_VALUES,
     most_labels: int = MOST_LABELS,
@@ -142,13 +125,11 @@ def find_label_errors(
     """
     with single_threaded_blas() if len(labels) < MANY_ROWS else nullcontext():
         passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
-        if len(labels) * count <= most_values and count <= most_labels:
-            errors = passes.find_held(before)
-        else:
-            errors = passes.find_by_blocks(before)
+        errors = passes.find(before, is_held=len(labels) * count <= most_values and count <= most_labels)
         if unlabelled is None or not len(unlabelled):
             return errors
-        return replace(errors, proposals=passes.propose(unlabelled, clear=CLEAR * float(np.median(errors.highest))))
+        proposed, p_proposed = passes.propose(unlabelled)
+        return replace(errors, proposed=proposed, p_proposed=p_proposed)
 
 
 def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
@@ -193,63 +174,40 @@ class _TwoPasses:
         ]
         self._classes = GaussianClasses(features, labels, count=count, prior=BALANCE, groups=groups, tell=tell)
 
-    def find_held(self, before: ScoreCalibration | None) -> LabelErrors:
-        """Label errors with all confidences in memory."""
-        suggestions = self._score_suggestions(simulates=before is None)
-        first, _ = estimate_p_error(self.hold(self._first_pass(suggestions)), self.labels, before=before)
+    def find(self, before: Calibration | None, *, is_held: bool) -> LabelErrors:
+        """Label errors, with all confidences in memory or with some that are computed again."""
+        each = 0 if before is not None else count_simulated(len(self.labels))
+        suggestions = SuggestionScores(self.labels, count=self.count, each=each)
+        first, _ = self._calibrate(self._first_pass(suggestions), before, is_held=is_held)
         self.reweight(first.p_error)
-        confidences = self.hold(self.blocks())
-        found, model = estimate_p_error(confidences, self.labels, before=before)
-        alike = LookAlikes(suggestions)
-        for rows in row_slices(len(self.labels)):
-            alike.add(np.arange(len(self.labels))[rows], confidences[rows])
-        found = self._calibrate(found, first, suggestions, alike)
-        return errors_from_confidences(
-            confidences, self.labels, found=found, model=model, suggestions=suggestions, p_right=self._p_right
-        )
-
-    def find_by_blocks(self, before: ScoreCalibration | None) -> LabelErrors:
-        """Label errors with confidences that are computed again instead of held."""
-        labels, count, simulates = self.labels, self.count, before is None
-        first, scores = (LabelScores.by_frequency(labels, count=count, simulates=simulates) for _ in range(2))
-        suggestions = self._score_suggestions(simulates=simulates)
-        for rows, confidences in self._first_pass(suggestions):
-            first.add(rows, confidences)
-        calibration = first.calibrate(before=before)
-        self.reweight(calibration.p_error)
-        best = np.full((len(labels), TOP_CLASSES), NO_ID, dtype=np.int64)
-        top, alike = np.zeros((len(labels), TOP_CLASSES), dtype=np.float32), LookAlikes(suggestions)
-        for rows, confidences in self.blocks():
-            scores.add(rows, confidences)
-            alike.add(rows, confidences)
-            order = np.argsort(-confidences, axis=1, kind="stable")[:, :TOP_CLASSES]
-            best[rows, : order.shape[1]] = order
-            top[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
-        found = scores.calibrate(before=before)
-        return errors_from_top(
-            self._calibrate(found, calibration, suggestions, alike),
-            labels,
-            own=scores.own,
-            best=best,
-            confidences=top,
-            count=count,
-            suggestions=suggestions,
-            p_right=self._p_right,
-        )
-
-    def _score_suggestions(self, *, simulates: bool) -> SuggestionScores:
-        each = count_simulated(len(self.labels)) if simulates else 0
-        return SuggestionScores(self.labels, count=self.count, each=each)
+        found, spread = self._calibrate(self._second_pass(alike := LookAlikes(suggestions)), before, is_held=is_held)
+        if before is None:
+            found = suggestions.calibrate(first, self._believe(first.p_error), found=found)
+            is_clean = found.p_error.mean() < CLEAN  # then none of them would be called wrong
+            found = replace(found, look_alikes=1.0 if is_clean else alike.find(found))
+        return spread(self.labels, found=found, suggestions=suggestions, p_right=self._p_right)
 
     def _calibrate(
-        self, found: ScoreCalibration, first: ScoreCalibration, suggestions: SuggestionScores, alike: "LookAlikes"
-    ) -> ScoreCalibration:
-        """With the probabilities of suggestions, unless these are from before decisions."""
-        if found.suggestions is not None:
-            return found
-        calibrated = suggestions.calibrate(first, self._believe(first.p_error))
-        is_clean = found.p_error.mean() < CLEAN  # then none of them would be called wrong
-        return replace(found, suggestions=replace(calibrated, look_alikes=1.0 if is_clean else alike.found(found)))
+        self, blocks: Iterator[tuple[Ids, Floats]], before: Calibration | None, *, is_held: bool
+    ) -> tuple[Calibration, Callable[..., LabelErrors]]:
+        """Calibrate the confidences of a pass, and what makes label errors of them."""
+        if is_held:
+            confidences = self.hold(blocks)
+            found, model = estimate_p_error(confidences, self.labels, before=before)
+            return found, partial(errors_from_confidences, confidences, model=model)
+        scores = LabelScores.by_frequency(self.labels, count=self.count, simulates=before is None)
+        best, top = _no_classes(len(self.labels))
+        for rows, confidences in blocks:
+            scores.add(rows, confidences)
+            best[rows], top[rows] = _choose_top(confidences)
+        make = partial(errors_from_top, own=scores.own, best=best, confidences=top, count=self.count)
+        return scores.calibrate(before=before), make
+
+    def _second_pass(self, alike: LookAlikes) -> Iterator[tuple[Ids, Floats]]:
+        """As `blocks`; the look-alikes are scored on the way."""
+        for rows, confidences in self.blocks():
+            alike.add(rows, confidences)
+            yield rows, confidences
 
     def _first_pass(self, suggestions: SuggestionScores) -> Iterator[tuple[Ids, Floats]]:
         """As `blocks` before `reweight`; the suggestions are scored on the way."""
@@ -295,16 +253,14 @@ class _TwoPasses:
             mean = np.asarray(regressed / np.float32(len(self._regressions)))
             yield rows, join_confidences(mean, by_classes)
 
-    def propose(self, features: Floats, *, clear: float) -> Proposals:
-        """Labels of (M, D) images without one, after both passes; outliers have no confidence of `clear`."""
+    def propose(self, features: Floats) -> tuple[Ids, Doubles]:
+        """(M, 4) most probable labels of (M, D) images without one, after both passes, and their confidences."""
         best, probabilities = _no_classes(len(features))
         for rows, by_classes in self._classes.predict(features):
             regressed = sum(one.predict(features[rows]) for one in self._regressions)
-            confidences = join_confidences(np.asarray(regressed / np.float32(len(self._regressions))), by_classes)
-            order = np.argsort(-confidences, axis=1, kind="stable")[:, :TOP_CLASSES]
-            best[rows, : order.shape[1]] = order
-            probabilities[rows, : order.shape[1]] = np.take_along_axis(confidences, order, axis=1)
-        return Proposals(best, probabilities, probabilities[:, 0] < clear)
+            mean = np.asarray(regressed / np.float32(len(self._regressions)))
+            best[rows], probabilities[rows] = _choose_top(join_confidences(mean, by_classes))
+        return best, probabilities
 
     def reweight(self, p_error: Doubles) -> None:
         """Fit again with rows weighted by (N,) probabilities that their labels are right."""
@@ -317,37 +273,6 @@ class _TwoPasses:
 
     def _believe(self, p_error: Doubles) -> Doubles:
         return believe_decisions(p_error, self._p_right)
-
-
-class LookAlikes:
-    """Scores of simulated errors between look-alike labels: each image gets what another one of its label looks like.
-
-    Args:
-        suggestions: of all images.
-    """
-
-    def __init__(self, suggestions: SuggestionScores) -> None:
-        labels, each = suggestions.labels, SIMULATED if suggestions.simulates else 0
-        order = np.lexsort((np.random.default_rng(0).random(len(labels)), labels))
-        starts = np.searchsorted(labels[order], labels[order])
-        sizes = np.searchsorted(labels[order], labels[order], side="right") - starts
-        self._alike = np.empty((len(labels), each), dtype=np.int64)
-        for step in range(each):
-            place = starts + (np.arange(len(labels)) - starts + step + 1) % sizes
-            self._alike[order, step] = suggestions.suggested[order[place]]
-        self._is_other = self._alike != labels[:, None]
-        self._scores = np.zeros(self._alike.shape)
-
-    def add(self, rows: Ids, confidences: Floats) -> None:
-        """Score the labels of (B,) rows, of which these are the (B, C) float32 confidences."""
-        if self._alike.shape[1]:
-            self._scores[rows] = score_labels(confidences, self._alike[rows])
-
-    def found(self, calibration: ScoreCalibration) -> float:
-        """Share of these errors that would be called wrong."""
-        weights = self._is_other * (1 - calibration.p_error)[:, None]
-        called = calibration.read(self._scores) >= 0.5
-        return float((weights * called).sum() / max(weights.sum(), np.finfo(np.float64).tiny))
 
 
 def believe_decisions(p_error: Doubles, p_right: Doubles | None) -> Doubles:
@@ -372,20 +297,14 @@ def errors_from_confidences(
     confidences: Floats,
     labels: Labels,
     *,
-    found: ScoreCalibration,
     model: NoiseModel,
+    found: Calibration,
     suggestions: SuggestionScores,
     p_right: Doubles | None = None,
 ) -> LabelErrors:
-    """Label errors from (N, C) confidences in (N,) labels.
-
-    Args:
-        found, model: of `estimate_p_error`.
-        suggestions: of the same images.
-        p_right: as of `find_label_errors`.
-    """
+    """Label errors from (N, C) confidences in (N,) labels: wrong labels show classes as the noise model says."""
     p_error, count = believe_decisions(found.p_error, p_right), confidences.shape[1]
-    p_suggested, none = divide_errors(p_error, found, suggestions)
+    p_suggested, none = found.divide(p_error, suggestions.confidences)
     best, probabilities = _no_classes(len(labels))
     by_label = np.zeros((count, count))
     for rows in row_slices(len(labels)):
@@ -398,14 +317,19 @@ def errors_from_confidences(
         classes[own, suggested] = p_suggested[rows]
         np.add.at(by_label, given, classes)
         classes[own, given] = 1 - p_error[rows]
-        order = np.argsort(-classes, axis=1, kind="stable")[:, :TOP_CLASSES]
-        best[rows, : order.shape[1]] = order
-        probabilities[rows, : order.shape[1]] = np.take_along_axis(classes, order, axis=1)
+        best[rows], probabilities[rows] = _choose_top(classes)
     pairs = tuple((int(i), int(j), float(by_label[i, j])) for i, j in np.argwhere(by_label > 0))
-    rates = _rates(p_error, labels, count=count)
-    own_confidences = confidences[np.arange(len(labels)), labels]
     return LabelErrors(
-        found, p_error, suggestions.suggested, p_suggested, none, best, probabilities, rates, pairs, own_confidences
+        found,
+        p_error,
+        suggestions.suggested,
+        p_suggested,
+        none,
+        best,
+        probabilities,
+        _rates(p_error, labels, count=count),
+        pairs,
+        own=confidences[np.arange(len(labels)), labels],
     )
 
 
@@ -422,8 +346,8 @@ def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> L
     sums = np.stack([np.where(both == column[:, None], halves, 0).sum(axis=1) for column in both.T], axis=1)
     is_again = np.stack([(both[:, :n] == both[:, n, None]).any(axis=1) for n in range(both.shape[1])], axis=1)
     sums = np.where(is_again | (both == NO_ID), -1.0, sums)
-    order = np.argsort(-sums, axis=1, kind="stable")[:, :TOP_CLASSES]
-    best, probabilities = (np.take_along_axis(values, order, axis=1) for values in (both, sums))
+    places, probabilities = _choose_top(sums)
+    best = np.take_along_axis(both, places, axis=1)
     best = np.where(probabilities < 0, NO_ID, best)
     others = np.where(both == labels[:, None], -1.0, sums)
     first, own = others.argmax(axis=1), np.arange(len(labels))
@@ -431,11 +355,9 @@ def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> L
     pairs = defaultdict[tuple[int, int], float](float)
     for label, shown, images in (*one.pairs, *other.pairs):
         pairs[label, shown] += images / 2
-    found = other.calibration.suggestions
-    if found is not None and one.calibration.suggestions is not None:
-        found = replace(found, look_alikes=min(found.look_alikes, one.calibration.suggestions.look_alikes))
+    known = [two.calibration.look_alikes for two in (one, other) if two.calibration.look_alikes is not None]
     return LabelErrors(
-        replace(other.calibration, suggestions=found),
+        replace(other.calibration, look_alikes=min(known, default=None)),
         (one.p_error + other.p_error) / 2,
         np.where(is_known, both[own, first], other.suggested),
         np.where(is_known, others[own, first], 0.0),
@@ -448,52 +370,40 @@ def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> L
     )
 
 
-def divide_errors(p_error: Doubles, found: ScoreCalibration, suggestions: SuggestionScores) -> tuple[Doubles, Doubles]:
-    """(N,) probabilities that the suggested label is right, and that the image shows none of the labels."""
-    assert found.suggestions is not None
-    right, none = found.suggestions.apply(suggestions.confidences)
-    none = np.maximum(none, found.none_if_wrong)
-    return p_error * np.minimum(right, 1 - none), p_error * none
-
-
 def errors_from_top(
-    found: ScoreCalibration,
     labels: Labels,
     *,
     own: Floats,
     best: Ids,
-    confidences: Floats,
+    confidences: Doubles,
     count: int,
+    found: Calibration,
     suggestions: SuggestionScores,
     p_right: Doubles | None = None,
 ) -> LabelErrors:
     """Label errors where N x C confidences are too many to hold: the class of a wrong label is the suggested one.
 
     Args:
-        found: score of each label, and the probability that it is wrong.
         own: (N,) confidence in each label.
         best, confidences: (N, s) the labels of the highest confidence, best first, `NO_ID` for none.
-        count: C.
-        suggestions, p_right: as of `errors_from_confidences`.
     """
     p_error, suggested = believe_decisions(found.p_error, p_right), suggestions.suggested
-    p_suggested, none = divide_errors(p_error, found, suggestions)
+    p_suggested, none = found.divide(p_error, suggestions.confidences)
     is_other = (best != NO_ID) & (best != labels[:, None]) & (best != suggested[:, None])
     left = np.maximum(1 - own, np.finfo(np.float32).tiny)[:, None]
     rest = (p_error - p_suggested - none)[:, None]
     others = np.where(is_other, np.minimum(rest * confidences / left, _LESS * p_suggested[:, None]), -1.0)
     all_labels = np.column_stack([np.where(is_other, best, NO_ID), labels, suggested])
-    everything = np.column_stack([others, 1 - p_error, p_suggested])
-    order = np.argsort(-everything, axis=1, kind="stable")[:, :TOP_CLASSES]
-    classes, probabilities = _no_classes(len(labels))
-    classes[:, : order.shape[1]] = np.take_along_axis(all_labels, order, axis=1)
-    probabilities[:, : order.shape[1]] = np.take_along_axis(everything, order, axis=1).clip(min=0)
+    places, probabilities = _choose_top(np.column_stack([others, 1 - p_error, p_suggested]))
+    classes = np.where(places == NO_ID, NO_ID, np.take_along_axis(all_labels, places, axis=1))
     pairs, place = np.unique(np.stack([labels, suggested]), axis=1, return_inverse=True)
     amounts = np.bincount(place.ravel(), weights=p_error - none)
     named = zip(*pairs.tolist(), amounts.tolist(), strict=True)
     kept = tuple((i, j, n) for i, j, n in named if n > 0)
     rates = _rates(p_error, labels, count=count)
-    return LabelErrors(found, p_error, suggested, p_suggested, none, classes, probabilities, rates, kept, own)
+    return LabelErrors(
+        found, p_error, suggested, p_suggested, none, classes, probabilities.clip(min=0), rates, kept, own
+    )
 
 
 def _rates(p_error: Doubles, labels: Labels, *, count: int) -> Doubles:
@@ -505,3 +415,12 @@ def _rates(p_error: Doubles, labels: Labels, *, count: int) -> Doubles:
 
 def _no_classes(count: int) -> tuple[Ids, Doubles]:
     return np.full((count, TOP_CLASSES), NO_ID, dtype=np.int64), np.zeros((count, TOP_CLASSES))
+
+
+def _choose_top(values: Floats | Doubles) -> tuple[Ids, Doubles]:
+    """(B, 4) places of the highest of (B, C) values, the best first, and these; `NO_ID` and 0 beyond C."""
+    best, highest = _no_classes(len(values))
+    order = np.argsort(-values, axis=1, kind="stable")[:, :TOP_CLASSES]
+    best[:, : order.shape[1]] = order
+    highest[:, : order.shape[1]] = np.take_along_axis(values, order, axis=1)
+    return best, highest

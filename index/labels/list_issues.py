@@ -22,7 +22,7 @@ from index.labels.issues import (
 )
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, count_groups
 from index.labels.label_errors import LabelErrors, Mask, find_label_errors
-from index.labels.simulated_noise import ScoreCalibration
+from index.labels.simulated_noise import Calibration
 from index.labels.verdicts import give_verdicts
 from index.progress import Progress, no_progress
 from index.vectors.clusters import cluster_embeddings
@@ -43,7 +43,7 @@ def list_label_issues(
     images: LabelledImages,
     *,
     decided: Container[int] = (),
-    before: ScoreCalibration | None = None,
+    before: Calibration | None = None,
     progress: Progress = no_progress,
 ) -> LabelIssues:
     """Label issues; labels that no image but near-duplicates shares, or all images, are not checked.
@@ -96,9 +96,8 @@ def list_label_issues(
         errors=float(errors.p_error[~is_decided].sum()),
         confused_classes=[(names[one], names[two], amount) for one, two, amount in kinds.confused_classes],
     )
-    suggestions = errors.calibration.suggestions
-    look_alikes = None if suggestions is None else suggestions.look_alikes
-    return replace(found, classes=rank_classes(errors, labels, names), look_alikes=look_alikes)
+    classes = rank_classes(errors, labels, names)
+    return replace(found, classes=classes, look_alikes=errors.calibration.look_alikes)
 
 
 def _list_proposals(errors: LabelErrors, images: LabelledImages, loose: LabelledImages) -> list[LabelIssue]:
@@ -106,22 +105,22 @@ def _list_proposals(errors: LabelErrors, images: LabelledImages, loose: Labelled
 
     Those beyond `_MOST_PROPOSALS` are left out until others are decided.
     """
-    if errors.proposals is None:
+    if not len(errors.proposed):
         return []
-    order = np.argsort(-errors.proposals.probabilities[:, 0], kind="stable")[:_MOST_PROPOSALS]
+    order = np.argsort(-errors.p_proposed[:, 0], kind="stable")[:_MOST_PROPOSALS]
     if len(order) < len(loose.ids):
         logger.info("%d images without a label have no proposal until others are decided", len(loose.ids) - len(order))
     compared, count = order[:_MOST_COMPARED], len(images.labels)
     agreeing, disagreeing = search_labels(
         np.concatenate([images.vectors, loose.vectors[compared]]),
-        np.concatenate([images.labels, errors.proposals.best[compared, 0]]),
+        np.concatenate([images.labels, errors.proposed[compared, 0]]),
         k=NEIGHBOURS,
         asked=np.arange(count, count + len(compared)),
         groups=np.concatenate([np.arange(count), np.full(len(compared), count)]),  # these do not find each other
     )
-    items = []
+    items, clear = [], errors.is_clear[order]
     for place, issue in enumerate(propose_labels(errors, loose.ids, images.names, order)):
-        is_clear = issue.p_error >= LIKELY_ERROR and not errors.proposals.is_outlier[order[place]]
+        is_clear = issue.p_error >= LIKELY_ERROR and clear[place]
         issue = replace(issue, verdict=CHANGE if is_clear else KEEP)
         if place < len(compared):
             near, others = images.describe_near(agreeing, place), images.describe_others(disagreeing, place)

@@ -11,7 +11,7 @@ is random, though, is among the least confident third of all labels one time in 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -138,9 +138,7 @@ class LabelScores:
         np.put_along_axis(found, order, third, axis=1)
         return found
 
-    def calibrate(
-        self, *, before: "ScoreCalibration | None" = None, model_rate: float | None = None
-    ) -> "ScoreCalibration":
+    def calibrate(self, *, before: "Calibration | None" = None, model_rate: float | None = None) -> "Calibration":
         """Probabilities that each label is wrong: as in `before`, or by the simulated ones."""
         if before is not None:
             return before.apply(self.given, self.highest)
@@ -154,7 +152,7 @@ class LabelScores:
             missed=missed,
             model_rate=model_rate,
         )
-        return ScoreCalibration(self.given, p_error, self.highest, none_if_wrong)
+        return Calibration(self.given, p_error, self.highest, none_if_wrong)
 
 
 def calibrate_scores(
@@ -169,20 +167,10 @@ def calibrate_scores(
 ) -> tuple[Doubles, Doubles]:
     """The probability that each label is wrong, from scores of given and of simulated wrong labels.
 
-    With f the density of given scores, g and h those of simulated labels of images that show another class (weighted by
-    the probability that the given label of their image is right) and none (by the share of such images among those as
-    confident), e and o the shares of either kind,
-
-        p_error(s) = (e g(s) + o h(s)) / f(s),     e <= min over t of F(t) / G(t),     o = (L - e L_g) / L_h
-
-    L, L_g and L_h are how often given, simulated and random labels are among the least confident third, less d times
-    how often they are in the middle third. d = (m - l) / (t - m), with t, m and l how often given labels are in the
-    three thirds, is how fast right labels become rarer from third to third; random ones do not. o is taken one standard
-    error lower. The ratio is fitted by isotonic regression; a share x / (e + o + x) of the result counts as right, with
-    x = `_ODD` times `missed`. e is 0 where no given label scores as low as the lowest tenth of the simulated ones.
-    People's own errors on ambiguous images score higher than simulated ones and are under-estimated, as are images of
-    no class that share a wrong label with others like them. Of two classes, or where one has most of the images, o is
-    0.
+    Rate, share of images of no class and p_error are estimated in turns, each from the others. Simulated labels of
+    images that show another class are weighted by the probability that the given label is right, those of images that
+    show none by the share of such images. A share x / (e + o + x) of p_error counts as right, with x = `_ODD` times
+    `missed`. People's own errors on ambiguous images score higher than simulated ones and are under-estimated.
 
     Args:
         given: (N,) scores of `score_labels`.
@@ -197,23 +185,11 @@ def calibrate_scores(
         (N,) float64 p_error in 0..1, which never rises with the score; and (N,) the probability that an image whose
         label is wrong shows none of the labels, which never rises with the highest confidence.
     """
-    from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
-
     count, each = wrong.shape
     values, place = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
     own, of_wrong, of_drawn = np.split(place, [count, count + wrong.size])
     given_amounts = np.bincount(own, minlength=len(values)).astype(np.float64)
-    middle, least = thirds.sum(axis=2).T
-    ranked = float((thirds[2, 1] > 0).sum())
-    often = (ranked - middle[0] - least[0]) / max(ranked - middle[2] - least[2], _LEAST)
-    seldom, hardly = middle[0] / max(middle[2], _LEAST), least[0] / max(least[2], _LEAST)
-    decay = float(np.clip((seldom - hardly) / max(often - seldom, _LEAST), 0, _MOST_DECAY))
-    low, low_wrong, low_any = thirds[:, 1] - decay * thirds[:, 0]
-    _, as_confident = np.unique(highest, return_inverse=True)
-    told = np.bincount(as_confident, weights=low_any).clip(_LEAST)
-    low_rate = float(low.sum() / told.sum())
-    low_error = float(np.sqrt(least[0] + decay**2 * middle[0]) / told.sum())
-    low_shares = isotonic_regression(np.bincount(as_confident, weights=low) / told, weights=told, increasing=False).x
+    low, random_shares, random_rate, random_error = measure_random(thirds, highest)
     p_error, none = np.zeros((2, count))
 
     def amounts(places: Ids, weights: Doubles) -> Doubles:
@@ -223,29 +199,26 @@ def calibrate_scores(
     for _ in range(_ROUNDS):
         is_right = (1 - p_error).clip(_LEAST)
         simulated = amounts(of_wrong, is_right)
-        rate = _noise_rate(simulated, given_amounts, model_rate=model_rate)
-        low_if_wrong = rate * float(is_right @ low_wrong) / max(float(is_right @ low_any), _LEAST)
-        low_if_wrong = max(low_if_wrong, float(np.quantile(low_shares[as_confident], 1 - _SHOW_ONE)))
-        none = (low_shares - low_if_wrong).clip(0, 1)[as_confident]
-        random_rate = min(low_rate - low_if_wrong, float(none.mean()), 1 - rate) - low_error
-        if random_rate <= 0 or low_rate > _MOST_RANDOM:
-            random_rate, none = 0.0, np.zeros(count)
-        else:
-            none *= random_rate / none.mean()
-        rates = rate + random_rate
+        rate = estimate_rate(simulated, given_amounts, model_rate=model_rate)
+        if_wrong = rate * float(is_right @ low[1]) / max(float(is_right @ low[2]), _LEAST)
+        none, none_rate = estimate_none(random_shares, if_wrong, rate, random_rate=random_rate, error=random_error)
+        rates = rate + none_rate
         if rates <= 0:
             return np.zeros(count), none
         simulated *= rate / rates
-        if random_rate:
-            simulated += random_rate / rates * amounts(of_drawn, none)
-        total = np.maximum(given_amounts + simulated, _LEAST)  # values that only labels of a kind without a share have
-        parts = isotonic_regression(simulated / total, weights=total, increasing=False).x
-        p_error = np.minimum(1, rates * parts / np.maximum(1 - parts, _LEAST))[own]
+        if none_rate:
+            simulated += none_rate / rates * amounts(of_drawn, none)
+        p_error = fit_p_error(given_amounts, simulated, rates)[own]
     return p_error * rates / (rates + _ODD * missed), none / np.maximum(none + rate, _LEAST)
 
 
-def _noise_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None) -> float:
-    """The noise rate, from (S,) amounts of simulated and of given labels at rising scores, N of either."""
+def estimate_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None) -> float:
+    """The noise rate e of labels of another class, from (S,) amounts of simulated and given labels at rising scores.
+
+    Wrong labels are a share e of all and score as the simulated ones, so e G(t) <= F(t) for every score t, with F and
+    G how many given and simulated labels score below t: e is at most the least F(t) / G(t), t from the lowest tenth of
+    the simulated scores on. Where no given label scores that low, e is 0. A large bound is moved towards `model_rate`.
+    """
     simulated_below, given_below = np.cumsum(simulated), np.cumsum(given)
     least = float(np.clip(_MANY / given_below[-1], _SHARES[0], _MOST_OF_FEW))
     shares = np.linspace(least, _SHARES[1], 33)
@@ -259,34 +232,68 @@ def _noise_rate(simulated: Doubles, given: Doubles, *, model_rate: float | None)
     return float(bound ** (1 - weight) * model_rate**weight)
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestionCalibration:
-    """Probabilities by the confidence of a suggested label, if the given label is wrong.
+def measure_random(thirds: Doubles, highest: Floats) -> tuple[Doubles, Doubles, float, float]:
+    """How often labels look random: among the least confident third, less d times the middle third.
 
-    Attributes:
-        confidences: (K,) rising.
-        right: (K,) probability that the suggested label is right; it never falls.
-        none: (K,) probability that the image shows none of the labels; it never rises.
-        none_share: share of the wrong labels whose image shows none.
-        look_alikes: share of simulated errors between look-alike labels that would be called wrong; 1 where hardly any
-            label is.
+    With t, m and l how often given labels are in the three thirds, d = (m - l) / (t - m) is how fast right labels
+    become rarer from third to third; random ones do not. So the difference is 0 of right labels. Of random ones it is
+    that of all labels, by which it is divided.
+
+    Returns:
+        (3, N) the differences of the given, the wrong and all labels; (N,) the shares of labels that look random by the
+        highest confidence; their mean; and its standard error.
     """
+    from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
 
-    confidences: Doubles
-    right: Doubles
-    none: Doubles
-    none_share: float
-    look_alikes: float = 0.0
+    middle, least = thirds.sum(axis=2).T
+    ranked = float((thirds[2, 1] > 0).sum())
+    often = (ranked - middle[0] - least[0]) / max(ranked - middle[2] - least[2], _LEAST)
+    seldom, hardly = middle[0] / max(middle[2], _LEAST), least[0] / max(least[2], _LEAST)
+    decay = float(np.clip((seldom - hardly) / max(often - seldom, _LEAST), 0, _MOST_DECAY))
+    low = thirds[:, 1] - decay * thirds[:, 0]
+    _, as_confident = np.unique(highest, return_inverse=True)
+    of_all = np.bincount(as_confident, weights=low[2]).clip(_LEAST)
+    rates = np.bincount(as_confident, weights=low[0]) / of_all
+    shares = isotonic_regression(rates, weights=of_all, increasing=False).x[as_confident]
+    error = float(np.sqrt(least[0] + decay**2 * middle[0]) / of_all.sum())
+    return low, shares, float(low[0].sum() / of_all.sum()), error
 
-    def apply(self, confidences: Floats) -> tuple[Doubles, Doubles]:
-        """(N,) probabilities `right` and `none` of (N,) suggested labels."""
-        right, none = (np.interp(confidences, self.confidences, values) for values in (self.right, self.none))
-        return right, none
+
+def estimate_none(
+    shares: Doubles, if_wrong: float, rate: float, *, random_rate: float, error: float
+) -> tuple[Doubles, float]:
+    """(N,) probabilities o_i that an image shows no class, and their mean o, from shares of labels that look random.
+
+    L = o L_h + e L_g, with L, L_h and L_g how often given labels, random ones and those of another class look random:
+    o = (L - e L_g) / L_h, of each image by its highest confidence, and lowered by one standard error in the mean. The
+    images of the highest confidences show some class, which e L_g / L_h = `if_wrong` therefore reaches at least.
+    """
+    if_wrong = max(if_wrong, float(np.quantile(shares, 1 - _SHOW_ONE)))
+    none = (shares - if_wrong).clip(0, 1)
+    none_rate = min(random_rate - if_wrong, float(none.mean()), 1 - rate) - error
+    if none_rate <= 0 or random_rate > _MOST_RANDOM:
+        return np.zeros(len(shares)), 0.0
+    return none * (none_rate / none.mean()), none_rate
+
+
+def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
+    """(S,) p_error at rising scores, from the amounts of given and simulated labels there, N of either.
+
+    With f and g their densities and e + o the share of wrong labels, p_error(s) = (e + o) g(s) / f(s). Isotonic
+    regression fits the share q = g / (f + g) of simulated ones, which falls with the score, so that
+    p_error = (e + o) q / (1 - q).
+    """
+    from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
+
+    total = np.maximum(given + simulated, _LEAST)  # values that only labels of a kind without a share have
+    parts = isotonic_regression(simulated / total, weights=total, increasing=False).x
+    fitted: Doubles = np.minimum(1, rates * parts / np.maximum(1 - parts, _LEAST))
+    return fitted
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreCalibration:
-    """Scores of labels with their probabilities of a label error, from before any decision.
+class Calibration:
+    """Scores of labels with their probabilities of a label error, from before any decision, and those of suggestions.
 
     Once people have decided the labels of the lowest scores, the others cannot be calibrated by simulated noise: the
     lowest scores are missing. (On groceries and cars a new calibration then found half of the wrong labels or none;
@@ -298,14 +305,23 @@ class ScoreCalibration:
         highest: (N,) highest confidence of each image.
         none_if_wrong: (N,) probability that an image whose label is wrong shows none of the labels; it never rises with
             the highest confidence.
-        suggestions: probabilities of the suggested labels; None where they were not computed.
+        suggested: (K,) rising confidences of suggested labels; none where their probabilities were not computed.
+        p_right, p_none: (K,) probabilities, if the given label is wrong, that the suggested label is right, which never
+            falls, and that the image shows none of the labels, which never rises.
+        none_share: share of the wrong labels whose image shows none.
+        look_alikes: share of simulated errors between look-alike labels that would be called wrong; 1 where hardly any
+            label is.
     """
 
     scores: Doubles
     p_error: Doubles
     highest: Floats
     none_if_wrong: Doubles
-    suggestions: SuggestionCalibration | None = None
+    suggested: Doubles = field(default_factory=lambda: np.empty(0))
+    p_right: Doubles = field(default_factory=lambda: np.empty(0))
+    p_none: Doubles = field(default_factory=lambda: np.empty(0))
+    none_share: float = 0.0
+    look_alikes: float | None = None
 
     @property
     def none(self) -> Doubles:
@@ -317,16 +333,22 @@ class ScoreCalibration:
         order = np.argsort(self.scores)  # equal ones have equal values
         return np.interp(scores, self.scores[order], self.p_error[order])
 
-    def apply(self, scores: Doubles, highest: Floats) -> "ScoreCalibration":
+    def apply(self, scores: Doubles, highest: Floats) -> "Calibration":
         """The calibration of other scores, by interpolation."""
         order = np.argsort(self.highest)
         none_if_wrong = np.interp(highest, self.highest[order], self.none_if_wrong[order])
-        return ScoreCalibration(scores, self.read(scores), highest, none_if_wrong, self.suggestions)
+        return replace(self, scores=scores, p_error=self.read(scores), highest=highest, none_if_wrong=none_if_wrong)
+
+    def divide(self, p_error: Doubles, confidences: Floats) -> tuple[Doubles, Doubles]:
+        """(N,) probabilities that the suggested label is right, and that the image shows none of the labels."""
+        right, none = (np.interp(confidences, self.suggested, values) for values in (self.p_right, self.p_none))
+        none = np.maximum(none, self.none_if_wrong)
+        return p_error * np.minimum(right, 1 - none), p_error * none
 
 
 def estimate_p_error(
-    confidences: Floats, labels: Labels, *, before: ScoreCalibration | None = None
-) -> tuple[ScoreCalibration, NoiseModel]:
+    confidences: Floats, labels: Labels, *, before: Calibration | None = None
+) -> tuple[Calibration, NoiseModel]:
     """Scores of the labels with the probabilities that they are wrong, and the noise model of the simulation.
 
     Args:

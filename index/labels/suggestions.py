@@ -6,10 +6,12 @@ without any image of its own label shows none, and is as near to the others as t
 confident the suggestions of the wrong labels are says how many of them are of either kind.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from index.arrays import Doubles, Floats, Ids, Labels
-from index.labels.simulated_noise import ScoreCalibration, SuggestionCalibration, draw_labels, score_labels
+from index.labels.simulated_noise import SIMULATED, Calibration, draw_labels, score_labels
 
 _BINS = 24  # of rising confidences of suggestions, with about as many simulated labels in each
 _NONE_SHARES = np.linspace(0, 1, 101)
@@ -78,8 +80,8 @@ class SuggestionScores:
             self._unseen[places] = suggest_labels(unseen, wrong[is_unseen])[1]
             self._unseen_scores[places] = score_labels(unseen, wrong[is_unseen])
 
-    def calibrate(self, found: ScoreCalibration, p_error: Doubles) -> SuggestionCalibration:
-        """The probabilities of suggestions, given those of label errors, calibrated on the same confidences.
+    def calibrate(self, first: Calibration, p_error: Doubles, *, found: Calibration) -> Calibration:
+        """`found` with the probabilities of suggestions, given (N,) p_error and the calibration of the `first` pass.
 
         With a, h the densities over the confidence t of suggestions of simulated labels of images that show another
         class and none, and w the probability that such a label is called wrong, the wrong labels found so are
@@ -102,7 +104,7 @@ class SuggestionScores:
 
         of_shown, of_unseen = np.repeat(right, each), np.repeat(right[is_unseen], each)
         of_shown, of_unseen = of_shown / max(of_shown.sum(), _LEAST), of_unseen / max(of_unseen.sum(), _LEAST)
-        called, called_unseen = found.read(self._scores.ravel()), found.read(self._unseen_scores[is_unseen].ravel())
+        called, called_unseen = first.read(self._scores.ravel()), first.read(self._unseen_scores[is_unseen].ravel())
         seen = amounts(self.confidences, p_error**2)
         wrong = amounts(shown, of_shown * called) + _LEAST
         none = amounts(unseen, of_unseen * called_unseen) + _LEAST
@@ -118,9 +120,37 @@ class SuggestionScores:
         middle = (amounts(shown, shown) + amounts(unseen, unseen)) / np.maximum(
             amounts(shown, np.ones(len(shown))) + amounts(unseen, np.ones(len(unseen))), 1
         )
-        return SuggestionCalibration(
-            np.maximum.accumulate(middle),
-            isotonic_regression(of_right, weights=total).x,
-            isotonic_regression(share * all_unseen / total, weights=total, increasing=False).x,
-            share,
+        return replace(
+            found,
+            suggested=np.maximum.accumulate(middle),
+            p_right=isotonic_regression(of_right, weights=total).x,
+            p_none=isotonic_regression(share * all_unseen / total, weights=total, increasing=False).x,
+            none_share=share,
         )
+
+
+class LookAlikes:
+    """Scores of simulated errors between look-alike labels: an image gets what another of its label looks like."""
+
+    def __init__(self, suggestions: SuggestionScores) -> None:
+        labels, each = suggestions.labels, SIMULATED if suggestions.simulates else 0
+        order = np.lexsort((np.random.default_rng(0).random(len(labels)), labels))
+        starts = np.searchsorted(labels[order], labels[order])
+        sizes = np.searchsorted(labels[order], labels[order], side="right") - starts
+        self._alike = np.empty((len(labels), each), dtype=np.int64)
+        for step in range(each):
+            place = starts + (np.arange(len(labels)) - starts + step + 1) % sizes
+            self._alike[order, step] = suggestions.suggested[order[place]]
+        self._is_other = self._alike != labels[:, None]
+        self._scores = np.zeros(self._alike.shape)
+
+    def add(self, rows: Ids, confidences: Floats) -> None:
+        """Score the labels of (B,) rows, of which these are the (B, C) float32 confidences."""
+        if self._alike.shape[1]:
+            self._scores[rows] = score_labels(confidences, self._alike[rows])
+
+    def find(self, calibration: Calibration) -> float:
+        """Share of these errors that would be called wrong."""
+        weights = self._is_other * (1 - calibration.p_error)[:, None]
+        called = calibration.read(self._scores) >= 0.5
+        return float((weights * called).sum() / max(weights.sum(), np.finfo(np.float64).tiny))

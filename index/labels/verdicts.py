@@ -134,7 +134,7 @@ def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_l
 
     Args:
         labels: their number.
-        look_alikes: of `SuggestionCalibration`; None where it is not known.
+        look_alikes: of `Calibration`; None where it is not known.
         classes: number of labels.
         is_lower_bound: whether the model was trained with these labels.
     """

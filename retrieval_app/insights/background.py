@@ -17,7 +17,7 @@ from index.durable import replacing
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
 from index.labels.issues import LabelIssues
-from index.labels.simulated_noise import ScoreCalibration
+from index.labels.simulated_noise import Calibration as ErrorCalibration
 from index.progress import Progress
 from index.text import printable_path
 from index.threads import multiplying_workers
@@ -104,7 +104,7 @@ class Insights:
         self._seen: Decisions = {}  # that the label issues were last updated with, or should be
         self._find_ids: FindIds | None = None
         self._updated: LabelIssues | None = None
-        self._calibration: ScoreCalibration | None = None  # of label errors, from before any decision
+        self._calibration: ErrorCalibration | None = None  # of label errors, from before any decision
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
             "calibration": _Task(
                 lambda _, gallery, progress: calibration.calibrate(gallery, progress), of_decisions=True, goes_on=True

@@ -16,7 +16,7 @@ from index.labels.issues import MIN_P_ERROR, LabelIssues, LabelledImages, collec
 from index.labels.kinds import PROPOSAL
 from index.labels.label_errors import find_label_errors
 from index.labels.list_issues import list_label_issues
-from index.labels.simulated_noise import ScoreCalibration
+from index.labels.simulated_noise import Calibration
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
@@ -65,10 +65,10 @@ def apply_decisions(
     *,
     base: LabelIssues,
     decisions: int,
-    before: ScoreCalibration | None,
+    before: Calibration | None,
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
-) -> tuple[LabelIssues, ScoreCalibration | None]:
+) -> tuple[LabelIssues, Calibration | None]:
     """Label issues after decisions: detection runs again, with the labels that people decided as right.
 
     Labels that a machine decided take part as they were given; where no person decided, nothing is detected again.

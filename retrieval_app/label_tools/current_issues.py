@@ -93,9 +93,7 @@ def score_gallery(gallery: Gallery) -> tuple[LabelIssues, Callable[[], Floats]]:
     found = find_label_errors(own.vectors, own.labels, count=count, groups=own.groups, unlabelled=loose.vectors)
     order = np.argsort(-found.p_error, kind="stable")
     items = make_issues(own, found, order)
-    if found.proposals is not None:
-        ranked = np.argsort(-found.proposals.probabilities[:, 0], kind="stable")
-        items += propose_labels(found, loose.ids, own.names, ranked)
+    items += propose_labels(found, loose.ids, own.names, np.argsort(-found.p_proposed[:, 0], kind="stable"))
     scored = LabelIssues(
         locate_images(gallery, items),
         checked=len(order),

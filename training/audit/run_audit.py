@@ -104,7 +104,6 @@ def audit_labels(
         for image, issue in zip(images, issues, strict=True)
     )
     pairs = [(names[label], names[shown], amount) for label, shown, amount in errors.pairs if amount >= _LEAST_IMAGES]
-    assert errors.calibration.suggestions is not None
     return LabelIssues(
         items,
         checked=len(items),
@@ -112,7 +111,7 @@ def audit_labels(
         pairs=tuple(sorted(pairs, key=lambda pair: -pair[2])),
         confused_classes=tuple((names[one], names[two], amount) for one, two, amount in kinds.confused_classes),
         classes=rank_classes(errors, labels, names),
-        look_alikes=errors.calibration.suggestions.look_alikes,
+        look_alikes=errors.calibration.look_alikes,
         at_least_right=at_least_right,
     )
 

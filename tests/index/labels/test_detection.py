@@ -1,7 +1,5 @@
 """What any estimate of wrong labels has to keep."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,13 +7,7 @@ from hypothesis import strategies as st
 
 from index.arrays import NO_ID
 from index.labels.label_errors import LabelErrors, errors_from_confidences, errors_from_top
-from index.labels.simulated_noise import (
-    ScoreCalibration,
-    SuggestionCalibration,
-    count_simulated,
-    estimate_p_error,
-    score_labels,
-)
+from index.labels.simulated_noise import Calibration, count_simulated, estimate_p_error, score_labels
 from index.labels.suggestions import SuggestionScores
 
 
@@ -24,7 +16,7 @@ def _find(confidences: np.ndarray, labels: np.ndarray) -> LabelErrors:
     found, model = estimate_p_error(confidences, labels)
     suggestions = SuggestionScores(labels, count=confidences.shape[1], each=count_simulated(len(labels)))
     suggestions.add(np.arange(len(labels)), confidences, confidences[:0], np.arange(0))
-    calibration = replace(found, suggestions=suggestions.calibrate(found, found.p_error))
+    calibration = suggestions.calibrate(found, found.p_error, found=found)
     return errors_from_confidences(confidences, labels, found=calibration, model=model, suggestions=suggestions)
 
 
@@ -128,10 +120,10 @@ def test_without_all_confidences_the_class_of_a_wrong_label_is_the_suggested_one
     confidences = np.array([[0.8, 0.1, 0], [0.7, 0.3, 0], [0, 0, 0]], dtype=np.float32)
     suggestions = SuggestionScores(labels, count=4, each=0)
     suggestions.suggested[:], suggestions.confidences[:] = [2, 1, 1], [1.0, 1.0, 0.0]
-    calibrated = SuggestionCalibration(np.array([0.0, 1.0]), np.array([0.0, 0.8]), np.array([0.6, 0.0]), 0.1)
-    calibration = ScoreCalibration(-wrong, wrong, own, np.array([0.0, 0.0, 0.1]), suggestions=calibrated)
+    by_suggestion = np.array([0.0, 1.0]), np.array([0.0, 0.8]), np.array([0.6, 0.0])
+    calibration = Calibration(-wrong, wrong, own, np.array([0.0, 0.0, 0.1]), *by_suggestion)
     found = errors_from_top(
-        calibration, labels, own=own, best=best, confidences=confidences, count=4, suggestions=suggestions
+        labels, own=own, best=best, confidences=confidences, count=4, found=calibration, suggestions=suggestions
     )
     np.testing.assert_allclose(found.p_suggested, [0.72, 0.16, 0.0])
     np.testing.assert_allclose(found.none, [0.0, 0.0, 0.3])

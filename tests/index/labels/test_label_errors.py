@@ -141,13 +141,12 @@ def test_proposed_labels_of_hidden_ones_are_as_often_right_as_their_probabilitie
     hidden = np.random.default_rng(1).random(len(labels)) < 0.4
     found = find_label_errors(
         vectors[~hidden], labels[~hidden], count=classes, unlabelled=vectors[hidden], most_values=most_values
-    ).proposals
-    assert found is not None
-    top, is_right = found.probabilities[:, 0], found.best[:, 0] == labels[hidden]
+    )
+    top, is_right = found.p_proposed[:, 0], found.proposed[:, 0] == labels[hidden]
     assert top.mean() == pytest.approx(is_right.mean(), abs=0.05)
     assert is_right.mean() > 3 / classes
-    assert (np.diff(found.probabilities, axis=1) <= 0).all()
-    assert found.probabilities.sum(axis=1).max() <= 1 + 1e-6
+    assert (np.diff(found.p_proposed, axis=1) <= 0).all()
+    assert found.p_proposed.sum(axis=1).max() <= 1 + 1e-6
 
 
 def test_pooled_label_errors_are_the_mean_of_both_distributions() -> None:
