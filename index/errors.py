@@ -40,6 +40,8 @@ EXTRAS = {
     "uvicorn": "serve",
     "obstore": "remote",
     "httpcore": "remote",
+    "pyarrow": "parquet",
+    "huggingface_hub": "hub",
     "ray": "cluster",
     "pymilvus": "cluster",
     "openvino": "fast",
@@ -82,7 +84,6 @@ class UnknownImageError(InputError):
 
     def __init__(self, image_id: int, *, gallery: str) -> None:
         super().__init__(f"no image {image_id} in gallery {gallery}")
-        self.image_id = image_id
 
 
 class ImageError(RetrievalError):
@@ -92,10 +93,8 @@ class ImageError(RetrievalError):
     """
 
     def __init__(self, *, path: str, reason: str, detail: str) -> None:
-        self.path = printable_path(path)
-        super().__init__(f"{self.path}: {reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
+        super().__init__(f"{reason}: {detail}", at=path)
+        self.path, self.reason, self.detail = printable_path(path), reason, detail
 
     def apart(self) -> "ImageError":
         """The same error to be kept: without the frames it was raised through, which hold the file's bytes."""
@@ -110,18 +109,16 @@ class ModelFileError(RetrievalError):
     """An ONNX file that is no model of ours, or whose contract cannot be honoured."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
-        self.path = path
-        self.problem = problem
+        super().__init__(problem, at=path)
+        self.path, self.problem = path, problem
 
 
 class GalleryError(RetrievalError):
     """A gallery folder that is missing, unfinished or locked."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
-        self.path = path
-        self.problem = problem
+        super().__init__(problem, at=path)
+        self.path, self.problem = path, problem
 
 
 class GalleryDamagedError(GalleryError):
@@ -136,9 +133,6 @@ class GalleryMismatchError(GalleryError):
 
     def __init__(self, path: str, *, what: str, expected: str, seen: str, advice: str) -> None:
         super().__init__(path, f"the gallery's {what} is {expected}, but {seen} was given; {advice}")
-        self.what = what
-        self.expected = expected
-        self.seen = seen
 
 
 class CancelledError(RetrievalError):
@@ -158,7 +152,6 @@ class ParityError(RetrievalError):
             f"on the check images, {required} is required"
         )
         self.min_cosine = min_cosine
-        self.required = required
 
 
 @contextmanager
@@ -194,5 +187,4 @@ class MissingDependencyError(RetrievalError):
             f"{purpose} needs the package {package!r}, which is not installed; "
             f"install the extra: pip install 'retrieval-app[{extra}]', or in a clone of it pip install '.[{extra}]'"
         )
-        self.package = package
         self.extra = extra

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ContextDecorator, contextmanager
 from typing import Any
 
-from index.errors import MissingDependencyError
+from index.errors import naming_extras
 
 _LEAST_QUERIES = 8  # of a part: fewer are not worth a thread
 _MOST_QUERIES = 1024
@@ -25,10 +25,8 @@ def let_threads_sleep() -> None:
 
 
 def import_faiss() -> Any:
-    try:
+    with naming_extras("searching a gallery"):
         import faiss
-    except ImportError as error:
-        raise MissingDependencyError(package="faiss", extra="cpu", purpose="searching a gallery") from error
     return faiss
 
 

@@ -94,12 +94,13 @@ def _read_settings(ctx: click.Context, path: Path, *, command: OptionFileCommand
         option = options[name]
         if option.name in found:
             raise InputError(f"{key} stands there twice, once with - and once with _", at=path)
-        expected = _say_expected(option, value)
-        if expected is not None:
+        if isinstance(value, list) is not option.multiple:
+            expected = 'a list of texts, ["a", "b"]' if option.multiple else "one value"
             raise InputError(f"{key}: expected {expected}, got {value!r}", at=path)
         words = ("-",) if isinstance(option.type, click.Path) else getattr(option, "words", None)
         if words is not None and value not in words:
-            value = str(path.parent / value)
+            value = str(path.parent / str(value))
+        value = [str(one) for one in value] if option.multiple else str(value)
         try:
             option.type_cast_value(ctx, value)
         except click.BadParameter as error:
@@ -118,18 +119,3 @@ def _read_toml(path: Path, *, example: str) -> dict[str, Any]:
         if isinstance(value, dict):
             raise InputError(f"[{key}] is a table; write options without one, such as {example}", at=path)
     return document
-
-
-def _say_expected(option: click.Option, value: Any) -> str | None:
-    """Expected type of a value of a TOML file; None if it is right."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if option.multiple:
-        is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
-        return None if is_list else 'a list of texts, ["a", "b"]'
-    if option.is_flag:
-        return None if isinstance(value, bool) else "true or false"
-    if isinstance(option.type, click.types.IntParamType):
-        return None if is_number and isinstance(value, int) else "a whole number"
-    if isinstance(option.type, click.types.FloatParamType):
-        return None if is_number else "a number"
-    return None if isinstance(value, str) else "a text"

@@ -2,12 +2,11 @@
 
 import hashlib
 import os
-import threading
 import time
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from index.errors import ImageError
@@ -29,7 +28,7 @@ from index.network.remote_store import (
 from index.sources.archive_members import is_zip_name, read_member
 from index.sources.archive_scan import is_compressed
 from index.sources.spool import Spooled, find_spooled, spool, spool_local
-from index.threads import heed_abandonment
+from index.threads import map_ahead
 
 CHANGED = "changed"
 """Reason of an error: the bytes are not the indexed ones."""
@@ -201,34 +200,20 @@ _Item = tuple[int, Place]
 def fetch_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
     """Prefetch remote items in threads: (id, place) in order, remote places with their bytes.
 
-    Local and large items pass unchanged. The first remote item starts the threads; closing the generator ends them.
+    Local and large items pass unchanged. Closing the generator ends the threads.
     """
-    abandoned, waiting = threading.Event(), deque[_Item | Future[_Item]]()
-    pool: ThreadPoolExecutor | None = None
-    try:
-        for item in items:
-            place = item[1]
-            if place.store is not None and place.data is None and (place.size_bytes or 0) <= _LARGE_BYTES:
-                pool = pool or ThreadPoolExecutor(FETCHED_AT_ONCE, "fetch", heed_abandonment, (abandoned,))
-                waiting.append(pool.submit(_fetch_item, item))
-            else:
-                waiting.append(item)
-            while waiting and (len(waiting) > FETCHED_AT_ONCE or not isinstance(waiting[0], Future)):
-                yield _result(waiting.popleft())
-        while waiting:
-            yield _result(waiting.popleft())
-    finally:
-        abandoned.set()
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
-
-
-def _result(entry: _Item | Future[_Item]) -> _Item:
-    return entry.result() if isinstance(entry, Future) else entry
+    for is_remote, some in groupby(items, lambda item: item[1].store is not None and item[1].data is None):
+        if is_remote:
+            with closing(map_ahead(_fetch_item, some, workers=FETCHED_AT_ONCE, ahead=FETCHED_AT_ONCE)) as fetched:
+                yield from fetched
+        else:
+            yield from some
 
 
 def _fetch_item(item: _Item) -> _Item:
     key, place = item
+    if (place.size_bytes or 0) > _LARGE_BYTES:
+        return item
     try:
         return key, fetch_place(place)
     except ImageError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from index.errors import InputError, MissingDependencyError, reading
+from index.errors import InputError, MissingDependencyError, naming_extras, reading
 from index.limits import MAX_FILE_BYTES
 from index.text import printable_path, valid_text
 
@@ -372,11 +372,9 @@ def _as_number(text: str) -> str | int | float:
 
 
 def import_pyarrow(purpose: str) -> Any:
-    try:
+    with naming_extras(purpose):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose=purpose) from error
     return pyarrow
 
 

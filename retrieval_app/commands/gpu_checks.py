@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from index.arrays import Vectors
-from index.errors import InputError, MissingDependencyError, RetrievalError
+from index.errors import InputError, RetrievalError, naming_extras
 from index.images.preprocess import Pixels
 from index.text import align
 
@@ -110,10 +110,8 @@ def _unpack_photos(folder: Path) -> Path:
 
 def _check_training(device: str) -> Iterator[Check]:
     """Gradients of losses, and a whole short training."""
-    try:
+    with naming_extras("training"):
         import torch
-    except ImportError as error:
-        raise MissingDependencyError(package="torch", extra="train", purpose="training") from error
     if device == "cuda" and not torch.cuda.is_available():
         built = (
             f"torch {torch.__version__} is built for CUDA {torch.version.cuda}"

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 from torch import Tensor, nn
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError, naming_extras
 from index.images.preprocess import IMAGENET_MEAN, PreprocessConfig
 from index.model.checksum import MAX_MODEL_BYTES
 from index.model.contract import find_contract
@@ -170,11 +170,9 @@ def _find_file(name: str) -> Path:
     """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`."""
     if not name.startswith(HUB):
         return Path(name)
-    try:
+    with naming_extras(f"--backbone {name}"):
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
-    except ImportError as error:
-        raise MissingDependencyError(package="huggingface-hub", extra="hub", purpose=f"--backbone {name}") from error
     repository = name.removeprefix(HUB)
     wanted = [f"{folder}{file}" for file in _HUB_FILES for folder in ("onnx/", "")]
     # The Hub's own cache holds links, through which ONNX reads no weights beside a model.

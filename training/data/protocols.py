@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError, naming_extras
 from index.evaluation.metrics import K_SETS
 from index.sources.folder_walk import check_folder
 from index.text import printable_path, valid_text
@@ -173,11 +173,9 @@ def _read_variable(path: Path, name: str) -> Any:
     shown = printable_path(str(path))
     if not path.is_file():
         raise InputError(f"{shown}: no such file; unpack car_devkit.tgz")
-    try:
+    with naming_extras("reading Cars-196"):
         from scipy.io import loadmat
         from scipy.io.matlab import MatReadError
-    except ImportError as error:
-        raise MissingDependencyError(package="scipy", extra="train", purpose="reading Cars-196") from error
     try:
         variables = loadmat(path, squeeze_me=True, variable_names=[name])
     except (*_DAMAGE, MatReadError) as error:

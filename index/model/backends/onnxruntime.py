@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Vectors
-from index.errors import MissingDependencyError, ModelFileError
+from index.errors import ModelFileError, naming_extras
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphValue
 from index.model.checksum import ModelFile
@@ -53,10 +53,8 @@ def list_errors(runtime: ModuleType) -> tuple[Any, ...]:
 def import_onnxruntime() -> ModuleType:
     """The onnxruntime module, with telemetry off."""
     switch_off_telemetry()
-    try:
+    with naming_extras("running a model"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
     module: ModuleType = onnxruntime
     return module
 
