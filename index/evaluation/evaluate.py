@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Ids, Vectors
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates
-from index.duplicates.near_duplicates import ReadVectors
+from index.duplicates.near_duplicates import Fingerprint, ReadVectors, find_gallery_duplicates
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
 from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups, name_group

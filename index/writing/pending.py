@@ -16,8 +16,7 @@ from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.catalog.rows import CatalogRow
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
-from index.duplicates.gallery_duplicates import resolve_limits
-from index.duplicates.near_duplicates import KeptImages
+from index.duplicates.near_duplicates import KeptImages, resolve_limits
 from index.embedding.cached import open_cached_engine
 from index.embedding.engine import in_checkpoints
 from index.errors import ImageError

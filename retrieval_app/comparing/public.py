@@ -88,9 +88,8 @@ def compare(
     chosen, source, out = read_candidates(candidates), str(as_path(images, "images")), as_path(out, "out")
     labels_file, folder = None if labels is None else as_path(labels, "labels"), as_cache(cache)
     _check_folders(out, folder, source=source)
-    from retrieval_app.comparing.compare_report import write_compare_page, write_query_table
+    from retrieval_app.comparing.compare_report import evaluate_candidates, write_compare_page, write_query_table
     from retrieval_app.comparing.embedding import embed_candidates, read_images
-    from retrieval_app.comparing.scoring import evaluate_candidates
 
     found = read_images(source, labels_file=labels_file, progress=partial(progress, "Reading"))
     found = embed_candidates(chosen, found, out=out, cache=folder, workers=workers or usable_cores(), progress=progress)

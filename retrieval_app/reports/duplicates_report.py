@@ -11,8 +11,7 @@ import numpy as np
 
 from index.arrays import Ids
 from index.duplicates.duplicate_config import MAX_HASH_DISTANCE, DuplicateConfig
-from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates, resolve_limits
-from index.duplicates.near_duplicates import measure_pairs
+from index.duplicates.near_duplicates import Fingerprint, find_gallery_duplicates, measure_pairs, resolve_limits
 from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery

@@ -11,8 +11,7 @@ from tests.remote_servers import OWNER, FileServer, serve_files
 def one_core() -> Iterator[None]:
     """ANN indexes are built and tuned as on a machine of one core."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in ("tuning", "ann_building"):
-            patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
+        patched.setattr("index.vectors.ann_building.usable_cores", lambda: 1)
         yield
 
 

@@ -52,7 +52,7 @@ def few_for_an_index(least: int = 20) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("index.vectors.ann_building.MIN_ROWS", least)
         patched.setattr(
-            "index.vectors.tuning._compare_costs", lambda *_: {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
+            "index.vectors.ann_building._compare_costs", lambda *_: {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
         )
         yield
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.vectors.ann_building import choose_held_out, list_kinds
+from index.vectors.ann_building import SURE, Trial, choose_held_out, choose_setting, describe_flat, list_kinds
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.exact import measure_cosines
 from index.vectors.files import read_deleted
@@ -28,7 +28,6 @@ from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, STRONG, Col
 from index.vectors.search import MEASURED_K
 from index.vectors.shards import VectorSource, gather_rows, read_ids, write_array
 from index.vectors.stores import Published, WriterTask
-from index.vectors.tuning import SURE, Trial, choose_setting, describe_flat
 from index.versions.gallery_parts import identify
 from index.versions.manifest import DELETED_NAME, Manifest, Version, find_manifest, part_folder
 from index.versions.versions import list_versions, next_version

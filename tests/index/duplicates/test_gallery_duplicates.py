@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates
-from index.duplicates.near_duplicates import ReadVectors
+from index.duplicates.near_duplicates import Fingerprint, ReadVectors, find_gallery_duplicates
 from index.errors import GalleryDamagedError
 from index.vectors.shards import VectorRows, gather_rows
 

@@ -47,7 +47,7 @@ def test_searches_find_what_was_promised(kind: IndexKind, tmp_path: Path) -> Non
     shards = split_rows(VectorSource(width=WIDTH).draw_gallery(ROWS, seed=3)[0], spread_ids(ROWS), ends=[700])
     config = AnnConfig(index_type=kind.name, recall_target=TARGET)
     with pytest.MonkeyPatch.context() as patched, faiss_threads(1):
-        patched.setattr("index.vectors.tuning.usable_cores", lambda: 1)
+        patched.setattr("index.vectors.ann_building.usable_cores", lambda: 1)
         described = build_ann_index(shards, config=config, folder=tmp_path)
         search = VectorSearch.open(shards, folder=tmp_path, described=described)
     assert all(set(point["parameters"]) == {kind.effort, "candidates"} for point in described["curve"])

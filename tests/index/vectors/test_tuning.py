@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from index.faiss_library import faiss_threads
+from index.vectors.ann_building import KEPT_SHARES, tune_ann
 from index.vectors.ann_index import AnnIndex, build_ann, extend_ann
 from index.vectors.kinds import AnnPlan
 from index.vectors.search import VectorSearch
 from index.vectors.stored_rows import StoredRows
-from index.vectors.tuning import KEPT_SHARES, tune_ann
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
 
 pytestmark = pytest.mark.usefixtures("one_core")

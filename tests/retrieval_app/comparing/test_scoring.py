@@ -11,9 +11,9 @@ from index.arrays import Floats, Labels, normalise_rows
 from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.metrics import Labelled, score_retrieval
 from index.items import FoundItem, Place
+from retrieval_app.comparing.compare_report import evaluate_candidates
 from retrieval_app.comparing.embedding import Images
 from retrieval_app.comparing.public import Candidate
-from retrieval_app.comparing.scoring import evaluate_candidates
 
 NAMES = ["a", "b", "c", "lone"]
 LABELS = np.append(np.arange(120) % 3, 3)  # three labels, and one of a single image
