@@ -26,7 +26,7 @@ from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bars
 from index.vectors.clusters import cluster_embeddings
 from training.confidence.confidences import LabelConfidences, confidences_of_module, estimate_posteriors, rows_to_trust
-from training.data.label_noise import add_label_noise, read_hierarchy
+from training.data.label_noise import add_label_noise, read_parents
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.options.config import USUAL_L2_SP, DataConfig, HeadConfig, LabelNoise, TrainConfig
@@ -196,10 +196,9 @@ def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np
     noise = read_noise(labels.noise, hierarchy=folder.hierarchy)
     if noise is None:
         return features, features.train_labels
-    hierarchy = None
-    if noise.kind == "semantic" and folder.hierarchy is not None:
-        hierarchy = read_hierarchy(Path(folder.hierarchy), classes=features.classes)
-    parts = {"classes": features.classes, "features": features.train, "hierarchy": hierarchy}
+    is_semantic = noise.kind == "semantic" and folder.hierarchy is not None
+    parents = read_parents(Path(folder.hierarchy)) if is_semantic else None
+    parts = {"classes": features.classes, "features": features.train, "parents": parents}
     return features, add_label_noise(features.train_labels, noise=noise, **parts, seed=labels.seed)
 
 

@@ -1,8 +1,6 @@
 """Labelled images from a folder of class folders, from a CSV or Parquet file, or from a gallery."""
 
-import csv
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ import numpy as np
 from index.errors import ImageError, InputError
 from index.evaluation.groups import COLUMN
 from index.evaluation.metrics import DEFAULT_KS
-from index.images.image_files import IMAGE_SUFFIXES, read_image
+from index.images.image_files import read_image
 from index.labels.decided_labels import read_current_catalog, read_label_trust
 from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
 from index.sources.folder_walk import walk_folder
@@ -87,8 +85,7 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
 
     Args:
         data: a folder (an image's label is the first folder below it), a CSV or Parquet file, or its address, or a
-            gallery (labels as decided, without dropped images). A column `group` is optional. A CSV of lines
-            `image,label` needs no header.
+            gallery (labels as decided, without dropped images). A column `group` is optional.
         columns: names of the path and label columns of a table.
     """
     refuse_models(str(data))
@@ -183,7 +180,10 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
 
 def _list_folder(folder: Path) -> Dataset:
     records, skipped, unlabelled = [], [], []
-    trust = _read_exported_trust(folder)
+    table, trust = folder / "metadata.parquet", dict[str, tuple[float | None, str | None]]()
+    if table.is_file() and "file_name" in read_column_names(table):  # beside an exported image folder
+        columns = TableColumns(path="file_name")
+        trust = _read_trust(table, read_column(table, columns.label, columns=columns), columns)
     for found in walk_folder(folder):
         path = folder.resolve() / found.path
         label = folder_label(found.path)
@@ -199,70 +199,34 @@ def _list_folder(folder: Path) -> Dataset:
     return Dataset(tuple(records), tuple(skipped))
 
 
-def _read_exported_trust(folder: Path) -> dict[str, tuple[float | None, str | None]]:
-    """`p_right` and the label before a machine's change by path, of the table beside an exported image folder."""
-    table = folder / "metadata.parquet"
-    if not table.is_file() or not {P_RIGHT, "file_name"} <= set(read_column_names(table)):
-        return {}
-    columns = TableColumns(path="file_name")
-    p_right, given, labels = (read_column(table, name, columns=columns) for name in (P_RIGHT, GIVEN, columns.label))
-    shown, found = printable_path(str(table)), dict[str, tuple[float | None, str | None]]()
-    for path, text in p_right.items():
-        before = given.get(path)
-        where = f"{shown}: {printable_path(path)}"
-        found[path] = parse_p_right(text, where=where), None if before == labels.get(path) else before
-    return found
-
-
 def _list_table(path: Path, columns: TableColumns) -> Dataset:
-    names = read_column_names(path)
-    if path.suffix.lower() == ".csv" and _lacks_header(names):
-        return Dataset(tuple(Record(image, label) for image, label in sorted(_read_bare_list(path).items())))
-    if _DECIDED in names:
+    if _DECIDED in read_column_names(path):
         raise InputError(
             f"{printable_path(str(path))}: a list of decisions, whose labels are those given before them. Train on the "
             "gallery itself, on what `retrieval audit RUN --apply FILE` writes or on the label file of the page; or "
             f"leave out the column {_DECIDED!r}"
         )
     labels, groups = read_labels(path, columns=columns), read_column(path, COLUMN, columns=columns)
-    p_right, given = (read_column(path, name, columns=columns) if P_RIGHT in names else {} for name in (P_RIGHT, GIVEN))
-    records = []
-    for image, label in sorted((Path(image), label) for image, label in labels.items()):
-        where = str(image)
-        right = parse_p_right(p_right.get(where), where=f"{printable_path(str(path))}: {printable_path(where)}")
-        before = None if right is None or given.get(where, label) == label else given[where]
-        records.append(Record(image, label, groups.get(where), right, before))
-    return Dataset(tuple(records))
+    trust = _read_trust(path, labels, columns)
+    records = [
+        Record(Path(image), label, groups.get(image), *trust.get(image, (None, None)))
+        for image, label in labels.items()
+    ]
+    return Dataset(tuple(sorted(records, key=lambda record: record.path)))
 
 
-def _lacks_header(names: Sequence[str]) -> bool:
-    """Whether the first row of a CSV is an image and its label, as in the lists of PRISM's authors."""
-    return len(names) == 2 and names[0].lower().endswith(IMAGE_SUFFIXES)
-
-
-def _read_bare_list(path: Path) -> dict[Path, str]:
-    """Labels by absolute image path, from lines `path,label` without a header."""
-    labels: dict[Path, str] = {}
-    shown, root = printable_path(str(path)), path.resolve().parent
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            for number, row in enumerate(csv.reader(file), start=1):
-                if not row:
-                    continue
-                if len(row) != 2 or not row[0] or "\0" in row[0] or not (label := row[1].strip()):
-                    raise InputError(
-                        f"{shown}, line {number}: expected path,label as in line 1, found {','.join(row)[:200]!r}; "
-                        "correct the line, or add a header with the columns path and label"
-                    )
-                image = Path(os.path.normpath(root / row[0]))
-                if labels.setdefault(image, label) != label:
-                    raise InputError(
-                        f"{shown}, line {number}: {printable_path(row[0])} has the label {label!r} here and "
-                        f"{labels[image]!r} above; keep one"
-                    )
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}; save it as CSV in UTF-8") from error
-    return labels
+def _read_trust(
+    table: Path, labels: Mapping[str, str], columns: TableColumns
+) -> dict[str, tuple[float | None, str | None]]:
+    """`p_right` and the label before a machine's change, by path."""
+    if P_RIGHT not in read_column_names(table):
+        return {}
+    p_right, given = (read_column(table, name, columns=columns) for name in (P_RIGHT, GIVEN))
+    found = dict[str, tuple[float | None, str | None]]()
+    for path, text in p_right.items():
+        where, before = f"{printable_path(str(table))}: {printable_path(path)}", given.get(path)
+        found[path] = parse_p_right(text, where=where), None if before == labels.get(path) else before
+    return found
 
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:

@@ -4,7 +4,6 @@ import csv
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,112 +22,80 @@ logger = logging.getLogger(__name__)
 Labels = npt.NDArray[np.int64]
 NEAREST = 5  # classes that nearest-class noise draws from
 _MOST_PAIRS = 20
-# Of every node its children, and of every child the numbers of the classes below it; a leaf is its own number.
-_Branches = dict[str, dict[str | int, list[int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
-    """A forest with the classes as leaves.
-
-    Every class is a leaf below a node of its own, so that a class may be the ancestor of others: "dog" is then a
-    sibling of
-    the breeds below the node dog.
-
-    Attributes:
-        paths: of every class, the nodes from its own up to its root. A node has the same parent in all paths.
-    """
-
-    paths: Mapping[str, tuple[str, ...]]
-
-    def relatives(self, classes: Sequence[str]) -> list[list[list[int]]]:
-        """For every class, the branches that it may be confused with, in a tree of these classes only.
-
-        These are the other children of its first ancestor with several children, each as the numbers of the classes
-        below.
-        """
-        below: _Branches = defaultdict(dict)
-        for number, name in enumerate(classes):
-            if name not in self.paths:
-                raise InputError(f"class {printable_path(name)!r} is not in the hierarchy; add it there")
-            child: str | int = number
-            for node in self.paths[name]:
-                below[node].setdefault(child, []).append(number)
-                child = node
-        return [self._branches(number, name, below) for number, name in enumerate(classes)]
-
-    def _branches(self, number: int, name: str, below: _Branches) -> list[list[int]]:
-        child: str | int = number
-        for node in self.paths[name]:
-            if len(below[node]) > 1:
-                return [numbers for other, numbers in below[node].items() if other != child]
-            child = node
-        raise InputError(
-            f"class {printable_path(name)!r} has no relative in the hierarchy: it is alone under its root "
-            f"{printable_path(str(child))!r}; give that a parent which other classes share"
-        )
-
-
-def read_hierarchy(path: Path, *, classes: Sequence[str]) -> Hierarchy:
-    """Ancestors of the classes, from a UTF-8 CSV with the columns `class` and `parent`.
-
-    Every class and inner node has a row; a node with an empty parent, or without a row, is a root. Classes under
-    different roots are unrelated.
-    """
+def read_parents(path: Path) -> dict[str, str]:
+    """Class hierarchy from a UTF-8 CSV with the columns `class` and `parent`: parents by class, empty at a root."""
+    shown = printable_path(str(path))
     if not path.is_file():
-        raise InputError(f"{_shown(path)}: no such file; expected a CSV of class,parent")
-    parents, lines = _read_parents(path)
-    known = {*parents, *parents.values()}
-    if missing := [name for name in classes if name not in known]:
-        named = ", ".join(repr(printable_path(name)) for name in missing[:3]) + (", …" if len(missing) > 3 else "")
-        raise InputError(
-            f"{_shown(path)}: {len(missing)} of the classes not found: {named}; add a row class,parent for each"
-        )
-    for node in parents:  # all of them: a cycle is an error wherever it lies
-        _climb(node, parents, path=path, lines=lines)
-    return Hierarchy({name: _climb(name, parents, path=path, lines=lines) for name in classes})
-
-
-def _shown(path: Path) -> str:
-    return printable_path(str(path))
-
-
-def _read_parents(path: Path) -> tuple[dict[str, str], dict[str, int]]:
-    parents: dict[str, str] = {}  # empty at a root
-    lines: dict[str, int] = {}
+        raise InputError(f"{shown}: no such file; expected a CSV of class,parent")
+    parents, lines = dict[str, str](), dict[str, int]()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             columns = rows.fieldnames or []
             if not {"class", "parent"} <= set(columns):
-                raise InputError(f"{_shown(path)}: expected a header with the columns class,parent; found {columns}")
+                raise InputError(f"{shown}: expected a header with the columns class,parent; found {columns}")
             for row in rows:
                 node, parent = (row["class"] or "").strip(), (row["parent"] or "").strip()
-                where = f"{_shown(path)}, line {rows.line_num}"
                 if not node:
-                    raise InputError(f"{where}: the class is empty")
+                    raise InputError(f"{shown}, line {rows.line_num}: the class is empty")
                 if node in parents:
                     raise InputError(
-                        f"{where}: {printable_path(node)!r} stands in line {lines[node]} already, with the parent "
-                        f"{printable_path(parents[node])!r}; keep one row"
+                        f"{shown}, line {rows.line_num}: {printable_path(node)!r} stands in line {lines[node]} "
+                        f"already, with the parent {printable_path(parents[node])!r}; keep one row"
                     )
                 parents[node], lines[node] = parent, rows.line_num
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{_shown(path)}: not a readable UTF-8 CSV file: {error}") from error
-    return parents, lines
+        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}") from error
+    for start in parents:
+        node, climbed = start, {start}
+        while above := parents.get(node):
+            if above in climbed:
+                raise InputError(
+                    f"{shown}, line {lines[node]}: the parent {printable_path(above)!r} of {printable_path(node)!r} "
+                    "lies below it: the hierarchy runs in a circle"
+                )
+            climbed.add(above)
+            node = above
+    return parents
 
 
-def _climb(node: str, parents: Mapping[str, str], *, path: Path, lines: Mapping[str, int]) -> tuple[str, ...]:
-    climbed = {node: None}  # a dict for its order
-    while above := parents.get(node):
-        if above in climbed:
+def find_relatives(parents: Mapping[str, str], classes: Sequence[str]) -> list[list[list[int]]]:
+    """For every class, the branches that it may be confused with, in a tree of these classes only.
+
+    These are the other children of its first ancestor with several children, each as the numbers of the classes below.
+    Every class is a leaf below a node of its own, so that a class may be the ancestor of others: "dog" is then a
+    sibling of the breeds below the node dog. Classes under different roots are unrelated.
+
+    Args:
+        parents: of a tree, as of `read_parents`; a node without a parent is a root.
+    """
+    known = {*parents, *parents.values()}
+    if missing := [name for name in classes if name not in known]:
+        named = ", ".join(repr(printable_path(name)) for name in missing[:3]) + (", …" if len(missing) > 3 else "")
+        raise InputError(
+            f"--hierarchy: {len(missing)} of the classes not found: {named}; add a row class,parent for each"
+        )
+    below: dict[str, dict[str | int, list[int]]] = defaultdict(dict)  # of a node, its children and the classes there
+    for number, name in enumerate(classes):
+        child: str | int = number
+        node = name
+        while node:
+            below[node].setdefault(child, []).append(number)
+            child, node = node, parents.get(node, "")
+    relatives = []
+    for number, name in enumerate(classes):
+        child, node = number, name
+        while node and len(below[node]) == 1:
+            child, node = node, parents.get(node, "")
+        if not node:
             raise InputError(
-                f"{_shown(path)}, line {lines[node]}: the parent {printable_path(above)!r} of "
-                f"{printable_path(node)!r} lies below it: the hierarchy runs in a circle"
+                f"--hierarchy: class {printable_path(name)!r} has no relative: it is alone under its root "
+                f"{printable_path(str(child))!r}; give that a parent which other classes share"
             )
-        climbed[above] = None
-        node = above
-    return tuple(climbed)
+        relatives.append([numbers for other, numbers in below[node].items() if other != child])
+    return relatives
 
 
 def add_label_noise(
@@ -138,7 +105,7 @@ def add_label_noise(
     classes: Sequence[str],
     seed: int,
     features: Floats | None = None,
-    hierarchy: Hierarchy | None = None,
+    parents: Mapping[str, str] | None = None,
 ) -> Labels:
     """Give some samples a wrong label: a new (N,) int64 array of numbers of `classes`.
 
@@ -156,7 +123,7 @@ def add_label_noise(
 
     Args:
         features: (N, F) float32, for nearest-class and small-cluster.
-        hierarchy: of all classes, for semantic.
+        parents: class hierarchy for semantic, as of `find_relatives`.
     """
     count, noisy, generator = len(classes), labels.copy(), np.random.default_rng(seed)
     if count < 2:
@@ -174,9 +141,7 @@ def add_label_noise(
         own = np.searchsorted(present, labels[chosen])
         noisy[chosen] = neighbours[own, generator.integers(neighbours.shape[1], size=len(chosen))]
     elif noise.kind == "semantic":
-        if hierarchy is None:
-            raise InputError("semantic label noise needs a class hierarchy, got none")
-        relatives = hierarchy.relatives(classes)
+        relatives = find_relatives(parents or {}, classes)
         for sample in chosen:
             branches = relatives[labels[sample]]
             branch = branches[generator.integers(len(branches))]
@@ -231,17 +196,10 @@ def _find_nearest(features: Floats, labels: Labels) -> tuple[Labels, Labels]:
     width = min(NEAREST, len(present) - 1)
     if width == len(present) - 1:
         logger.warning("nearest-class noise among %d classes is uniform: all others are nearest", len(present))
-    means = normalise_rows(_average_classes(features, labels))
-    return present, present[search(means, means, k=width, own=np.arange(len(present))).rows]
-
-
-def _average_classes(features: Floats, labels: Labels) -> Floats:
-    """(present classes, F) float32 means of the L2-normalised features, in the order of the class numbers."""
-    ends = np.cumsum(np.unique(labels, return_counts=True)[1])
-    groups = np.split(np.argsort(labels, kind="stable"), ends[:-1])
-    return np.stack([normalise_rows(features[rows]).mean(axis=0, dtype=np.float64) for rows in groups]).astype(
-        np.float32
-    )
+    rows_by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels)[present])[:-1])
+    means = np.stack([normalise_rows(features[rows]).mean(axis=0, dtype=np.float64) for rows in rows_by_class])
+    unit = normalise_rows(means.astype(np.float32))
+    return present, present[search(unit, unit, k=width, own=np.arange(len(present))).rows]
 
 
 def describe_noise(given: Labels, used: Labels, *, classes: Sequence[str]) -> dict[str, Any]:

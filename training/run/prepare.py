@@ -30,7 +30,7 @@ from training.data.datasets import (
     require_outside,
     require_two_classes,
 )
-from training.data.label_noise import add_label_noise, read_hierarchy
+from training.data.label_noise import add_label_noise, find_relatives, read_parents
 from training.data.protocols import load_protocol
 from training.head.untrained import LabelledFeatures
 from training.losses.guidance import Guidance, load_guidance
@@ -208,7 +208,7 @@ def list_inputs(
         if config.data.hierarchy is not None:  # it has to have all listed classes
             labels = [record.label for record in dataset.records]
             classes = sorted(set(labels).difference(keep_usable_classes(labels)[1]))
-            read_hierarchy(Path(config.data.hierarchy), classes=classes).relatives(classes)
+            find_relatives(read_parents(Path(config.data.hierarchy)), classes)
         require_directions(len(dataset.records), seeing.feature_dim, config=config)
     return ListedData(dataset, validation, backbone)
 
@@ -307,20 +307,18 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
 
     `features` returns (N, F) float32; it is called only for noise that reads features.
     """
-    noise, hierarchy = config.data.noise, None
+    noise, hierarchy = config.data.noise, config.data.hierarchy
     if noise is None:
         return list(given)
     classes = sorted(set(given))
     numbers = {label: number for number, label in enumerate(classes)}
     reads_features = noise.kind in ("nearest-class", "small-cluster")
-    if config.data.hierarchy is not None:
-        hierarchy = read_hierarchy(Path(config.data.hierarchy), classes=classes)
     used = add_label_noise(
         np.array([numbers[label] for label in given], dtype=np.int64),
         noise=noise,
         classes=classes,
         features=features() if reads_features else np.empty((len(given), 0), dtype=np.float32),
-        hierarchy=hierarchy,
+        parents=None if hierarchy is None else read_parents(Path(hierarchy)),
         seed=config.seed,
     )
     return [classes[number] for number in used]

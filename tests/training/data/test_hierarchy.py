@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.errors import InputError
-from training.data.label_noise import read_hierarchy
+from training.data.label_noise import find_relatives, read_parents
 
 
 def write_csv(folder: Path, text: str) -> Path:
@@ -19,29 +19,28 @@ def write_csv(folder: Path, text: str) -> Path:
 TREE = "class,parent\ncat,feline\nlion,feline\nfeline,animal\ndog,canine\ncanine,animal\nanimal,\n"
 
 
-def test_a_csv_gives_the_paths_of_the_classes(tmp_path: Path) -> None:
-    found = read_hierarchy(write_csv(tmp_path, TREE), classes=["cat", "dog"]).paths
-    assert found == {"cat": ("cat", "feline", "animal"), "dog": ("dog", "canine", "animal")}
-
-
 def test_columns_may_stand_in_any_order_after_a_byte_order_mark(tmp_path: Path) -> None:
     path = write_csv(tmp_path, "\ufeffparent,note,class\n feline ,x, cat \nfeline,y,löwe\n")
-    assert read_hierarchy(path, classes=["cat", "löwe"]).paths["löwe"] == ("löwe", "feline")
+    assert read_parents(path) == {"cat": "feline", "löwe": "feline"}
 
 
 def test_classes_that_do_not_train_make_no_branch(tmp_path: Path) -> None:
-    hierarchy = read_hierarchy(write_csv(tmp_path, TREE), classes=["cat", "lion", "dog"])
-    assert hierarchy.relatives(["cat", "lion", "dog"]) == [[[1]], [[0]], [[0, 1]]]
-    assert hierarchy.relatives(["cat", "dog"]) == [[[1]], [[0]]]
+    parents = read_parents(write_csv(tmp_path, TREE))
+    assert find_relatives(parents, ["cat", "lion", "dog"]) == [[[1]], [[0]], [[0, 1]]]
+    assert find_relatives(parents, ["cat", "dog"]) == [[[1]], [[0]]]
 
 
-def test_roots_are_not_joined(tmp_path: Path) -> None:
-    classes = ["1", "2", "3"]
-    path = write_csv(tmp_path, "class,parent\n1,chair\n2,chair\n3,lamp\n")
-    with pytest.raises(InputError, match=r"class '3' has no relative .* alone under its root 'lamp'"):
-        read_hierarchy(path, classes=classes).relatives(classes)
-    write_csv(tmp_path, "class,parent\n1,chair\n2,chair\n3,lamp\nlamp,furniture\nchair,furniture\n")
-    assert read_hierarchy(path, classes=classes).relatives(classes) == [[[1]], [[0]], [[0, 1]]]
+def test_roots_are_not_joined() -> None:
+    classes, parents = ["1", "2", "3"], {"1": "chair", "2": "chair", "3": "lamp"}
+    with pytest.raises(InputError, match=r"class '3' has no relative.* alone under its root 'lamp'"):
+        find_relatives(parents, classes)
+    joined = parents | {"lamp": "furniture", "chair": "furniture"}
+    assert find_relatives(joined, classes) == [[[1]], [[0]], [[0, 1]]]
+
+
+def test_a_class_that_the_hierarchy_lacks_is_named() -> None:
+    with pytest.raises(InputError, match=r"--hierarchy: 1 of the classes not found: 'cat'; add a row"):
+        find_relatives({"dog": "pet"}, ["cat", "dog"])
 
 
 @pytest.mark.parametrize(
@@ -53,19 +52,18 @@ def test_roots_are_not_joined(tmp_path: Path) -> None:
         ("class,parent\ncat,feline\ncat,pet\n", r"line 3: 'cat' stands in line 2 already, with the parent 'fel"),
         ("class,parent\ndog,pet\npet,dog\ncat,pet\n", r"line 3: the parent 'dog' of 'pet' lies below it"),
         ("class,parent\ncat,dog\nx,x\n", r"line 3: the parent 'x' of 'x' lies below it"),
-        ("class,parent\ndog,pet\n", r"1 of the classes not found: 'cat'; add a row"),
     ],
 )
 def test_a_csv_that_is_no_tree_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_hierarchy(write_csv(tmp_path, text), classes=["cat", "dog"])
+        read_parents(write_csv(tmp_path, text))
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "classes.csv"
     path.write_bytes("class,parent\nlöwe,feline\n".encode("latin-1"))
     with pytest.raises(InputError, match="UTF-8"):
-        read_hierarchy(path, classes=["löwe"])
+        read_parents(path)
 
 
 @st.composite
@@ -80,12 +78,10 @@ def trees(draw: st.DrawFn) -> tuple[dict[str, str], list[str]]:
 @given(tree=trees())
 @settings(deadline=None)
 def test_relatives_are_the_classes_below_the_first_ancestor_shared_with_any(
-    tmp_path_factory: pytest.TempPathFactory, tree: tuple[dict[str, str], list[str]]
+    tree: tuple[dict[str, str], list[str]],
 ) -> None:
     parents, classes = tree
-    folder = tmp_path_factory.mktemp("tree")
-    rows = "".join(f"{node},{parent}\n" for node, parent in parents.items())
-    relatives = read_hierarchy(write_csv(folder, f"class,parent\n{rows}"), classes=classes).relatives(classes)
+    relatives = find_relatives(parents, classes)
     climbs = {name: [name] for name in classes}
     for climb in climbs.values():
         while climb[-1] in parents:
