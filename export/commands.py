@@ -22,7 +22,7 @@ from index.commands.console import (
 from training.options.backbone_libraries import OnnxSettings
 
 if TYPE_CHECKING:
-    from export.to_onnx import ExportReport
+    from export.to_onnx import ExportedModel
 
 
 @click.command(
@@ -68,7 +68,7 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     emit(report.to_json(), as_json=as_json, text=_format(report))
 
 
-def _format(report: ExportReport) -> str:
+def _format(report: ExportedModel) -> str:
     text = f"{report.model}: {report.embedding_dim}-d, {report.bytes / 1e6:.1f} MB, sha256 {report.sha256[:16]}…"
     if report.min_cosine is not None:
         text += (

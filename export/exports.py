@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, lower_precision
+from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, lower_precision
 from export.public import FULL, PRECISIONS, ExportConfig
-from export.to_onnx import ExportReport, export_model, require_onnx_name
+from export.to_onnx import ExportedModel, export_model, require_onnx_name
+from index.arrays import Labels
 from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
@@ -30,7 +31,7 @@ from training.backbone.backbones import load_backbone, require_input_size, with_
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
 from training.backbone.onnx_form import draw_check_images
-from training.data.datasets import list_dataset
+from training.data.datasets import Record, list_dataset
 from training.head.embedding_heads import Head, RawHead
 from training.head.untrained import count_directions, fit_untrained
 from training.options.backbone_libraries import is_onnx_file, preprocess_for
@@ -39,9 +40,6 @@ from training.options.resolve import resolve_input
 from training.run.run_folder import PARITY_IMAGES, RunFolder
 
 _OF_A_LABEL = 20
-
-
-LabelledPaths = Sequence[tuple[Path, str]]
 
 
 def _fit_whitening(
@@ -80,48 +78,12 @@ def _read(path: Path, preprocess: PreprocessConfig) -> Pixels | None:
         return None
 
 
-def _read_labelled(images: LabelledPaths, preprocess: PreprocessConfig, *, place: Path) -> LabelledPixels:
-    """Up to `CALIBRATED` + `MEASURED` readable images, always the same ones, in an order that mixes labels.
-
-    `place` names them in messages; too few images, or fewer than two labels, are an `InputError`.
-    """
-    chosen = _choose(images)
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        read = list(pool.map(lambda image: _read(image[0], preprocess), chosen))
-    found = [(pixels, label) for pixels, (_, label) in zip(read, chosen, strict=True) if pixels is not None]
-    labels = sorted({label for _, label in found})
-    if len(found) < 2 * LEAST_IMAGES or len(labels) < 2:
-        raise InputError(
-            f"{printable_path(str(place))}: what a precision costs is measured on at least "
-            f"{2 * LEAST_IMAGES} readable images of two or more labels; found {len(found)} of {len(labels)}: give "
-            "others by --images"
-        )
-    numbers = np.array([labels.index(label) for _, label in found], dtype=np.int64)
-    return LabelledPixels(np.stack([pixels for pixels, _ in found]), numbers)
-
-
-def _choose(images: LabelledPaths) -> LabelledPaths:
-    generator = np.random.default_rng(0)
-    by_label: dict[str, list[tuple[Path, str]]] = {}
-    for image in images:
-        by_label.setdefault(image[1], []).append(image)
-    chosen: list[tuple[Path, str]] = []
-    labels, wanted = sorted(by_label), CALIBRATED + MEASURED
-    most = max(_OF_A_LABEL, -(-wanted // max(len(labels), 1)))
-    for place in generator.permutation(len(labels)).tolist():
-        of_label = by_label[labels[place]]
-        chosen += [of_label[row] for row in generator.permutation(len(of_label))[:most].tolist()]
-        if len(chosen) >= wanted:
-            break
-    return [chosen[row] for row in generator.permutation(len(chosen))[:wanted].tolist()]
-
-
 USUAL = ExportConfig()
 
 
 def export_run(
     run_path: Path, out: Path, config: ExportConfig = USUAL, *, progress: Progress = no_progress
-) -> ExportReport:
+) -> ExportedModel:
     """Export a finished training run, checked on its own images."""
     run = RunFolder.open(run_path)
     backbone, head, state = run.load_trained()
@@ -147,11 +109,11 @@ def export_run(
     model = PixelModel(backbone.module, *heads, preprocess=preprocess)
     own = None
     if config.precision != "fp32":
-        own = run.path, [(image.path, image.used) for image in run.read_labels() or []]
+        own = run.path, [Record(image.path, image.used) for image in run.read_labels() or []]
     return _write(model, out, config, contract=contract, images=images, own=own, progress=progress)
 
 
-def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportReport:
+def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportedModel:
     """Export a backbone's raw features, or their half-whitened PCA on a folder."""
     assert config.backbone is not None
     backbone, view, pooling, whiten = config.backbone, config.view, config.pooling, config.whiten
@@ -180,12 +142,12 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
     )
     own_images = None
     if whiten is not None and config.precision != "fp32" and config.images in (None, whiten):
-        own_images = whiten, _list_labelled(whiten)
+        own_images = whiten, list_dataset(whiten).records
     model = PixelModel(loaded.module, head, preprocess=preprocess)
     return _write(model, out, config, contract=contract, images=checked, own=own_images, progress=progress)
 
 
-def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportReport:
+def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportedModel:
     """Write a model file in int8, with all its outputs."""
     require_onnx_name(out)
     if out.exists() and model.exists() and out.samefile(model):
@@ -197,10 +159,11 @@ def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Prog
             f"{model}: of a model file in fp32 or fp16 one in int8 can be made, by --precision int8; others are made "
             "of the run"
         )
-    measured = _read_measured(config, None, preprocess=contract.preprocess)
+    pixels, labels = _read_measured(config, None, preprocess=contract.preprocess)
     size = model.stat().st_size
-    report = ExportReport(str(model), embedder.sha256, contract.embedding_dim, None, size, contract.precision)
-    return _lower(report, out, config, measured, progress)
+    report = ExportedModel(str(model), embedder.sha256, contract.embedding_dim, None, size, contract.precision)
+    drop = config.max_recall_drop
+    return lower_precision(report, out, "int8", pixels=pixels, labels=labels, max_recall_drop=drop, progress=progress)
 
 
 def _write(
@@ -210,39 +173,57 @@ def _write(
     *,
     contract: ModelContract,
     images: Pixels,
-    own: tuple[Path, LabelledPaths] | None,
+    own: tuple[Path, Sequence[Record]] | None,
     progress: Progress,
-) -> ExportReport:
+) -> ExportedModel:
     """Write the model as it is, or in a lower precision by way of float32, checked on `images`."""
     if config.precision == "fp32":
         return export_model(model, contract=contract, out=out, check_images=images)
     require_onnx_name(out)
-    measured = _read_measured(config, own, preprocess=contract.preprocess)
+    pixels, labels = _read_measured(config, own, preprocess=contract.preprocess)
     with TemporaryDirectory() as folder:
         in_float = replace(contract, precision=FULL)
         report = export_model(model, contract=in_float, out=Path(folder) / "float32.onnx", check_images=images)
-        return _lower(report, out, config, measured, progress)
-
-
-def _lower(
-    report: ExportReport, out: Path, config: ExportConfig, images: LabelledPixels, progress: Progress
-) -> ExportReport:
-    precision, drop = PRECISIONS[config.precision], config.max_recall_drop
-    return lower_precision(report, out, precision, images=images, max_recall_drop=drop, progress=progress)
+        precision, drop = PRECISIONS[config.precision], config.max_recall_drop
+        return lower_precision(
+            report, out, precision, pixels=pixels, labels=labels, max_recall_drop=drop, progress=progress
+        )
 
 
 def _read_measured(
-    config: ExportConfig, own: tuple[Path, LabelledPaths] | None, *, preprocess: PreprocessConfig
-) -> LabelledPixels:
-    """Images on which a precision is measured: those of the config, else the `own` of the model."""
+    config: ExportConfig, own: tuple[Path, Sequence[Record]] | None, *, preprocess: PreprocessConfig
+) -> tuple[Pixels, Labels]:
+    """Images on which a precision is measured, with their labels: those of the config, else the `own` of the model.
+
+    Up to `CALIBRATED` + `MEASURED` readable ones, always the same, in an order that mixes labels.
+    """
     if config.images is not None and (own is None or config.images != own[0]):
-        own = config.images, _list_labelled(config.images)
+        own = config.images, list_dataset(config.images).records
     if own is None:
         raise InputError(
             f"what {config.precision} costs is measured on images with labels: give a folder of them by --images"
         )
-    return _read_labelled(own[1], preprocess, place=own[0])
-
-
-def _list_labelled(place: Path) -> LabelledPaths:
-    return [(record.path, record.label) for record in list_dataset(place).records]
+    place, records = own
+    by_label: dict[str, list[Record]] = {}
+    for record in records:
+        by_label.setdefault(record.label, []).append(record)
+    generator, wanted, chosen = np.random.default_rng(0), CALIBRATED + MEASURED, list[Record]()
+    most = max(_OF_A_LABEL, -(-wanted // max(len(by_label), 1)))
+    names = sorted(by_label)
+    for number in generator.permutation(len(names)).tolist():
+        of_label = by_label[names[number]]
+        chosen += [of_label[row] for row in generator.permutation(len(of_label))[:most].tolist()]
+        if len(chosen) >= wanted:
+            break
+    chosen = [chosen[row] for row in generator.permutation(len(chosen))[:wanted].tolist()]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        read = list(pool.map(lambda record: _read(record.path, preprocess), chosen))
+    found = [(pixels, record.label) for pixels, record in zip(read, chosen, strict=True) if pixels is not None]
+    if len(found) < 2 * LEAST_IMAGES or len({label for _, label in found}) < 2:
+        raise InputError(
+            f"{printable_path(str(place))}: what a precision costs is measured on at least "
+            f"{2 * LEAST_IMAGES} readable images of two or more labels; found {len(found)} of "
+            f"{len({label for _, label in found})}: give others by --images"
+        )
+    numbers = np.unique([label for _, label in found], return_inverse=True)[1].astype(np.int64)
+    return np.stack([pixels for pixels, _ in found]), numbers

@@ -4,7 +4,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,8 +15,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.public import MAX_RECALL_DROP
-from export.to_onnx import ExportReport, write_model_file
-from index.arrays import Labels, Vectors
+from export.to_onnx import ExportedModel, write_model_file
+from index.arrays import Labels, Vectors, centred_cosines
 from index.durable import hash_file
 from index.errors import InputError
 from index.images.preprocess import Pixels
@@ -26,6 +26,7 @@ from index.model.backends.onnxruntime import import_quantization
 from index.model.contract import MeasuredPrecision
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
+from index.vectors.exact import search
 
 logger = logging.getLogger(__name__)
 _OPERATIONS = ("Conv", "Gemm", "MatMul", "Add", "Clip", "Relu", "GlobalAveragePool")
@@ -108,44 +109,29 @@ def keep_in_half(proto: onnx.ModelProto, precision: str) -> None:
 
     Weights out of its range stay in float32.
     """
-    kept, casts = [], []
+    kept, casts, dtype = [], [], HALVES[precision]
     for weight in proto.graph.initializer:
-        half = _round(weight, HALVES[precision])
-        if half is not None:
-            casts.append(helper.make_node("Cast", [half.name], [weight.name], to=TensorProto.FLOAT))
-        kept.append(half or weight)
+        values = numpy_helper.to_array(weight) if weight.data_type == TensorProto.FLOAT else np.empty(0)
+        if values.size >= _LEAST and np.abs(values).max() <= float(ml_dtypes.finfo(dtype).max):
+            name, weight = weight.name, numpy_helper.from_array(values.astype(dtype), f"{weight.name}_half")
+            casts.append(helper.make_node("Cast", [weight.name], [name], to=TensorProto.FLOAT))
+        kept.append(weight)
     nodes = [*casts, *proto.graph.node]
     del proto.graph.initializer[:], proto.graph.node[:]
     proto.graph.initializer.extend(kept)
     proto.graph.node.extend(nodes)
 
 
-def _round(weight: onnx.TensorProto, dtype: np.dtype[Any]) -> onnx.TensorProto | None:
-    if weight.data_type != TensorProto.FLOAT:
-        return None
-    values = numpy_helper.to_array(weight)
-    if values.size < _LEAST or np.abs(values).max() > float(ml_dtypes.finfo(dtype).max):
-        return None
-    return numpy_helper.from_array(values.astype(dtype), f"{weight.name}_half")
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPixels:
-    """Model inputs (N, side, side, 3) uint8 with their (N,) labels, in any order."""
-
-    pixels: Pixels
-    labels: Labels
-
-
 def lower_precision(
-    report: ExportReport,
+    report: ExportedModel,
     out: Path,
     precision: str,
     *,
-    images: LabelledPixels,
+    pixels: Pixels,
+    labels: Labels,
     max_recall_drop: float = MAX_RECALL_DROP,
     progress: Progress = no_progress,
-) -> ExportReport:
+) -> ExportedModel:
     """Write a model in another precision, if that costs no more Recall@1 than is allowed, else `InputError`.
 
     Where int8 costs too much, groups of consecutive layers stay in float32, one more at a time, until the bound holds:
@@ -154,18 +140,18 @@ def lower_precision(
     Args:
         report: of the export in float32.
         precision: of the contract: `float16`, `bfloat16` or `int8`.
-        images: `CALIBRATED` of them, or half, give int8 its ranges. On the others Recall@1 by the given labels is
-            measured, and the cosine of centred embeddings.
+        pixels: (N, side, side, 3) uint8. `CALIBRATED` of them, or half, give int8 its ranges. On the others Recall@1
+            by their `labels` (N,) is measured, and the cosine of centred embeddings.
         max_recall_drop: 0..1, of Recall@1.
         progress: called with (done, total) images.
     """
     model = Path(report.model)
-    calibrated = min(CALIBRATED, len(images.pixels) // 2)
+    calibrated = min(CALIBRATED, len(pixels) // 2)
     held = slice(calibrated, calibrated + MEASURED)
-    logger.info("measuring the precision on %d images", len(images.pixels[held]))
-    judge = _Judge(model, images.pixels[held], images.labels[held], progress=progress)
+    logger.info("measuring the precision on %d images", len(pixels[held]))
+    judge = _Judge(model, pixels[held], labels[held], progress=progress)
     tried: list[MeasuredPrecision] = []
-    for proto, left in _convert(model, precision, images.pixels[:calibrated], judge):
+    for proto, left in _convert(model, precision, pixels[:calibrated], judge):
         contract = replace(judge.contract, precision=precision, measured=None)
         found = judge.compare(proto, float_layers=left)
         tried.append(found)
@@ -227,11 +213,12 @@ class _Judge:
             found = self._embed(Embedder(path, backend=USUAL_BACKEND))
         drops = {name: self._recalls[name] - recall_at_1(vectors, self._labels) for name, vectors in found.items()}
         worst = max(drops, key=lambda name: drops[name])
+        cosines = [float(centred_cosines(found[name], self._expected[name]).mean()) for name in self._outputs]
         return MeasuredPrecision(
             images=len(self._pixels),
             recall_at_1=round(self._recalls[worst] - drops[worst], 6),
             recall_at_1_float32=round(self._recalls[worst], 6),
-            centred_cosine=round(min(centred_cosine(found[name], self._expected[name]) for name in self._outputs), 6),
+            centred_cosine=round(min(cosines), 6),
             float_layers=float_layers,
         )
 
@@ -247,14 +234,5 @@ class _Judge:
 
 def recall_at_1(vectors: Vectors, labels: Labels) -> float:
     """Share of (N, D) unit rows whose nearest other row has the same of (N,) labels."""
-    scores = vectors @ vectors.T
-    np.fill_diagonal(scores, -np.inf)
-    return float((labels[scores.argmax(axis=1)] == labels).mean())
-
-
-def centred_cosine(found: Vectors, expected: Vectors) -> float:
-    """Mean cosine of (N, D) rows with the expected ones, less their mean, which would hide the loss."""
-    middle = expected.mean(axis=0)
-    one, two = found - middle, expected - middle
-    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-    return float((np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)).mean())
+    nearest = search(vectors, vectors, k=1, own=np.arange(len(vectors))).rows[:, 0]
+    return float((labels[nearest] == labels).mean())

@@ -13,7 +13,7 @@ from training.options.backbone_libraries import BUILTIN, OnnxSettings, is_onnx_f
 from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 
 if TYPE_CHECKING:
-    from export.to_onnx import ExportReport
+    from export.to_onnx import ExportedModel
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
 """Names that people type, and those of the contract."""
@@ -91,7 +91,7 @@ def export(
     *,
     progress: Progress = no_progress,
     **options: Any,
-) -> ExportReport:
+) -> ExportedModel:
     """Write a trained run, or a backbone without any training, to one ONNX file.
 
     The file takes uint8 images, normalises them, returns unit vectors, and carries a JSON contract. It is written only

@@ -55,7 +55,7 @@ def _find_lowest(embedder: Embedder, images: Pixels, expected: Vectors) -> float
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportedModel:
     """The written file, and its agreement with torch on the check images.
 
     Attributes:
@@ -76,7 +76,7 @@ class ExportReport:
         return asdict(self)
 
 
-def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check_images: Pixels) -> ExportReport:
+def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check_images: Pixels) -> ExportedModel:
     """Write the model to one ONNX file, if its embeddings agree with torch's.
 
     Args:
@@ -93,7 +93,7 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
             min_cosine = check_parity(model, temporary, check_images, name=str(out))
     except NoGraphError as error:
         raise InputError(f"{error}; choose another --backbone") from error
-    return ExportReport(
+    return ExportedModel(
         str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size, contract.precision
     )
 

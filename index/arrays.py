@@ -30,6 +30,15 @@ def normalise_rows(vectors: Floats) -> Floats:
     return unit
 
 
+def centred_cosines(found: Floats, expected: Floats) -> Floats:
+    """(N,) cosines of (N, D) rows with the expected ones, both less the mean of these, which would hide differences."""
+    middle = expected.mean(axis=0)
+    one, two = found - middle, expected - middle
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    cosines: Floats = np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)
+    return cosines
+
+
 def rows_by_value(values: Ids) -> list[Ids]:
     """The sorted rows of every value in (N,) int64, by value."""
     order = np.argsort(values, kind="stable")

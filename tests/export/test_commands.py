@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from export.to_onnx import ExportReport
+from export.to_onnx import ExportedModel
 from index.durable import hash_file
 from retrieval_app.commands.cli import main
 from tests.training.conftest import BACKBONE, FinishedRun
@@ -19,7 +19,7 @@ def _export(*arguments: object) -> int:
 
 @pytest.mark.slow
 def test_a_second_export_has_the_same_bytes_and_json_prints_one_document_and_nothing_else(
-    finished_run: FinishedRun, exported: ExportReport, tmp_path: Path, capsys
+    finished_run: FinishedRun, exported: ExportedModel, tmp_path: Path, capsys
 ) -> None:
     out = tmp_path / "a" / "b" / "model.onnx"
     assert _export(finished_run.path, "--out", out, "--json") == 0

@@ -96,7 +96,7 @@ def test_a_run_trains_resumes_audits_exports_and_is_searched(
     assert again == report
     run = RunFolder.open(tmp_path / "run")
     assert run.preprocess() == preprocess_for(name, **sizes(view), view=view)
-    assert len(audit_labels(run, machine=make_machine(cache)).images) == report["images"]
+    assert len(audit_labels(run, machine=make_machine(cache)).items) == report["images"]
     monkeypatch.setattr("training.backbone.weights_files.fetch_weights", None)  # a run holds its weights
     exported = Path(export_run(run.path, tmp_path / "m.onnx").model)
     photos = sorted(pictures.rglob("*.jpg"))

@@ -9,9 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from export.exports import export_run
-from export.precision import LabelledPixels, centred_cosine, keep_in_half, lower_precision, recall_at_1
+from export.precision import keep_in_half, lower_precision, recall_at_1
 from export.public import ExportConfig, export
-from export.to_onnx import ExportReport
+from export.to_onnx import ExportedModel
+from index.arrays import centred_cosines
 from index.durable import hash_file
 from index.errors import InputError
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
@@ -22,17 +23,18 @@ from tests.models import PREPROCESS, tiny_contract, write_model, write_tiny_mode
 from tests.training.conftest import FinishedRun
 
 
-def draw_pixels(count: int = 80) -> LabelledPixels:
+def draw_pixels(count: int = 80) -> dict[str, np.ndarray]:
     """Images of four colours, with noise."""
     random, side = np.random.default_rng(0), PREPROCESS.crop
     labels = random.integers(4, size=count)
     colours = np.array([[200, 60, 60], [60, 200, 60], [60, 60, 200], [180, 180, 40]])
     noise = random.normal(scale=25, size=(count, side, side, 3)) + random.normal(scale=12, size=(count, 1, 1, 3))
-    return LabelledPixels((colours[labels][:, None, None] + noise).clip(0, 255).astype(np.uint8), labels)
+    pixels = (colours[labels][:, None, None] + noise).clip(0, 255).astype(np.uint8)
+    return {"pixels": pixels, "labels": labels}
 
 
-def as_report(model: Path) -> ExportReport:
-    return ExportReport(str(model), hash_file(model), 16, 1.0, model.stat().st_size)
+def as_report(model: Path) -> ExportedModel:
+    return ExportedModel(str(model), hash_file(model), 16, 1.0, model.stat().st_size)
 
 
 def write_sensitive_model(path: Path) -> Path:
@@ -70,26 +72,26 @@ def test_what_is_written_says_what_it_costs_and_gives_nearly_the_same(
     precision: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     images, out = draw_pixels(), tmp_path / "lower.onnx"
-    report = lower_precision(as_report(tiny_model), out, precision, images=images, max_recall_drop=1)
+    report = lower_precision(as_report(tiny_model), out, precision, **images, max_recall_drop=1)
     full, lower = Embedder(tiny_model), Embedder(out)
     assert (report.model, report.sha256, report.precision) == (str(out), lower.sha256, precision)
     assert lower.contract == replace(full.contract, precision=precision, measured=report.measured)
     found = report.measured
     assert found is not None
-    held = images.pixels[40:]
+    held = images["pixels"][40:]
     one, two = full.embed_batch(held[:32]), lower.embed_batch(held[:32])
     one, two = (np.concatenate([one, full.embed_batch(held[32:])]), np.concatenate([two, lower.embed_batch(held[32:])]))
     assert found.images == 40
-    assert found.recall_at_1 == pytest.approx(recall_at_1(two, images.labels[40:]), abs=1e-6)
-    assert found.recall_at_1_float32 == pytest.approx(recall_at_1(one, images.labels[40:]), abs=1e-6)
-    assert found.centred_cosine == pytest.approx(centred_cosine(two, one), abs=1e-5)
+    assert found.recall_at_1 == pytest.approx(recall_at_1(two, images["labels"][40:]), abs=1e-6)
+    assert found.recall_at_1_float32 == pytest.approx(recall_at_1(one, images["labels"][40:]), abs=1e-6)
+    assert found.centred_cosine == pytest.approx(centred_cosines(two, one).mean(), abs=1e-5)
     assert 0.97 < found.centred_cosine <= 1
     assert not np.array_equal(one, two)
 
 
 def test_what_a_layer_does_not_bear_stays_in_float32(tmp_path: Path) -> None:
     images, model = draw_pixels(160), write_sensitive_model(tmp_path / "model.onnx")
-    report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", images=images)
+    report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", **images)
     assert report.measured is not None
     assert report.measured.float_layers == 1
     assert report.measured.recall_at_1 >= report.measured.recall_at_1_float32 - 0.003
@@ -102,13 +104,13 @@ def test_what_a_layer_does_not_bear_stays_in_float32(tmp_path: Path) -> None:
 
 def test_nothing_is_written_where_it_costs_too_much(tiny_model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"int8 costs -?[\d.]+ of Recall@1 on 40 images.*Nothing was written"):
-        lower_precision(as_report(tiny_model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=-1)
+        lower_precision(as_report(tiny_model), tmp_path / "int8.onnx", "int8", **draw_pixels(), max_recall_drop=-1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_of_two_outputs_the_one_that_loses_more_counts(tmp_path: Path) -> None:
     model = write_two_output_model(tmp_path / "two.onnx")
-    report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=1)
+    report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", **draw_pixels(), max_recall_drop=1)
     written = Embedder(tmp_path / "int8.onnx").contract
     assert written.copy_dim > 0
     assert written.measured == report.measured
@@ -130,11 +132,13 @@ def test_recall_and_centred_cosine_are_what_their_names_say() -> None:
         float((a - middle) @ (b - middle) / np.linalg.norm(a - middle) / np.linalg.norm(b - middle))
         for a, b in zip(found, expected, strict=True)
     ]
-    assert centred_cosine(found, expected) == pytest.approx(np.mean(cosines), abs=1e-5)
+    assert centred_cosines(found, expected).mean() == pytest.approx(np.mean(cosines), abs=1e-5)
 
 
 @pytest.mark.slow
-def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, exported: ExportReport, tmp_path: Path) -> None:
+def test_a_run_is_measured_on_its_own_images(
+    finished_run: FinishedRun, exported: ExportedModel, tmp_path: Path
+) -> None:
     report = export_run(finished_run.path, tmp_path / "int8.onnx", ExportConfig(precision="int8", max_recall_drop=1))
     assert report.measured is not None
     assert report.measured.images >= 16
@@ -180,11 +184,13 @@ def test_images_of_one_label_measure_nothing_and_those_that_whiten_need_none(
 
 def test_every_runtime_computes_int8_alike(tiny_model: Path, tmp_path: Path) -> None:
     images, out = draw_pixels(), tmp_path / "int8.onnx"
-    lower_precision(as_report(tiny_model), out, "int8", images=images, max_recall_drop=1)
+    lower_precision(as_report(tiny_model), out, "int8", **images, max_recall_drop=1)
     usual, other = Embedder(out, backend="onnxruntime"), Embedder(out, backend="openvino")
     assert other.precision in ("int8", "int8 and bfloat16"), "the latter where the processor has it"
     assert other.agreement > 0.9
-    assert centred_cosine(other.embed_batch(images.pixels[:32]), usual.embed_batch(images.pixels[:32])) > 0.9
+    assert (
+        centred_cosines(other.embed_batch(images["pixels"][:32]), usual.embed_batch(images["pixels"][:32])).mean() > 0.9
+    )
 
 
 def test_a_model_file_is_not_written_over_itself(pictures: Path, tmp_path: Path) -> None:

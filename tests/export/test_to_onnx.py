@@ -13,7 +13,7 @@ from PIL import Image
 
 from export.exports import export_run, export_untrained
 from export.public import ExportConfig
-from export.to_onnx import MIN_COSINE, ExportReport, check_parity, export_model
+from export.to_onnx import MIN_COSINE, ExportedModel, check_parity, export_model
 from index.errors import InputError, ParityError, RunError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
@@ -45,7 +45,7 @@ def _torch_model(run: Path) -> PixelModel:
     return PixelModel(backbone.module, head, untrained, preprocess=folder.preprocess()).eval()
 
 
-def test_the_report_describes_the_file(exported: ExportReport) -> None:
+def test_the_report_describes_the_file(exported: ExportedModel) -> None:
     data = Path(exported.model).read_bytes()
     assert exported.sha256 == hashlib.sha256(data).hexdigest()
     assert exported.bytes == len(data)
@@ -53,14 +53,14 @@ def test_the_report_describes_the_file(exported: ExportReport) -> None:
     assert MIN_COSINE <= exported.min_cosine <= 1
 
 
-def test_the_export_is_one_file(exported: ExportReport) -> None:
+def test_the_export_is_one_file(exported: ExportedModel) -> None:
     assert [path.name for path in Path(exported.model).parent.iterdir()] == ["model.onnx"]
     model = onnx.load(exported.model, load_external_data=False)
     assert all(tensor.data_location == onnx.TensorProto.DEFAULT for tensor in model.graph.initializer)
 
 
 @pytest.mark.parametrize("count", [1, 17])
-def test_any_number_of_uint8_images_gives_unit_float32_rows(exported: ExportReport, count: int) -> None:
+def test_any_number_of_uint8_images_gives_unit_float32_rows(exported: ExportedModel, count: int) -> None:
     session = import_onnxruntime().InferenceSession(exported.model, providers=["CPUExecutionProvider"])
     (images,), (embeddings, _) = session.get_inputs(), session.get_outputs()
     assert (images.type, images.shape[1:]) == ("tensor(uint8)", [32, 32, 3])
@@ -72,7 +72,7 @@ def test_any_number_of_uint8_images_gives_unit_float32_rows(exported: ExportRepo
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
 
 
-def test_the_contract_is_the_runs(exported: ExportReport, finished_run: FinishedRun) -> None:
+def test_the_contract_is_the_runs(exported: ExportedModel, finished_run: FinishedRun) -> None:
     contract = Embedder(Path(exported.model)).contract
     assert contract == ModelContract(
         backbone=BACKBONE,
@@ -87,12 +87,12 @@ def test_the_contract_is_the_runs(exported: ExportReport, finished_run: Finished
     assert contract.run_id
 
 
-def test_no_position_is_computed_on_the_way_to_an_embedding(exported: ExportReport) -> None:
+def test_no_position_is_computed_on_the_way_to_an_embedding(exported: ExportedModel) -> None:
     operations = {node.op_type for node in onnx.load(exported.model).graph.node}
     assert not operations & {"Gather", "Range"}
 
 
-def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportReport) -> None:
+def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportedModel) -> None:
     model = onnx.load(exported.model)
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     constants = [
@@ -110,7 +110,7 @@ def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportRepor
     )
 
 
-def test_the_file_says_nothing_of_the_machine_that_wrote_it(exported: ExportReport, finished_run: FinishedRun) -> None:
+def test_the_file_says_nothing_of_the_machine_that_wrote_it(exported: ExportedModel, finished_run: FinishedRun) -> None:
     data = Path(exported.model).read_bytes()
     for word in (str(Path.cwd()), str(finished_run.path), str(Path.home()) + "/", "site-packages", ".py"):
         assert word.encode() not in data
@@ -139,7 +139,7 @@ def _draw_formats(folder: Path) -> list[Path]:
 
 
 def test_training_export_and_serving_see_the_same_pixels_and_agree_on_the_embedding(
-    exported: ExportReport, finished_run: FinishedRun, tmp_path: Path
+    exported: ExportedModel, finished_run: FinishedRun, tmp_path: Path
 ) -> None:
     embedder, model = Embedder(Path(exported.model)), _torch_model(finished_run.path)
     paths = _draw_formats(tmp_path)
@@ -157,7 +157,7 @@ def test_training_export_and_serving_see_the_same_pixels_and_agree_on_the_embedd
     assert not np.array_equal(rotated, read_pixels(embedder, tmp_path / "rotated.jpg")), "EXIF is applied"
 
 
-def test_a_model_that_drifts_is_refused(exported: ExportReport, finished_run: FinishedRun) -> None:
+def test_a_model_that_drifts_is_refused(exported: ExportedModel, finished_run: FinishedRun) -> None:
     model, path, images = _torch_model(finished_run.path), Path(exported.model), _random_images(5)
     assert check_parity(model, path, images, name="m.onnx") >= MIN_COSINE
     with torch.no_grad():
@@ -237,7 +237,7 @@ def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache
         export_run(run, tmp_path / "model.onnx")
 
 
-def export_backbone(out: Path, **options: Any) -> ExportReport:
+def export_backbone(out: Path, **options: Any) -> ExportedModel:
     """The small backbone with random weights, as it is unless options say otherwise."""
     return export_untrained(out, ExportConfig(backbone=BACKBONE, weights="none", resize=40, crop=32, **options))
 

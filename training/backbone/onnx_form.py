@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from index.arrays import Floats
+from index.arrays import Floats, centred_cosines
 from index.errors import InputError
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.model.backends.onnxruntime import import_onnxruntime, list_errors
@@ -132,7 +132,7 @@ def bring_into_form(
             continue
         if found.shape != expected.shape:
             problem = "other shapes"
-        elif (cosine := _lowest_cosine(found, expected)) >= _MIN_COSINE:
+        elif (cosine := centred_cosines(found, expected).min()) >= _MIN_COSINE:
             return made
         else:
             problem = f"cosine {cosine:.4f}"
@@ -215,14 +215,6 @@ def _pool(found: npt.NDArray[Any], patches: int | None) -> Floats:
     if values.ndim == 4:
         return values.mean(axis=(1, 2) if _is_channels_last(values.shape) else (2, 3))
     return values.reshape(len(values), -1)
-
-
-def _lowest_cosine(one: Floats, other: Floats) -> float:
-    """The lowest cosine of rows less the mean row of `other`: features of all images may be nearly the same."""
-    centre = other.mean(axis=0)
-    one, other = one - centre, other - centre
-    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float(((one * other).sum(axis=1) / np.maximum(norms, 1e-12)).min())
 
 
 def _convert_opset(proto: onnx.ModelProto, shown: str) -> onnx.ModelProto:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import Vectors
+from index.arrays import Vectors, centred_cosines
 from index.durable import write_durably
 from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
@@ -205,11 +205,7 @@ def compare(backend: InferenceBackend, pixels: Pixels, expected: Vectors) -> Com
     """Compare a runtime's embeddings of (N, side, side, 3) pixels with (N, D) expected ones."""
     found, agreement = backend.run(pixels), 0.0
     if np.isfinite(found).all():
-        middle = expected.mean(axis=0)
-        one, two = found - middle, expected - middle
-        norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-        cosines = np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)
-        agreement = float(cosines.mean())
+        agreement = float(centred_cosines(found, expected).mean())
     return Compared(backend.version, backend.precision, round(agreement, 6))
 
 

@@ -211,7 +211,7 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
         assert report["baselines"]["trained"]["recall"]["1"] == known["scores"]["trained"]
     else:
         assert set(report["phases"]) == {"features", "holdout", "confidence", "projection"}
-        assert len(audit_labels(run, machine=make_machine(cache)).images) == 100
+        assert len(audit_labels(run, machine=make_machine(cache)).items) == 100
     assert _train(*arguments, "--resume", "--json") == 0
     assert json.loads(capsys.readouterr().out) == report
 
