@@ -182,9 +182,7 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
 
 def test_labels_are_audited_by_both_backbones_but_by_none_that_learnt_given_labels(network_run, trainer) -> None:
     def audit(run: Path) -> list[float]:
-        return [
-            image.p_error for image in audit_labels(RunFolder.open(run), machine=make_machine(trainer.cache)).items
-        ]
+        return [image.p_error for image in audit_labels(RunFolder.open(run), machine=make_machine(trainer.cache)).items]
 
     trainer("frozen", config=frozen_config())
     trainer("by-labels", config=network_config(method="proxy-nca", targets="labels"))
