@@ -37,7 +37,7 @@ Ask = Callable[["Client"], Awaitable[Any]]
 def _ask(answers: GalleryAnswers, ask: Ask, **options: Any) -> Any:
     from mcp import Client  # which takes seconds
 
-    from retrieval_app.agents.mcp_server import make_server
+    from retrieval_app.server.serve_agents import make_server
 
     async def run() -> Any:
         async with Client(make_server(answers, **options)) as client:
