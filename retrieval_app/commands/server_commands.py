@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from index.commands.console import NAMED, backend_option, emit, output_options
+from index.commands.console import NAMED, backend_option, config_options, emit, output_options
 from index.errors import GalleryError, InputError, MissingDependencyError
 from index.text import align, printable_path
 from index.versions.annotations import ANNOTATIONS
+from retrieval_app.server.options import ServeOptions
 
 if TYPE_CHECKING:
     from retrieval_app.api.security.tokens import TokenEntry
@@ -209,27 +210,8 @@ def openapi(as_json: bool) -> None:
     metavar="PORT",
     help="Serve http://127.0.0.1:PORT/mcp (0: any free port); without it, standard input and output.",
 )
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address that --http listens on; any but the machine's own needs a token.",
-)
-@click.option(
-    "--allowed-host",
-    "allowed_hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
-)
 @token_file_option
-@click.option(
-    "--tokens",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one: `read` "
-    "searches, `review` decides too.",
-)
+@config_options(ServeOptions, only=("host", "allowed_hosts", "tokens"))
 @click.option(
     "--writable",
     is_flag=True,
@@ -237,22 +219,14 @@ def openapi(as_json: bool) -> None:
 )
 @backend_option
 @output_options
-def mcp(
-    gallery: str,
-    port: int | None,
-    host: str,
-    allowed_hosts: tuple[str, ...],
-    token_file: Path | None,
-    tokens: Path | None,
-    writable: bool,
-    as_json: bool,
-) -> None:
+def mcp(gallery: str, port: int | None, token_file: Path | None, writable: bool, as_json: bool, **options: Any) -> None:
     """Serve a gallery to agents over the Model Context Protocol (MCP).
 
     Agents search, look at images and read label issues; with --writable they also decide about labels. GALLERY may also
     be images, as with `retrieval serve`. Without --http the agent starts the command itself and speaks over standard
     input and output. With --http the command prints its address; clients send `Authorization: Bearer TOKEN` if there
-    are tokens. NAME= also admits tokens whose rights are for that gallery alone.
+    are tokens; a --host that other machines reach needs one. NAME= also admits tokens whose rights are for that gallery
+    alone.
 
     \b
     Examples:
@@ -264,7 +238,6 @@ def mcp(
     if as_json and port is None:
         raise InputError("--json prints the address of --http: give that too")
     try:
-        from retrieval_app.server.options import ServeOptions
         from retrieval_app.server.serve_agents import serve_agents
     except ModuleNotFoundError as error:
         extra = "agents" if (error.name or "").startswith("mcp") else "serve"
@@ -272,27 +245,21 @@ def mcp(
 
     from retrieval_app.commands.serve_arguments import choose_galleries, read_or_make_token
 
-    if port is None and (host != "127.0.0.1" or allowed_hosts or token_file is not None or tokens is not None):
+    if port is None and (token_file is not None or ServeOptions.of(Path(), **options) != ServeOptions.of(Path())):
         raise click.UsageError("--host, --allowed-host, --token-file and --tokens are for --http PORT: give that too")
-    if token_file is not None and tokens is not None:
+    if token_file is not None and options["tokens"] is not None:
         raise click.UsageError("--tokens takes the place of --token-file")
 
     served = choose_galleries([gallery])
     if len(served) > 1:
         raise click.UsageError(f"{gallery} holds {len(served)} galleries; agents are served one: name that")
-    options = ServeOptions(
-        served,
-        host=host,
-        port=port or 0,
-        allowed_hosts=allowed_hosts,
-        tokens=tokens,
-        token=None if token_file is None else read_or_make_token(token_file),
-    )
+    token = None if token_file is None else read_or_make_token(token_file)
 
     def announce(url: str) -> None:
         click.echo(json.dumps({"url": url}) if as_json else url)
 
-    serve_agents(options, stdio=port is None, writable=writable, announce=announce)
+    config = ServeOptions(served, port=port or 0, token=token, **options)
+    serve_agents(config, stdio=port is None, writable=writable, announce=announce)
 
 
 def _read_since(context: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
