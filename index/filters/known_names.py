@@ -19,7 +19,7 @@ _MOST_CHARACTERS = 100  # of compared names, because the cost is the product
 
 
 def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_decided: bool) -> None:
-    """Check that some row, of any status, has each column, each label, each tag, and each LIKE pattern with *.
+    """Check that some row, of any status, has each column, label and tag.
 
     `has_decided`: there is a table `decided` with more labels. A condition on tags needs the table `tags`.
     """
@@ -38,8 +38,6 @@ def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_de
                 _check_tags([constant], connection)
             case tree.Among(tree.TAG, constants):
                 _check_tags(constants, connection)
-            case tree.Like(_, pattern) if "*" in pattern and "%" not in pattern:
-                _check_pattern(leaf, pattern, connection)
 
 
 def _exists(names: tuple[str, ...], connection: sqlite3.Connection) -> bool:
@@ -95,15 +93,6 @@ def _check_tags(constants: Sequence[tree.Constant], connection: sqlite3.Connecti
         query = f"SELECT 1 FROM (SELECT id FROM tags) AS images WHERE {found.text} LIMIT 1"
         if connection.execute(query, found.values).fetchone() is None:
             raise InputError(_tell("tag", valid_text(constant.text), tags))
-
-
-def _check_pattern(like: tree.Like, pattern: str, connection: sqlite3.Connection) -> None:
-    found = write_sql(like)
-    if connection.execute(f"SELECT 1 FROM images WHERE {found.text} LIMIT 1", found.values).fetchone() is None:
-        shown, meant = (printable_path(text) for text in (pattern, pattern.replace("*", "%")))
-        raise InputError(
-            f"LIKE '{shown}' finds no item: LIKE takes % for any characters and _ for one, not *; write LIKE '{meant}'"
-        )
 
 
 def _tell(what: str, wanted: str, known: Sequence[str], *, also: Collection[str] = ()) -> str:

@@ -5,17 +5,13 @@ median that few good images lie beyond, and within limits, so that a clean galle
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import Ids
 from index.catalog.reader import Catalog
-from index.duplicates.duplicate_config import MAX_HASH_DISTANCE, MIN_SIMILARITY
-from index.duplicates.near_duplicates import find_near_hashes
 from index.filters.condition import DERIVED, OWN_COLUMNS, Compare, Constant
 from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
@@ -28,7 +24,6 @@ ProblemKind: TypeAlias = Literal[
 ]
 _MANY_LABELS, _MANY_IMAGES = 3, 10  # of one picture: a placeholder
 _MOST_HASHES = 400  # in a filter
-_HASHES_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,7 @@ def find_problems(gallery: Gallery) -> list[ImageProblem]:
     with gallery.catalog() as catalog:
         query = f"SELECT {', '.join(columns.values())} FROM images WHERE status = 'indexed'"
         table = np.array(catalog.connection.execute(query).fetchall(), dtype=np.float64).reshape(-1, len(columns))
-        placeholders = _find_placeholders(catalog, gallery)
+        placeholders = _find_placeholders(catalog)
     values = {name: column[~np.isnan(column)] for name, column in zip(columns, table.T, strict=True)}
     found = [_measure_problem(name, kind, values[kind.column]) for name, kind in _BY_MEASURE.items()]
     return [problem for problem in (*found, placeholders) if problem is not None]
@@ -106,7 +101,11 @@ def _measure_problem(name: ProblemKind, kind: _Measured, values: Values) -> Imag
     threshold = choose_threshold(values, above=kind.above, limits=kind.limits, spread=kind.spread, in_log=kind.in_log)
     beyond = values > threshold if kind.above else values < threshold
     where = Compare(OWN_COLUMNS[kind.column], ">" if kind.above else "<", Constant("number", f"{threshold:g}"))
-    edges = _choose_edges(values, threshold, in_log=kind.in_log)
+    low, high = float(min(values.min(), threshold)), float(max(values.max(), threshold))
+    edges = np.linspace(low, max(high, low + 0.01), _BINS + 1)
+    if kind.in_log:
+        low = max(low, 0.01)
+        edges = np.geomspace(low, max(high, low * 1.01), _BINS + 1)
     counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
     return ImageProblem(
         kind=name,
@@ -121,67 +120,18 @@ def _measure_problem(name: ProblemKind, kind: _Measured, values: Values) -> Imag
     )
 
 
-def _choose_edges(values: Values, threshold: float, *, in_log: bool) -> Values:
-    """(n + 1,) edges from the least to the greatest of the values and the threshold."""
-    low, high = float(min(values.min(), threshold)), float(max(values.max(), threshold))
-    if in_log:
-        low = max(low, 0.01)
-        return np.geomspace(low, max(high, low * 1.01), _BINS + 1)
-    return np.linspace(low, max(high, low + 0.01), _BINS + 1)
-
-
-def _find_placeholders(catalog: Catalog, gallery: Gallery) -> ImageProblem | None:
-    """Pictures that many images show: of at least three labels, or ten images."""
-    query = "SELECT id, phash, label FROM images WHERE status = 'indexed' AND phash IS NOT NULL ORDER BY id"
-    rows = catalog.connection.execute(query).fetchall()
-    if not rows:
+def _find_placeholders(catalog: Catalog) -> ImageProblem | None:
+    """Pictures that many images show, by equal perceptual hashes: of at least three labels, or ten images."""
+    query = (
+        "SELECT phash, count(*) AS images FROM images WHERE status = 'indexed' AND phash IS NOT NULL GROUP BY phash "
+        f"HAVING images >= {_MANY_IMAGES} OR count(DISTINCT label) >= {_MANY_LABELS} ORDER BY images DESC, phash"
+    )
+    found = catalog.connection.execute(query).fetchall()
+    chosen, others = found[:_MOST_HASHES], found[_MOST_HASHES:]
+    if not found and not catalog.connection.execute("SELECT 1 FROM images WHERE phash IS NOT NULL LIMIT 1").fetchone():
         return None
-    ids, hashes = (np.array([row[place] for row in rows], dtype=np.int64) for place in (0, 1))
-    names = {name: number for number, name in enumerate(dict.fromkeys(row[2] for row in rows if row[2] is not None))}
-    labels = np.array([names.get(row[2], -1) for row in rows], dtype=np.int64)
-    chosen: list[int] = []
-    count = left_out = 0
-    for picture, images in _find_pictures(ids, hashes, labels, gallery):
-        if len(chosen) + len(picture) <= _MOST_HASHES:
-            chosen += picture
-            count += images
-        else:
-            left_out += images
-    where = f"phash IN ({', '.join(map(str, chosen))})" if chosen else "phash IS NULL"
+    where = f"phash IN ({', '.join(str(phash) for phash, _ in chosen)})" if chosen else "phash IS NULL"
+    count, left_out = (sum(images for _, images in some) for some in (chosen, others))
     return ImageProblem(
         "placeholder", count, where, column=None, above=False, threshold=None, edges=(), counts=(), left_out=left_out
     )
-
-
-def _find_pictures(ids: Ids, hashes: Ids, labels: Ids, gallery: Gallery) -> Iterator[tuple[list[int], int]]:
-    """The perceptual hashes and the number of images of every placeholder, the most frequent first.
-
-    Hashes near one that several images have are of the same picture where the vectors are alike too.
-    """
-    unique, first, inverse, counts = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
-    pairs = np.unique(np.stack([inverse, labels])[:, labels >= 0], axis=1)  # sorted by hash
-    label_counts = np.bincount(pairs[0], minlength=len(unique))
-    ends = np.cumsum(label_counts)
-    is_open: npt.NDArray[np.bool_] = np.ones(len(unique), dtype=bool)
-    repeated = np.flatnonzero((counts >= _MANY_LABELS) & ((label_counts > 1) | (counts >= _MANY_IMAGES // 2)))
-    repeated = repeated[np.argsort(-counts[repeated], kind="stable")]
-    for start in range(0, len(repeated), _HASHES_AT_ONCE):
-        block = repeated[start : start + _HASHES_AT_ONCE]
-        pairs_near = find_near_hashes(unique[block], unique, max_distance=MAX_HASH_DISTANCE)
-        rows, places = (np.concatenate(side) for side in zip(*pairs_near, strict=True))
-        order = np.argsort(rows, kind="stable")  # places go on rising
-        groups = np.split(places[order], np.searchsorted(rows[order], np.arange(1, len(block))))
-        for core, around in zip(block.tolist(), groups, strict=True):
-            if not is_open[core]:
-                continue
-            near = around[is_open[around]]
-            if len(near) > 1:
-                vectors = gallery.vectors(ids[first[near]])
-                near = near[vectors @ vectors[near == core][0] >= MIN_SIMILARITY]
-            is_open[near] = False
-            in_labels = {
-                label for one in near for label in pairs[1][ends[one] - label_counts[one] : ends[one]].tolist()
-            }
-            count = int(counts[near].sum())
-            if count >= _MANY_IMAGES or len(in_labels) >= _MANY_LABELS:
-                yield unique[near].tolist(), count

@@ -7,7 +7,6 @@ waiting is bounded.
 
 import asyncio
 import logging
-import math
 import secrets
 import threading
 import time
@@ -72,19 +71,19 @@ class SearchProbe:
 
     def __init__(self, *, longest_s: float = LONGEST_S) -> None:
         self._longest_s = longest_s
-        self._digest, self._began, self._fresh_until = "", 0.0, 0.0
-        self._outcome: Future[Exception | None] | None = None
+        self._digest, self._began, self._took_s = "", 0.0, 0.0
+        self._outcome: Future[Exception | None] = Future()
+        self._outcome.set_result(None)
         self._logged: str | None = None
 
     async def check(self, snapshot: Snapshot) -> None:
         """Raise NotReadyError where searches of this version fail, or take too long."""
-        outcome, digest = self._outcome, snapshot.gallery.digest
-        is_stale = digest != self._digest or time.monotonic() > self._fresh_until
-        if outcome is None or (outcome.done() and is_stale):
-            outcome = self._outcome = Future()
-            self._digest, self._began, self._fresh_until = digest, time.monotonic(), math.inf
-            threading.Thread(target=self._try, args=(snapshot, outcome), name="probe", daemon=True).start()
-        left_s = self._began + self._longest_s - time.monotonic()
+        age_s = time.monotonic() - self._began
+        is_stale = snapshot.gallery.digest != self._digest or age_s > max(KEPT_S, _REST * self._took_s)
+        if self._outcome.done() and is_stale:
+            self._outcome, self._digest, self._began = Future(), snapshot.gallery.digest, time.monotonic()
+            threading.Thread(target=self._try, args=(snapshot, self._outcome), name="probe", daemon=True).start()
+        outcome, left_s = self._outcome, self._began + self._longest_s - time.monotonic()
         await asyncio.wait([asyncio.wrap_future(outcome)], timeout=max(left_s, 0.0))
         problem = None
         if not outcome.done():
@@ -99,20 +98,16 @@ class SearchProbe:
 
     def _try(self, snapshot: Snapshot, outcome: Future[Exception | None]) -> None:
         """Search for one image of the gallery, and read its row."""
-        began, error = time.monotonic(), None
+        error: Exception | None = None
         try:
             first = int(snapshot.gallery.store.ids[0])
-            search = Search(snapshot.gallery, SearchQuery((VectorQuery(vector=[0.0]),), k=1))
-            search.vectors = [snapshot.gallery.vector(first)]
-            (answer,) = answer_searches([search])
-            error = answer if isinstance(answer, Exception) else None
+            snapshot.gallery.search(snapshot.gallery.vector(first), k=1)
             with snapshot.gallery.without_decisions.catalog() as catalog:  # the file itself, since rows are remembered
                 if not catalog.find([first]):
                     error = NotReadyError(f"image {first} has no row")
         except Exception as caught:  # noqa: BLE001 - whatever it is, the searches of requests would fail by it too
             error = caught
-        ended = time.monotonic()
-        self._fresh_until = ended + max(KEPT_S, _REST * (ended - began))
+        self._took_s = time.monotonic() - self._began
         outcome.set_result(error)
 
 

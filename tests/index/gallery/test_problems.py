@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from index.arrays import Ids, Vectors
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.gallery.problems import _find_pictures, choose_threshold, find_problems
+from index.gallery.problems import choose_threshold, find_problems
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
 
@@ -57,24 +56,6 @@ def test_placeholders_that_the_filter_has_no_room_for_are_counted(
     monkeypatch.setattr("index.gallery.problems._MOST_HASHES", 0)
     [placeholder] = [problem for problem in find_problems(gallery) if problem.kind == "placeholder"]
     assert (placeholder.count, placeholder.left_out, placeholder.where) == (0, 3, "phash IS NULL")
-
-
-def test_placeholders_follow_a_plain_comparison_of_all_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Alike:
-        def vectors(self, ids: Ids) -> Vectors:
-            return np.ones((len(ids), 1), dtype=np.float32)
-
-    monkeypatch.setattr("index.duplicates.near_duplicates._TILE_PLACES", 5)
-    generator = np.random.default_rng(0)
-    cores = generator.integers(-(1 << 62), 1 << 62, 20)
-    hashes = np.concatenate([np.repeat(cores, 4), cores ^ 5, cores[:10] ^ 0b1111111])
-    labels = generator.integers(0, 9, len(hashes))
-    found = _find_pictures(np.arange(len(hashes)), hashes, labels, Alike())  # type: ignore[arg-type]
-    assert {frozenset(picture): count for picture, count in found} == {
-        frozenset({int(core), int(core) ^ 5}): 5
-        for core in cores
-        if len(set(labels[(hashes == core) | (hashes == core ^ 5)].tolist())) > 2
-    }
 
 
 def test_a_threshold_lies_beyond_nearly_all_of_a_clean_collection_and_within_its_limits() -> None:
