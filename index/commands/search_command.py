@@ -59,16 +59,13 @@ class _Search:
 
     def answer(self, progress: Progress = no_progress) -> Iterator[Answer]:
         """Every query with its results."""
-        from index.gallery.queries import answer_queries, count_queries, read_queries
-
-        is_drawn = progress is not no_progress and sys.stderr.isatty()
-        total = count_queries(self.queries, ids=self.ids) if is_drawn else 0
+        from index.gallery.queries import answer_queries, read_queries
 
         def read() -> Iterator[Query]:
             queries = read_queries(self.queries, ids=self.ids, gallery=self.gallery)
             for done, query in enumerate(queries, start=1):
                 yield query
-                progress(done, total)
+                progress(done, 0)
 
         answers = answer_queries(read(), self.gallery, options=self.options, where=self.where)
         return chain.from_iterable(answers)

@@ -18,9 +18,6 @@ from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.items import EmbeddedItem, Place
-from index.sources.archive_scan import is_archive
-from index.sources.folder_walk import walk_folder
-from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path
@@ -79,12 +76,6 @@ def answer_queries(
         yield answers
 
 
-def count_queries(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> int:
-    """The number of queries; 0 where an archive, a list or a network would have to be read."""
-    counts = [len(ids), *map(_count_argument, arguments)]
-    return sum(counts) if all(counts[1:]) else 0
-
-
 def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
     """Whether the query is one file, one (D,) vector or one member; a folder never is."""
     if len(arguments) + len(ids) != 1:
@@ -106,20 +97,6 @@ def _read_argument(argument: str, *, dim: int) -> Iterator[Query]:
         yield from _read_vectors(argument, dim=dim) if is_npy(argument) else _list_images(argument)
     except InputError as error:
         yield Query(argument, problem=error)
-
-
-def _count_argument(argument: str) -> int:
-    try:
-        if is_npy(argument):
-            vectors = _open_vectors(argument)
-            return len(vectors) if vectors.ndim == 2 else 1
-        source = find_source(argument)
-        if isinstance(source, FolderSource):
-            paths = [found.path for found in walk_folder(Path(source.location))]
-            return 0 if any(map(is_archive, paths)) else len(paths)
-    except InputError:
-        return 1  # one problem
-    return int(source.is_one_item)
 
 
 def _list_images(argument: str) -> Iterator[Query]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import UNIT_TOLERANCE, Ids, Vectors, unit_rows
+from index.arrays import UNIT_TOLERANCE, Ids, unit_rows
 from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.embedding.engine import ThreadedEngine
@@ -82,47 +82,41 @@ def verify_gallery(
         read_images: compare the bytes of every image, duplicates included, with the indexed ones.
     """
     version = find_version(path)
-    shown = valid_text(str(path.resolve()))
-    report, changes = VerifyReport(shown, version.name), dict[_Change, None]()  # in their order, and once
-    problems = report.problems
+    report = VerifyReport(valid_text(str(path.resolve())), version.name)
+    changes = dict[_Change, None]()  # in their order, and once
     try:
         manifest = Manifest.read(version)
         report.files = len(manifest.files)
         held = hold_version(version.folder)
         try:
-            problems += _check_files(version, manifest, progress)
+            report.problems += _check_files(version, manifest, progress)
         finally:
             os.close(held)
-        if problems:
+        if report.problems:
             return report
         gallery = Gallery.open(path, threads=usable_cores()).without_decisions
         chosen = _choose(gallery, sample=sample, seed=seed)
         views = [gallery.by(output) for output in manifest.outputs]
+        report.problems += _compare_parts(gallery)
+        for view in views:
+            report.problems += _check_vectors(view, gallery, chosen, seed=seed)
         # With a recorded runtime, any vector may be of it or of the usual one.
         is_of_one = manifest.runtime is None and is_same_runtime(None, gallery.embedder)
         least = MIN_COSINE if is_of_one else _OTHER_RUNTIME_COSINE
-        problems += _compare_parts(gallery)
-        for view in views:
-            if not np.array_equal(view.store.ids, gallery.ids):
-                problems.append(f"the images that have vectors of their {view.output} are not those of the gallery")
-            if not all(unit_rows(vectors).all() for _, vectors in view.store.scan()):
-                problems.append("some vectors are not finite unit vectors")
-            problems += _search_members(view, chosen, seed=seed)
         for item, row, place in _embed_again(gallery, chosen, embedding):
             change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
             if change is not None:
                 changes[change] = None
                 continue
             report.compared += 1
-            stored = np.concatenate([view.vector(item.id) for view in views])
-            if difference := _find_difference(item, stored, widths=[view.width for view in views], least=least):
-                problems.append(f"{place.name}: {difference}")
+            if difference := _find_difference(item, views, least=least):
+                report.problems.append(f"{place.name}: {difference}")
         if read_images:
             looks = list(_read_again(gallery, reading))
             report.read = len(looks)
             changes |= {change: None for change in looks if change is not None}
     except GalleryError as error:
-        problems.append(str(error))
+        report.problems.append(str(error))
     report.spoilt, report.notes = ([text for text, spoils in changes if spoils is one] for one in (True, False))
     return report
 
@@ -165,19 +159,21 @@ def _compare_counts(catalog: Catalog, manifest: Manifest) -> Iterator[str]:
         yield f"the manifest says next_id {manifest.next_id}, the catalogue {catalog.next_id()}"
 
 
-def _search_members(gallery: Gallery, chosen: Ids, *, seed: int | None) -> Iterator[str]:
-    """Search the first member and chosen ones by their own vectors.
+def _check_vectors(view: Gallery, gallery: Gallery, chosen: Ids, *, seed: int | None) -> Iterator[str]:
+    """Check the vectors of one output, and search the first member and chosen ones by their own.
 
     A scan must find all. An approximate index is tested with more members, and must not miss clearly more than when it
     was measured.
     """
-    described, ids = gallery.index, np.union1d(gallery.ids[:1], chosen)
+    if not np.array_equal(view.store.ids, gallery.ids):
+        yield f"the images that have vectors of their {view.output} are not those of the gallery"
+    if not all(unit_rows(vectors).all() for _, vectors in view.store.scan()):
+        yield "some vectors are not finite unit vectors"
+    described, ids = view.index, np.union1d(view.ids[:1], chosen)
     is_exact = KINDS[described["type"]].is_exact
     if not is_exact:
-        ids = np.union1d(ids, _choose(gallery, sample=_SEARCHED, seed=seed))
-    found = [
-        bool(hits) and hits[0].score >= 1 - UNIT_TOLERANCE for hits in gallery.search_many(gallery.vectors(ids), k=1)
-    ]
+        ids = np.union1d(ids, _choose(view, sample=_SEARCHED, seed=seed))
+    found = [bool(hits) and hits[0].score >= 1 - UNIT_TOLERANCE for hits in view.search_many(view.vectors(ids), k=1)]
     if is_exact:
         missed = (image_id for image_id, is_found in zip(ids.tolist(), found, strict=True) if not is_found)
         yield from (f"the index does not find image {image_id} by its own vector" for image_id in missed)
@@ -235,11 +231,12 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
     return f"{place.name}: {_CHANGED}", False
 
 
-def _find_difference(item: EmbeddedItem, stored: Vectors, *, widths: Sequence[int], least: float) -> str | None:
-    """The difference between new vectors, of these widths side by side, and the (D,) stored ones."""
+def _find_difference(item: EmbeddedItem, views: Sequence[Gallery], *, least: float) -> str | None:
+    """The difference between the new vectors, side by side, and those stored for each output."""
     if item.problem is not None:
         return f"the bytes are those indexed, but cannot be embedded any more: {item.problem.detail}"
-    starts = np.cumsum([0, *widths[:-1]])
+    stored = np.concatenate([view.vector(item.id) for view in views])
+    starts = np.cumsum([0, *(view.width for view in views[:-1])])
     cosine = 0.0 if item.vector is None else float(np.add.reduceat(item.vector * stored, starts).min())
     if cosine >= least:
         return None

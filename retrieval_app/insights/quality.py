@@ -9,7 +9,7 @@ from pydantic import Field
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.errors import InputError
-from index.evaluation.comparison import bootstrap_interval
+from index.evaluation.comparison import Scores, bootstrap_interval
 from index.evaluation.evaluate import read_group_sources
 from index.evaluation.groups import WORTHLESS, Groups, find_groups
 from index.evaluation.metrics import Labelled, score_retrieval
@@ -185,20 +185,9 @@ def assess_quality(
             progress=lambda done, total: progress(done, 2 * total),
         )
     except InputError as error:  # no member has another of its label
-        return Quality(
-            queries=0,
-            lone=0,
-            sampled=False,
-            recall_at=[],
-            grouped=None,
-            map_at_r=None,
-            classes=[],
-            worst=[],
-            histogram=None,
-            confusion=[],
-            problem=str(error),
-            index=index,
-        )
+        lists, single = ("recall_at", "classes", "worst", "confusion"), ("grouped", "map_at_r", "histogram")
+        nothing: dict[str, Any] = {**dict.fromkeys(lists, ()), **dict.fromkeys(single)}
+        return Quality(queries=0, lone=0, sampled=False, problem=str(error), index=index, **nothing)
     copies = (duplicates or find_duplicate_groups(gallery)).groups_of(every_id)
     groups = find_groups(every_vector, every_label, read_group_sources(gallery, copies=copies))
     nearest = find_nearest_by_label(
@@ -213,14 +202,9 @@ def assess_quality(
         queries=scores.queries,
         lone=scores.lone_queries,
         sampled=len(queries) < len(ids),
-        recall_at=[
-            RecallEntry(k=k, value=value, interval=bootstrap_interval(scores.hits[k], seed=_SEED))
-            for k, value in scores.recall.items()
-        ],
+        recall_at=[RecallEntry(k=k, **_average(hits)) for k, hits in scores.hits.items()],
         grouped=None if groups is None else _score_grouped(nearest, groups, recall=scores.recall[1]),
-        map_at_r=MeanPrecision(
-            value=scores.average_precision.mean(), interval=bootstrap_interval(scores.average_precision, seed=_SEED)
-        ),
+        map_at_r=MeanPrecision(**_average(scores.average_precision)),
         classes=_describe_classes(scores.hits[1], scores.labels, names),
         worst=_find_worst(scores.hits, nearest, queries, ids=ids, labels=texts),
         histogram=_count_scores(nearest),
@@ -228,6 +212,11 @@ def assess_quality(
         problem=None,
         index=index,
     )
+
+
+def _average(scores: Scores) -> dict[str, Any]:
+    """Mean of (Q,) scores, and its 95 % interval."""
+    return {"value": scores.mean(), "interval": bootstrap_interval(scores, seed=_SEED)}
 
 
 def _score_grouped(nearest: NearestByLabel, groups: Groups, *, recall: float) -> GroupedRecall:

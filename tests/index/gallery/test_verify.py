@@ -95,7 +95,7 @@ def test_another_vector_than_the_one_of_the_same_bytes_is_a_problem(gallery: Pat
     [
         ("DELETE FROM images WHERE status = 'duplicate'", "the manifest says found 34, the catalogue 33"),
         ("UPDATE images SET reason = 'corrupt' WHERE status = 'skipped'", "the manifest says skipped_by_reason"),
-        ("UPDATE images SET status = 'pending' WHERE status = 'skipped'", "3 items of the catalogue were never"),
+        ("UPDATE images SET status = 'pending' WHERE status = 'skipped'", "3 items of the catalogue are still pending"),
         ("UPDATE images SET keeper = 7 WHERE status = 'duplicate'", "1 duplicates repeat an image that is not"),
         ("UPDATE images SET keeper = NULL WHERE status = 'duplicate'", "1 duplicates repeat an image that is not"),
         ("UPDATE images SET id = 99 WHERE id = 1", "the catalogue's indexed images are not those that have vectors"),
