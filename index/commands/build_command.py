@@ -261,12 +261,12 @@ def build(
     model, named = _split_given(context, given)
     gallery = out or gallery_beside(named[0])
     sources = name_columns(named, options)
-    with indexing_bars() as (progress, begin_step):
-        run: dict[str, Any] = {"progress": progress, "begin_step": begin_step}
+    with indexing_bars() as run:
         if options["shard"] is not None:
             from index.writing.sharding import embed_shard
 
-            made = embed_shard(_open_shards(model, sources, gallery, options, chosen), options["shard"], **run)
+            work = _open_shards(model, sources, gallery, options, chosen)
+            made = embed_shard(work, options["shard"], progress=run["progress"], begin_step=run["begin_step"])
             emit(asdict(made), as_json=as_json, text=_describe_shard(made))
             return
         run["wait_s"] = options["wait_s"]
@@ -277,9 +277,8 @@ def build(
             work = _open_shards(model, sources, gallery, options, chosen)
             report = build_on_cluster(work, address=options["address"], **run)
         else:
-            run |= {name: options[name] for name in ("dedup", "skip_if")} | chosen
-            cache = not options["no_cache"]
-            report = build_gallery(model, sources, gallery, labels=options["labels_file"], cache=cache, **run)
+            chosen |= {"labels": options["labels_file"], "dedup": options["dedup"], "skip_if": options["skip_if"]}
+            report = build_gallery(model, sources, gallery, cache=not options["no_cache"], **chosen, **run)
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
@@ -338,6 +337,6 @@ def merge(context: click.Context, /, *, gallery: Path, strict: bool, wait_s: flo
     """
     from index.writing.sharding import merge_shards
 
-    with indexing_bars() as (progress, begin_step):
-        report = merge_shards(gallery, progress=progress, begin_step=begin_step, wait_s=wait_s)
+    with indexing_bars(wait_s=wait_s) as run:
+        report = merge_shards(gallery, **run)
     finish(context, report, gallery, as_json=as_json, strict=strict)

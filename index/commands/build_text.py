@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from index.commands.console import progress_bars
 from index.text import align, printable_path
+from index.writing.build_config import RunOptions
 
 if TYPE_CHECKING:
-    from index.progress import BeginStep, Progress
     from index.writing.publishing import BuildReport
 
 
 @contextmanager
-def indexing_bars() -> Iterator[tuple[Progress, BeginStep]]:
-    """Progress of a writing command: that of embedding, and one for any other step."""
+def indexing_bars(**options: Unpack[RunOptions]) -> Iterator[RunOptions]:
+    """The options of a writing command, with bars for the progress of embedding and of other steps."""
     with progress_bars() as begin:
-        yield begin("Indexing", unit="images"), lambda name: begin(name, unit="items")
+        options["progress"] = begin("Indexing", unit="images")
+        options["begin_step"] = lambda name: begin(name, unit="items")
+        yield options
 
 
 def describe_build(report: BuildReport, *, out: Path) -> str:

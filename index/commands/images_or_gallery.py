@@ -56,8 +56,8 @@ def ensure_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
     check()
     click.echo(f"{images} has no gallery yet: {shown} is made, with the model that comes with the package", err=True)
     try:
-        with indexing_bars() as (progress, begin_step):
-            report = build(None, path, gallery, progress=progress, begin_step=begin_step)
+        with indexing_bars() as run:
+            report = build(None, path, gallery, **run)
     except KeyboardInterrupt:
         click.echo(f"{shown}: unfinished; the same command continues it", err=True)
         raise

@@ -58,8 +58,8 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
     """
     from index.writing.copying import compact_gallery
 
-    with indexing_bars() as (_, begin_step):
-        report = compact_gallery(gallery, begin_step=begin_step, wait_s=wait_s)
+    with indexing_bars(wait_s=wait_s) as run:
+        report = compact_gallery(gallery, **run)
     emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
 
 
@@ -89,8 +89,8 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
 
     changes = {name: value for name, value in options.items() if value is not None}
     find_version(gallery)
-    with indexing_bars() as (_, begin_step):
-        report = tune_gallery(gallery, changes=changes, queries=queries, begin_step=begin_step, wait_s=wait_s)
+    with indexing_bars(wait_s=wait_s) as run:
+        report = tune_gallery(gallery, changes=changes, queries=queries, **run)
     described = read_info(gallery)
     text = "\n".join([describe_build(report, out=gallery), *describe_index(described, gallery=gallery)])
     emit({**asdict(report), "index": described.index}, as_json=as_json, text=text)
@@ -122,8 +122,8 @@ def cluster(*, gallery: Path, count: int | None, wait_s: float, as_json: bool) -
     """
     from index.writing.clustering import cluster_gallery
 
-    with indexing_bars() as (_, begin_step):
-        report, sizes = cluster_gallery(gallery, count=count, begin_step=begin_step, wait_s=wait_s)
+    with indexing_bars(wait_s=wait_s) as run:
+        report, sizes = cluster_gallery(gallery, count=count, **run)
     table = align([("images", "cluster"), *((f"{n:,}", printable_path(name)) for name, n in sizes.items())], right={0})
     text = "\n".join([describe_build(report, out=gallery), f"{len(sizes):,} clusters", *table])
     emit({**asdict(report), "clusters": sizes}, as_json=as_json, text=text)
@@ -151,8 +151,8 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
     from index.writing.copying import copy_gallery
 
     store = build_config(StoreConfig, options)
-    with indexing_bars() as (_, begin_step):
-        report = copy_gallery(gallery, out, store=store, begin_step=begin_step, wait_s=wait_s)
+    with indexing_bars(wait_s=wait_s) as run:
+        report = copy_gallery(gallery, out, store=store, **run)
     text = f"{report.indexed:,} images in {printable_path(str(out))}, vectors in {report.store}, {report.seconds:.1f} s"
     emit(asdict(report), as_json=as_json, text=text)
 
@@ -179,15 +179,8 @@ def repair(*, gallery: Path, model: Path | None, uri: str | None, no_cache: bool
     from index.repair.repair import repair_gallery
 
     model = None if model is None else find_named_model(model)
-    with indexing_bars() as (progress, begin_step):
-        report = repair_gallery(
-            gallery,
-            model_path=model,
-            uri=uri,
-            config=BuildConfig(cache=as_cache(not no_cache)),
-            progress=progress,
-            begin_step=begin_step,
-        )
+    with indexing_bars(config=BuildConfig(cache=as_cache(not no_cache))) as run:
+        report = repair_gallery(gallery, model_path=model, uri=uri, **run)
     emit(asdict(report), as_json=as_json, text=_describe_repair(report, gallery=gallery))
 
 
@@ -226,8 +219,8 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
     """
     from index.repair.repair import rollback_gallery
 
-    with indexing_bars() as (_, begin_step):
-        report = rollback_gallery(gallery, to=to, progress=begin_step("Checking"))
+    with indexing_bars() as run:
+        report = rollback_gallery(gallery, to=to, progress=run["begin_step"]("Checking"))
     before = "a damaged CURRENT" if report.left is None else f"version {report.left}"
     shown = printable_path(str(gallery))
     lines = [f"{shown}: back from {before} to version {report.version}, {report.indexed:,} images"]
@@ -292,10 +285,8 @@ def add(
 
     sources = name_columns(sources, options)
     config = build_config(BuildConfig, {**options, "cache": as_cache(not no_cache)})
-    with indexing_bars() as (progress, begin_step):
-        report = add_to_gallery(
-            gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s
-        )
+    with indexing_bars(config=config, wait_s=wait_s) as run:
+        report = add_to_gallery(gallery, sources, **run)
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
@@ -344,17 +335,8 @@ def update(
     from index.writing.build import update_gallery
 
     config = build_config(BuildConfig, {**options, "cache": as_cache(not no_cache)})
-    with indexing_bars() as (progress, begin_step):
-        report = update_gallery(
-            gallery,
-            roots=_split_roots(roots),
-            thorough=thorough,
-            skip_if=skip_if,
-            config=config,
-            progress=progress,
-            begin_step=begin_step,
-            wait_s=wait_s,
-        )
+    with indexing_bars(config=config, wait_s=wait_s) as run:
+        report = update_gallery(gallery, roots=_split_roots(roots), thorough=thorough, skip_if=skip_if, **run)
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
@@ -412,10 +394,8 @@ def remove(
     if dry_run:
         _list_selected(gallery, selection, sources, as_json=as_json)
         return
-    with indexing_bars() as (progress, begin_step):
-        report = remove_from_gallery(
-            gallery, selection=selection, sources=sources, progress=progress, begin_step=begin_step, wait_s=wait_s
-        )
+    with indexing_bars(wait_s=wait_s) as run:
+        report = remove_from_gallery(gallery, selection=selection, sources=sources, **run)
     emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
 
 

@@ -245,99 +245,50 @@ def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
     from index.gallery.info import describe_index
     from index.text import printable_path
 
-    made = datetime.fromisoformat(described.made).astimezone()
-    runtime = described.runtime
+    model = {name: value for name, value in described.model.items() if name != "preprocessing"}
+    copy = None if described.copy is None else {**described.copy, "index": described.copy["index"]["factory"]}
     parts = {
-        "model": _describe_model(described.model),
-        "computed by": [] if runtime is None else [f"{runtime['backend']} in {runtime['precision']}"],
-        "images": _describe_counts(described.counts, gallery=gallery),
+        "model": [_say(model)],
+        "computed by": [_say(described.runtime)],
+        "images": [_say(described.counts)],
         "sources": [
             f"{source['kind']} {printable_path(source['location'])}: {source['images']:,} images"
             for source in described.sources
         ],
-        "labels": _describe_labels(described.labels, images=described.counts["indexed"]),
-        "settings": _describe_settings(described.settings),
+        "labels": [_say(described.labels)],
+        "settings": [_say(described.settings)],
         "index": describe_index(described, gallery=gallery),
-        "copies": _describe_copy(described.copy),
-        "on disk": _describe_disk(described.disk_bytes),
+        "copies": [_say(copy)],
+        "on disk": [_say({name: show_bytes(size) for name, size in described.disk_bytes.items()})],
+        "unfinished": []
+        if described.unfinished is None
+        else _describe_unfinished(described.unfinished, gallery=gallery),
     }
-    if described.unfinished is not None:
-        parts["unfinished"] = _describe_unfinished(described.unfinished, gallery=gallery)
-    rows = [("" if line else title, text) for title, lines in parts.items() for line, text in enumerate(lines)]
+    if described.counts["skipped"]:
+        parts["images"].append(f"skipped: see {command_line('list', gallery, {'--status': 'skipped'})}")
+    shown = {title: [line for line in lines if line] for title, lines in parts.items()}
+    rows = [("" if line else title, text) for title, lines in shown.items() for line, text in enumerate(lines)]
+    made = datetime.fromisoformat(described.made).astimezone()
     head = f"{printable_path(str(gallery))}: version {described.version}, made {made:%Y-%m-%d %H:%M}"
     return "\n".join([head, *align(rows, right=set())])
 
 
-def _describe_model(model: Mapping[str, Any]) -> list[str]:
+def _say(value: Any) -> str:
+    """A value in words; those of an object with their names."""
     from index.text import printable_path
 
-    names = [printable_path(model[name]) for name in ("backbone", "method") if name in model]
-    size = model["preprocessing"]
-    shape = f"{model['embedding_dim']} numbers an image, {size['crop']} of {size['resize']} pixels"
-    usual = {"view": "crop", "pooling": "own"}
-    unusual = [
-        f"{name} {printable_path(model[name])}" for name, value in usual.items() if model.get(name, value) != value
-    ]
-    if (precision := model.get("precision", "float32")) != "float32":
-        unusual.append(precision)
-    return [", ".join([*names, shape, *unusual, f"SHA-256 {model['sha256'][:12]}"])]
-
-
-def _describe_copy(copy: Mapping[str, Any] | None) -> list[str]:
-    from index.vectors.kinds import KINDS
-
-    if copy is None:
-        return []
-    kind = "Flat" if KINDS[copy["index"]["type"]].is_exact else copy["index"]["factory"]
-    width, threshold = copy["embedding_dim"], copy["threshold"]
-    return [f"{width} dimensions, copies from a cosine of {threshold:.2f}; {kind}"]
-
-
-def _describe_counts(counts: Mapping[str, Any], *, gallery: Path) -> list[str]:
-    parts = " + ".join(f"{counts[name]:,} {name}" for name in ("indexed", "duplicate", "skipped"))
-    lines = [f"{counts['found']:,} found = {parts}"]
-    if counts["skipped"]:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["skipped_by_reason"].items())
-        lines.append(f"skipped: {reasons}; see {command_line('list', gallery, {'--status': 'skipped'})}")
-    return lines
-
-
-def _describe_labels(labels: Mapping[str, Any], *, images: int) -> list[str]:
-    from index.text import printable_path
-
-    if not labels["count"]:
-        return ["none"]
-    listed = ", ".join(f"{printable_path(label)} {count:,}" for label, count in labels["largest"].items())
-    largest = "" if len(labels["largest"]) == labels["count"] else "the largest "
-    without = images - labels["images"]
-    return [f"{labels['count']:,}: {largest}{listed}" + (f"; without one: {without:,} images" if without else "")]
-
-
-def _describe_settings(settings: Mapping[str, Any]) -> list[str]:
-    from index.text import printable_path
-
-    dedup, labels = settings["dedup"], settings["labels"]
-    limits = ""
-    if dedup == "near":
-        limits = f": similarity from {settings['min_similarity']:g}, hashes differ in at most "
-        limits += f"{settings['max_hash_distance']} bits"
-    lines = [f"near-duplicates left out: {'none' if dedup == 'off' else dedup}{limits}"]
-    lines += [f"skipped if {printable_path(settings['skip_if'])}"] if "skip_if" in settings else []
-    return lines if labels is None else [*lines, f"labels from {printable_path(labels)}"]
-
-
-def _describe_disk(disk: Mapping[str, int]) -> list[str]:
-    parts = ", ".join(f"{name} {show_bytes(disk[name])}" for name in ("vectors", "index", "catalog", "model"))
-    total, whole = show_bytes(disk["total"]), show_bytes(disk["whole_folder"])
-    lines = [f"{total}: {parts}; {show_bytes(disk['each_image'])} an image, the model apart"]
-    more = [] if whole == total else [f"{whole} with all else that is in the folder, such as earlier versions"]
-    return lines + more
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{name.replace('_', ' ')} {_say(one)}" for name, one in value.items() if one not in (None, {})
+        )
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return "" if value is None else printable_path(str(value))
 
 
 def _describe_unfinished(unfinished: Mapping[str, int], *, gallery: Path) -> list[str]:
-    done = f"{unfinished['done']:,} of {unfinished['found']:,} items are done"
-    far = done if unfinished["found"] else "no item is listed yet"
+    far = f"{unfinished['done']:,} of {unfinished['found']:,} items are done"
     return [
-        f"a command was stopped, or is still running: {far}",
+        f"a command was stopped, or is still running: {far if unfinished['found'] else 'no item is listed yet'}",
         f"if none is running, finish it with: {command_line('update', gallery)}",
     ]

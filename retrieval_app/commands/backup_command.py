@@ -81,7 +81,8 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
     from index.commands.build_text import indexing_bars
     from retrieval_app.review.backup import restore as bring_back
 
-    with indexing_bars() as (progress, begin_step):
+    with indexing_bars() as run:
+        progress, begin_step = run["progress"], run["begin_step"]
         report = bring_back(file, gallery, checking=begin_step("Checking"), progress=progress, begin_step=begin_step)
     emit(asdict(report), as_json=as_json, text=_describe_restore(report))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from index.commands.index_group import index_group
 from index.errors import GalleryError, InputError
 from index.faiss_library import import_faiss
 from index.gallery.gallery import Gallery
@@ -21,18 +20,7 @@ from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import (
-    ROOT,
-    SMALL,
-    build,
-    build_ann,
-    few_for_an_index,
-    flip,
-    invoke,
-    rows,
-    stopped_at,
-    vectors,
-)
+from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, flip, rows, stopped_at, vectors
 from tests.kills import Command, Moment, read_state_apart, run_command
 from tests.models import write_tiny_model
 
@@ -365,15 +353,3 @@ def test_a_version_of_another_gallery_does_not_take_the_place_of_ones_own(
     (gallery / "CURRENT").unlink()
     assert mend(gallery).version == find_version(gallery).name == "000002"
     assert rows(gallery) == before
-
-
-def test_the_command_says_what_it_did(gallery: Path) -> None:
-    path = place(gallery, "version/vectors/00001.npy")
-    flip(path)
-    with few_for_an_index():
-        result = invoke(index_group, "repair", gallery, "--no-cache")
-    assert result.exit_code == 0, result.output
-    assert "repaired, version 000003 (rebuilt), 32 images" in result.stdout
-    assert "3 embedded again" in result.stdout
-    assert f"was damaged: {path}" in result.stdout
-    assert "nothing is damaged, version 000003, 32 images" in invoke(index_group, "repair", gallery).stdout

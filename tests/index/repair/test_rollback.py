@@ -3,15 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from index.commands.index_group import index_group
-from index.errors import GalleryError, InputError
+from index.errors import GalleryError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.repair.repair import rollback_gallery
 from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
-from tests.index.galleries import SMALL, build, flip, invoke, rows, run, stopped_at
+from tests.index.galleries import SMALL, build, flip, rows, stopped_at
 
 
 def flip_alone(path: Path) -> None:
@@ -94,15 +93,3 @@ def test_a_gallery_that_cannot_be_opened_goes_back_too(gallery: Path, name: str)
         Gallery.open(gallery)
     assert rollback_gallery(gallery, to="1").version == "000001"
     assert verify_gallery(gallery).problems == []
-
-
-def test_the_command_says_where_the_gallery_is_now(gallery: Path) -> None:
-    assert run(index_group, "rollback", gallery) == [
-        f"{gallery}: back from version 000002 to version 000001, 15 images"
-    ]
-    refused = invoke(index_group, "rollback", gallery, "--json")
-    assert refused.exit_code != 0
-    assert '"version": "000002"' in invoke(index_group, "rollback", gallery, "--to", "2", "--json").stdout
-    assert verify_gallery(gallery).problems == []
-    with pytest.raises(InputError, match=r"no version 7 to go back to; there is: 000001"):
-        rollback_gallery(gallery, to="7")
