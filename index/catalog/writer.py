@@ -86,19 +86,12 @@ class CatalogWriter(Catalog):
             after = page[-1][0]
 
     def renew_where(self, condition: str, values: Sequence[object] = ()) -> None:
-        """Give the items of some rows new ids, pending; few rows are expected."""
-        query = f"SELECT {COLUMNS} FROM images WHERE {condition} ORDER BY id"
-        for row in map(make_row, self._connection.execute(query, values).fetchall()):
-            self.renew(row)
-
-    def renew(self, row: CatalogRow) -> int:
-        """Give an item a new id, pending: ids are never reused."""
-        execute = self._connection.execute
-        execute("DELETE FROM images WHERE id = ?", (row.id,))
-        inserted = execute(
-            f"INSERT INTO images ({PLACE}, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending')", _place_values(row)
+        """Give the items of some rows new ids, pending: ids are never reused."""
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO images ({PLACE}, status) SELECT {PLACE}, 'pending' FROM images "
+            f"WHERE {condition} ORDER BY id",
+            values,
         )
-        return int(inserted.lastrowid or 0)
 
     def release_duplicates(self) -> None:
         """Duplicates of rows that are not indexed any more become pending items."""
@@ -188,7 +181,7 @@ class CatalogWriter(Catalog):
                     status = "indexed" if row.kept_id is None else "duplicate"
                     execute("UPDATE images SET status = ? WHERE id = ?", (status, row.id))
                 else:
-                    self.renew(row)
+                    self.renew_where("id = ?", (row.id,))
 
     def confirm_moved(self, hashed: Iterable[tuple[CatalogRow, str | None]]) -> int:
         """Recognise moved files: a vanished item takes the place of the new row with its bytes; the number of moves."""
@@ -202,16 +195,14 @@ class CatalogWriter(Catalog):
                     (sha256, REMOVED, self.restores),
                 ).fetchone()
                 if vanished is not None:
-                    self._move(row, *vanished)
+                    execute("DELETE FROM temp.gone WHERE id = ?", vanished)
+                    execute(  # which replaces the new row
+                        f"UPDATE OR REPLACE images SET ({PLACE}) = (SELECT {PLACE} FROM images WHERE id = ?) "
+                        "WHERE id = ?",
+                        (row.id, *vanished),
+                    )
                     moved += 1
         return moved
-
-    def _move(self, row: CatalogRow, vanished: int) -> None:
-        execute = self._connection.execute
-        execute("DELETE FROM temp.gone WHERE id = ?", (vanished,))
-        execute("DELETE FROM images WHERE id = ?", (row.id,))
-        places = ", ".join(f"{column} = ?" for column in PLACE.split(", "))
-        execute(f"UPDATE images SET {places} WHERE id = ?", (*_place_values(row), vanished))
 
     def drop_vanished(self) -> int:
         """Remove the rows that the scan did not meet; their number."""
@@ -292,13 +283,12 @@ class CatalogWriter(Catalog):
     def set_duplicates(self, kept_images: Iterable[tuple[int, int]]) -> None:
         """Make indexed rows duplicates, given as (id, id of the kept image)."""
         with self.transaction() as execute:
+            measured = ", ".join(("sha256", "phash", *MEASURES))
             for number, kept_image in kept_images:
-                row = self.find([number])[number]
-                renewed = self.renew(row)
                 execute(
-                    f"UPDATE images SET status = 'duplicate', keeper = ?, sha256 = ?, phash = ?, {_SET_MEASURES} "
-                    "WHERE id = ?",
-                    (kept_image, row.sha256, row.phash, *row.measured, renewed),
+                    f"INSERT OR REPLACE INTO images ({PLACE}, status, keeper, {measured}) "
+                    f"SELECT {PLACE}, 'duplicate', ?, {measured} FROM images WHERE id = ?",
+                    (kept_image, number),
                 )
 
     def release_all_duplicates(self) -> None:
@@ -346,20 +336,6 @@ class CatalogWriter(Catalog):
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("DROP TABLE checkpoints")
             copy.execute("DROP TABLE retried")
-
-
-def _place_values(row: CatalogRow) -> tuple[object, ...]:
-    archive = None if row.archive is None else os.fsencode(row.archive)
-    return (
-        row.source,
-        os.fsencode(row.path),
-        archive,
-        row.starts_at,
-        row.size_bytes,
-        row.mtime_ns,
-        row.label,
-        row.metadata_json,
-    )
 
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
