@@ -36,8 +36,7 @@ class PrincipalAxes:
 
 def count_directions(features: Floats) -> int:
     """Most directions that (N, F) features can span once they are centred."""
-    count, width = features.shape
-    return max(0, min(width, count - 1))
+    return max(0, min(features.shape[1], len(features) - 1))
 
 
 def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes:
@@ -86,16 +85,9 @@ def fit_within_classes(
     then the principal axes of all Ax, each divided by its variance to the power `flatten`. With weights of 0 this is
     PCA.
 
-    Args:
-        features: (N, F) float32 of the training images.
-        labels: (N,) int64.
-        weights: (N,) confidence in each label, in 0..1.
-        embedding_dim: D; the first D directions initialise a D-d head.
-        directions, ridge, flatten: see the constants of this module; docs/recipe.md compares others.
-
-    Returns:
-        A projection onto K = max(D, directions) directions, fewer where F or N allow no more; the mean squared length
-        of the images' first D coordinates is 1.
+    Returns a projection of (N, F) features onto K = max(D, directions) directions, fewer where F or N allow no more, of
+    which the first D initialise a head; the mean squared length of the images' first D coordinates is 1. `weights` (N,)
+    are confidences in the labels, in 0..1. docs/recipe.md compares other constants.
     """
     spanned = count_directions(features)
     if embedding_dim > spanned:

@@ -33,12 +33,7 @@ def draw_views(pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Gene
     """(B, side, side, 3) uint8: a random window of each image, scaled; half are mirrored.
 
     Windows have five eighths of the image's side to all of it, so that things look as large as at full size in some of
-    them (Touvron et al. 2019).
-
-    Args:
-        pixels: (N, R, R, 3) uint8.
-        rows: (B,) int64 of the images.
-        generator: of all draws.
+    them (Touvron et al. 2019). `pixels` are (N, R, R, 3) uint8.
     """
     return cut_windows(pixels, rows, draw_windows(len(rows), generator), side=side)
 
@@ -51,18 +46,14 @@ def draw_windows(count: int, generator: torch.Generator) -> Tensor:
 def cut_windows(pixels: Pixels, rows: Tensor, windows: Tensor, *, side: int) -> Tensor:
     """Views of (B, 4) drawn windows; any thread may call this."""
     views = np.empty((len(rows), side, side, 3), dtype=np.uint8)
+    whole = pixels.shape[1]
     for view, row, (size, down, right, mirror) in zip(views, rows.tolist(), windows.tolist(), strict=True):
-        window = _cut_window(pixels[row], size, down, right)
+        length = round(whole * (SMALLEST + (1 - SMALLEST) * size))
+        top, left = (int(share * (whole - length + 1)) for share in (down, right))
+        cut = crop_pixels(pixels[row], top=top, left=left, size=length)
+        window = Image.fromarray(np.ascontiguousarray(cut))
         view[:] = np.asarray(window.resize((side, side), Image.Resampling.BILINEAR))[:, :: -1 if mirror < 0.5 else 1]
     return torch.from_numpy(views)
-
-
-def _cut_window(pixels: Pixels, size: float, down: float, right: float) -> Image.Image:
-    """Window of (R, R, 3) pixels, by three numbers in 0..1."""
-    whole = len(pixels)
-    length = round(whole * (SMALLEST + (1 - SMALLEST) * size))
-    top, left = (int(share * (whole - length + 1)) for share in (down, right))
-    return Image.fromarray(np.ascontiguousarray(crop_pixels(pixels, top=top, left=left, size=length)))
 
 
 def centre_views(pixels: Pixels, rows: Tensor, *, crop: int) -> Pixels:
@@ -81,10 +72,7 @@ Produce = Callable[[int], Iterator[npt.NDArray[Any]]]
 class MappedArray:
     """Place of an array on disk.
 
-    Attributes:
-        file: its name depends on all that its rows depend on.
-        dtype: name in NumPy.
-        what: contents in words.
+    The name of `file` depends on all that its rows depend on. `what` are the contents in words.
     """
 
     file: Path
@@ -182,13 +170,7 @@ def decode_images(
     workers: int,
     progress: Progress = no_progress,
 ) -> Pixels:
-    """(N, resize, resize, 3) uint8, mapped read-only; an interrupted call is continued.
-
-    Args:
-        paths: of the images, in order.
-        decoded: from `place_decoded`.
-        progress: called with (images done, images).
-    """
+    """(N, resize, resize, 3) uint8, mapped read-only, at a place from `place_decoded`; an interrupted call goes on."""
 
     def read(path: Path) -> Pixels:
         return resize_image(read_image(path, target_side=preprocess.resize), preprocess)

@@ -115,12 +115,7 @@ def _refuse(name: str, user: str) -> InputError:
 
 
 def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
-    """Values of a recipe by option name, where they differ from the config classes'.
-
-    Args:
-        recipe: of `RECIPES`.
-        method: the loss, if not the recipe's own; options of other losses are left out.
-    """
+    """Values of a recipe by option name, where they differ from the config classes', without those of other losses."""
     method = method or DEFAULT["method"]
     if method not in LOSSES:
         return {}

@@ -21,9 +21,7 @@ PRECISION = 0.99  # of the pairs above the threshold
 def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECISION) -> float:
     """Least cosine threshold with this precision at it and at every higher one; 1 where there is none.
 
-    Args:
-        copies: (n,) cosines of images with their copies.
-        others: (m,) cosines of images with the nearest other image.
+    `copies` (n,) are cosines of images with their copies, `others` (m,) with the nearest other image.
     """
     candidates = np.sort(np.unique(copies))
     found = len(copies) - np.searchsorted(np.sort(copies), candidates)
@@ -52,15 +50,10 @@ def require_images(hashes: Sequence[str]) -> None:
 def train_copy_head(
     job: TrainingJob, images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor
 ) -> tuple[CopyHead, dict[str, Any]]:
-    """Train the copy head and choose its threshold.
+    """Train the copy head on a part of the images, and choose its threshold by the others.
 
-    Args:
-        images: of the run; a part of them does not teach, and tells the threshold.
-        groups: (N,) int64, the same for copies of one image in the data.
-
-    Returns:
-        The head, and its report: {"copy_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
-        `found_first` and `called_copies` are shares of the copies of what was held out.
+    `groups` (N,) int64 are the same for copies of one image in the data. In the report, `found_first` and
+    `called_copies` are shares of the copies of held-out images.
     """
     copy_dim, seed = job.config.copy_dim, job.config.seed
     store, extracted = extract_together(

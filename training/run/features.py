@@ -192,32 +192,48 @@ def require_runtime(machine: Machine, *, trains_network: bool) -> None:
         raise MissingDependencyError(package=asked, extra=EXTRAS[asked], purpose=f"features by --backend {asked}")
 
 
-def settle_runtime(job: TrainingJob, extractor: Extractor, paths: Sequence[Path], *, views: int) -> Extractor:
+def open_run_extractor(job: TrainingJob, extractor: Extractor, paths: Sequence[Path], *, views: int) -> Extractor:
     """Extractor of a run, by the runtime that it began with, or by one that is selected and noted now.
 
     `extractor` is torch's; `paths` and `views` say how much is to extract.
     """
     run, machine, asked = job.run, job.machine, job.machine.backend
-    if (noted := run.find_json(RUNTIME)) is not None:
-        return _go_on(run, extractor, noted, machine=machine)
-    name, why, compared, opened = TORCH, "as it is named", dict[str, Compared](), extractor
+    if (noted := run.find_json(RUNTIME)) is None:
+        noted = _choose_runtime(job, extractor, paths, views=views)
+        run.write_json(RUNTIME, noted)
+        if noted["compared"]:
+            job.watcher.on_note(f"features: by {noted['name']}, {noted['why']}")
+    elif asked not in (AUTO, noted["name"], noted["asked"]):
+        raise RunError(
+            f"{run.path}: cannot resume with other options: its features are by {noted['name']}, --backend is "
+            f"{asked!r}; leave it out, or start another run with a new --out"
+        )
+    if noted["name"] == TORCH:
+        return extractor
+    try:
+        return compute_by_graph(extractor, noted["name"], keep_graph(extractor, cache=machine.cache))
+    except _UNUSABLE as error:
+        raise RunError(
+            f"{run.path}: its features are by {noted['name']}, which cannot compute them now: {error}; put that "
+            "right, or start another run with a new --out"
+        ) from error
+
+
+def _choose_runtime(job: TrainingJob, extractor: Extractor, paths: Sequence[Path], *, views: int) -> dict[str, Any]:
+    """What computes the features and why, and the runtimes that were compared with torch."""
+    machine, asked = job.machine, job.machine.backend
+    name, why, compared = TORCH, "as it is named", dict[str, Compared]()
     if asked == AUTO and (reason := _why_torch(job.config.finetuning.trains, machine, views * len(paths))):
         why = reason
     elif asked != TORCH:
         try:
-            graph = keep_graph(extractor, cache=machine.cache)
-            compared = compare_runtimes(extractor, graph, paths)
+            compared = compare_runtimes(extractor, keep_graph(extractor, cache=machine.cache), paths)
             name, why = _choose(compared, asked, precision=extractor.precision)
-            opened = extractor if name == TORCH else compute_by_graph(extractor, name, graph)
         except _UNUSABLE as error:
             logger.warning("features are computed by torch: %s", error)
-            name, why = TORCH, f"as its graph cannot be used: {error}"
+            why = f"as its graph cannot be used: {error}"
     found = {one: asdict(figures) for one, figures in compared.items()}
-    noted = {"name": name, "asked": asked, "precision": extractor.precision, "why": why, "compared": found}
-    run.write_json(RUNTIME, noted)
-    if compared:
-        job.watcher.on_note(f"features: by {name}, {why}")
-    return opened
+    return {"name": name, "asked": asked, "precision": extractor.precision, "why": why, "compared": found}
 
 
 def reopen_extractor(run: RunFolder, backbone: Backbone, *, device: torch.device, cache: Path) -> Extractor:
@@ -232,24 +248,6 @@ def reopen_extractor(run: RunFolder, backbone: Backbone, *, device: torch.device
         except _UNUSABLE as error:
             logger.warning("%s: its features are by %s, and now by torch: %s", run.path, name, error)
     return open_in(device=device, precision=described["precision"])
-
-
-def _go_on(run: RunFolder, extractor: Extractor, noted: Mapping[str, Any], *, machine: Machine) -> Extractor:
-    name, asked = noted["name"], machine.backend
-    if asked not in (AUTO, name, noted["asked"]):
-        raise RunError(
-            f"{run.path}: cannot resume with other options: its features are by {name}, --backend is "
-            f"{asked!r}; leave it out, or start another run with a new --out"
-        )
-    if name == TORCH:
-        return extractor
-    try:
-        return compute_by_graph(extractor, name, keep_graph(extractor, cache=machine.cache))
-    except _UNUSABLE as error:
-        raise RunError(
-            f"{run.path}: its features are by {name}, which cannot compute them now: {error}; put that "
-            "right, or start another run with a new --out"
-        ) from error
 
 
 def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | None:

@@ -51,11 +51,7 @@ def split_for_holdout(labels: np.ndarray, *, seed: int, groups: np.ndarray | Non
 
     Below four classes only images are held out. Of every training class a fifth of the images is held out, one at
     least, and none of fewer than three. Groups are held out whole, at most half of a class's; training images of a
-    held-out group are left out.
-
-    Args:
-        labels: (N,) int64 in 0..C-1.
-        groups: (N,) int64, equal for photos of one group; None: every photo is a group of its own.
+    held-out group are left out. `groups` (N,) int64 are equal for photos of one group; None: every photo is one.
     """
     generator = np.random.default_rng(seed)
     classes = generator.permutation(np.unique(labels))
@@ -152,11 +148,6 @@ class HoldoutResult:
     seen: MethodComparison | None
     l2_sp_recall: Mapping[float, float]
     l2_sp: float | None = None
-
-    @property
-    def parts(self) -> dict[str, MethodComparison]:
-        """Parts that could be searched, unseen classes first."""
-        return {name: part for name in QUESTIONS if (part := getattr(self, name)) is not None}
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for the report."""

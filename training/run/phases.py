@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,10 @@ class EpochReport:
 
 @dataclass(frozen=True, slots=True)
 class PhaseContext:
-    """Seed, device, checkpoint and callback of a phase.
+    """Seed, device, checkpoint and callbacks of a phase.
 
-    Attributes:
-        checkpoint: file that is replaced after every epoch, and continued from if it exists; None keeps nothing.
-        on_epoch: called after every epoch, before its checkpoint is written.
-        on_validation: called with (epoch, recall by K) after an evaluation of the head.
+    The checkpoint is replaced after every epoch, and continued from if it exists; None keeps nothing. `on_epoch` is
+    called before it is written.
     """
 
     seed: int
@@ -99,14 +98,11 @@ class Watcher:
     def beside(self, other: "Watcher") -> "Watcher":
         """Both watchers in one; this one is called first."""
 
-        def call_both(name: str) -> Callable[..., None]:
-            def call(*told: Any) -> None:
-                getattr(self, name)(*told)
-                getattr(other, name)(*told)
+        def call_both(name: str, *told: Any) -> None:
+            for watcher in (self, other):
+                getattr(watcher, name)(*told)
 
-            return call
-
-        return Watcher(**{field.name: call_both(field.name) for field in fields(self)})
+        return Watcher(**{own.name: partial(call_both, own.name) for own in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)

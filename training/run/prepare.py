@@ -41,7 +41,7 @@ from training.options.machine import Machine
 from training.run.copy_stage import VIEWS as COPY_VIEWS
 from training.run.copy_stage import require_images
 from training.run.distributed import require_same_files
-from training.run.features import extract_together, require_runtime, settle_runtime
+from training.run.features import extract_together, open_run_extractor, require_runtime
 from training.run.finetuning.inputs import plan_blocks
 from training.run.phases import TrainingJob, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
@@ -238,7 +238,7 @@ def prepare_data(job: TrainingJob, listed: ListedData, *, data: Path) -> Prepare
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
     in_torch = open_extractor(listed.backbone, config.input, machine=machine)
-    extractor = settle_runtime(job, in_torch, listed.paths, views=1 + (COPY_VIEWS if config.copy_head else 0))
+    extractor = open_run_extractor(job, in_torch, listed.paths, views=1 + (COPY_VIEWS if config.copy_head else 0))
     job.run.fix_features(extractor.describe())
     with job.measure("features"):
         training = prepare_training(job, listed.dataset, data=data, extractor=extractor)

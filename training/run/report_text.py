@@ -1,6 +1,6 @@
 """Report of a training as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,77 +10,55 @@ from training.options.config import TrainConfig
 from training.run.copy_stage import describe_copy_head
 from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED
 
-_FEW_PHOTOS = 100
-"""Fewer images than these, held out, let chance decide: with 100 a share of one half has an error of 5 points."""
-
 
 def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
-    """Lines about fine-tuning: options, MAP@R on held-out images, and the selected embedding."""
+    """Lines about fine-tuning: options, end, and whether more time may help. The verdict says what it found."""
     if network is None:
         return ["fine-tuning: none, the backbone is as it was"]
-    held, epochs = network["held_out"], len(network["epochs"]) - 1
-    budget = "" if network["time_budget"] is None else f" of --time-budget {network['time_budget']}"
+    epochs, text = len(network["epochs"]) - 1, network["time_budget"]
     if epochs == 0:
         why = "Ctrl-C ended it before its first step"
         if network["ended_by"] == "time":
-            budget = f"--time-budget {network['time_budget']}"
-            why = f"{budget} leaves no time for a step after preparation: train anew with more"
-        return ["", f"fine-tuning: none, as {why}", "exported: the embedding on the frozen backbone"]
+            why = f"--time-budget {text} leaves no time for a step after preparation: train anew with more"
+        return ["", f"fine-tuning: none, as {why}"]
     lines = [
         "",
         f"fine-tuning: {network['finetune']} ({network['blocks']} of {network['of_blocks']} blocks, "
         f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']} on "
         f"{network['device']}, {epochs} epoch{'' if epochs == 1 else 's'} on {network['trained_on']:,} images, "
-        f"{network['seconds']:.0f} s{budget}",
+        f"{network['seconds']:.0f} s{'' if text is None else f' of --time-budget {text}'}",
     ]
     if network["ended_by"] == "Ctrl-C":
         lines.append(f"stopped early by Ctrl-C in epoch {epochs}: the weights until then were compared")
     if network["ended_by"] == "time" and network["prepared_s"] > network["seconds"] / 2:
         lines.append(f"preparation took {network['prepared_s']:.0f} s of that: more time (--time-budget) trains longer")
-    tried = network["tried"]
-    if not tried:
-        return [*lines, "exported: the fine-tuned network; too few images to hold some out and compare"]
-    lines.append(f"MAP@R on held-out images ({held['unseen']:,} of new classes, {held['seen']:,} others), %:")
-    for name, scores in tried.items():
-        figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in scores.items())
-        lines.append(f"  {name}: {figures}")
-    lines.append(f"exported: {_name_exported(network)}")
-    if (count := sum(held[part] for part in tried["frozen"])) < _FEW_PHOTOS:
-        lines.append(f"only {count} held-out photos decide this: more photos per class would make it certain")
+    course = [np.mean(list(found.values())) for one in network["epochs"] if (found := one["map_at_r"])]
+    if not network["selected"] and len(course) > 1:
+        lines.append(
+            f"MAP@R on held-out images by evaluated epoch, %: {', '.join(f'{100 * one:.1f}' for one in course)}"
+        )
+        if course[-1] > max(course[:-1]):
+            more = "--epochs" if text is None or network["ended_by"] == "epochs" else "time (--time-budget)"
+            lines.append(f"it was still rising: more {more} may help")
     return lines
 
 
-def _name_exported(network: Mapping[str, Any]) -> str:
-    if not network["selected"]:
-        why = "by the verdict" if "left_by" in network else "which is at least as good above"
-        return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
-    if network["map_at_r"]["fine-tuned"] > network["map_at_r"]["frozen"]:
-        return "the fine-tuned network, which finds more of these"
-    return "the fine-tuned network: it finds fewer of these by less than a standard error, which may be chance"
-
-
-def _ask_for_time(network: Mapping[str, Any]) -> str:
-    """Whether more epochs might help, by the course of the held-out MAP@R."""
-    course = [np.mean(list(found.values())) for one in network["epochs"] if (found := one["map_at_r"])]
-    if len(course) < 2:
-        return "too few evaluations to tell whether more epochs would help"
-    shown = f"MAP@R by evaluated epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
-    if course[-1] <= max(course[:-1]):
-        if network["ended_by"] != "epochs":
-            return f"it ended too early to tell whether more epochs would help ({shown})"
-        return f"more epochs would hardly help ({shown})"
-    way = "more time (--time-budget)" if network["time_budget"] and network["ended_by"] != "epochs" else "more --epochs"
-    return f"MAP@R was still rising: {way} may help ({shown})"
-
-
 _SEARCHES = {
-    "ungrouped": "photos of these classes, searched among each other",
-    "grouped": "the same, where no photo finds one of its own group",
-    "against_training": "new photos of the same things, searched among your training photos",
+    "ungrouped": ("ungrouped", "photos of these classes, searched among each other"),
+    "grouped": ("grouped", "the same, where no photo finds one of its own group"),
+    "against_training": ("training", "new photos of the same things, searched among your training photos"),
 }
-_HEADING = "Recall@1 by what is searched, %"
-_TRAINS = (TRAINED, FROZEN_HEAD)
-_COLUMNS = {"ungrouped": "ungrouped", "grouped": "grouped", "against_training": "training"}
+"""Column and meaning of each search of the validation images."""
+
+
+def _table(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> list[str]:
+    """Lines of a table of fractions, in percent."""
+    first, width = max(len(title), *map(len, rows)) + 1, max(8, *(len(head) + 2 for head in heads))
+    lines = [f"{title:<{first}}" + "".join(f"{head:>{width}}" for head in heads)]
+    for name, values in rows.items():
+        shown = ("-" if value is None else f"{100 * value:.2f}" for value in values)
+        lines.append(f"{name:<{first}}" + "".join(f"{text:>{width}}" for text in shown))
+    return lines
 
 
 def describe_validation(report: Mapping[str, Any]) -> list[str]:
@@ -91,32 +69,22 @@ def describe_validation(report: Mapping[str, Any]) -> list[str]:
     if report["method"] not in report["baselines"]:
         rows[f"{report['method']} ({report['embedding_dim']}-d)"] = report["val"]
     for name, scores in report["baselines"].items():
-        rows[f"{name} ({scores['embedding_dim']}-d){'' if name in _TRAINS else ', untrained'}"] = scores
+        untrained = "" if name in (TRAINED, FROZEN_HEAD) else ", untrained"
+        rows[f"{name} ({scores['embedding_dim']}-d){untrained}"] = scores
     ks = list(report["val"]["recall"])
-    width = max(len(_HEADING), *map(len, rows)) + 1
-    lines = ["", f"{'Recall@K in validation, %':<{width}}" + "".join(f"{'K=' + k:>8}" for k in ks)]
-    for name, scores in rows.items():
-        lines.append(f"{name:<{width}}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
-    return [*lines, *_describe_searches(report, rows)]
-
-
-def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    of_k = {name: [scores["recall"][k] for k in ks] for name, scores in rows.items()}
+    lines = ["", *_table("Recall@K in validation, %", [f"K={k}" for k in ks], of_k)]
     asked = [name for name in _SEARCHES if name == "ungrouped" or report["val"].get(name)]
-    if len(asked) == 1:
-        return _warn(report)
-    width = max(len(_HEADING), *map(len, rows)) + 1
-    lines = ["", f"{_HEADING:<{width}}" + "".join(f"{_COLUMNS[name]:>10}" for name in asked)]
-    for title, scores in rows.items():
-        found = (_recall(scores, name) for name in asked)
-        lines.append(
-            f"{title:<{width}}" + "".join(f"{'-' if one is None else f'{100 * one:.2f}':>10}" for one in found)
-        )
-    for name in asked:
-        scores = report["val"] if name == "ungrouped" else report["val"][name]
-        found_by = ""
-        if name == "grouped" and (groups := report.get("val_groups")) is not None:
-            found_by = f"; {groups['images']:,} photos in {groups['groups']:,} groups, by {groups['found_by']}"
-        lines.append(f"{_COLUMNS[name]}: {_SEARCHES[name]} ({scores['queries']:,} queries{found_by})")
+    if len(asked) > 1:
+        found = {title: [_recall(scores, name) for name in asked] for title, scores in rows.items()}
+        lines += ["", *_table("Recall@1 by what is searched, %", [_SEARCHES[name][0] for name in asked], found)]
+        for name in asked:
+            scores = report["val"] if name == "ungrouped" else report["val"][name]
+            found_by = ""
+            if name == "grouped" and (groups := report.get("val_groups")) is not None:
+                found_by = f"; {groups['images']:,} photos in {groups['groups']:,} groups, by {groups['found_by']}"
+            column, meaning = _SEARCHES[name]
+            lines.append(f"{column}: {meaning} ({scores['queries']:,} queries{found_by})")
     return lines + _warn(report)
 
 
@@ -194,7 +162,21 @@ def describe_holdout(holdout: Mapping[str, Any] | None) -> list[str]:
     parts = {name: holdout[name] for name in QUESTIONS if holdout[name] is not None}
     if not parts:
         return ["no holdout evaluation: too few images to hold some out and train on the others"]
-    return ["", *_tabulate(parts, l2_sp=holdout["l2_sp"]), *_describe_sizes(parts)]
+    heads = [f"{QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
+    first, rows = next(iter(parts.values()))["scores"], dict[str, Sequence[float | None]]()
+    for name in sorted(first, key=lambda name: -sum(part["scores"][name] for part in parts.values())):
+        shown = name if name != TRAINED or holdout["l2_sp"] is None else f"trained, L2-SP {holdout['l2_sp']:g}"
+        rows[f"  {shown}"] = [part["scores"][name] for part in parts.values()]
+    lines = ["", *_table("Holdout evaluation: Recall@1, % (queries)", heads, rows)]
+    if "seen" in parts and len(bands := parts["seen"]["by_class_size"]) > 1:  # where classes differ in it
+        texts = []
+        for band in bands:
+            least, most = band["images"]
+            names = (TRAINED, parts["seen"]["best_rival"])
+            recalls = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
+            texts.append(f"{least}{'' if most == least else f'-{most}'} images: {recalls}")
+        lines.append(f"  new photos of classes of {'; '.join(texts)}")
+    return lines
 
 
 def summarize_holdout(holdout: Mapping[str, Any]) -> str:
@@ -205,27 +187,3 @@ def summarize_holdout(holdout: Mapping[str, Any]) -> str:
             trained, rival = (100 * part["scores"][method] for method in ("trained", part["best_rival"]))
             found.append(f"{words} {trained:.1f} ({'' if found else 'untrained '}{rival:.1f})")
     return f"holdout, Recall@1 %: {', '.join(found)}" if found else ""
-
-
-def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, l2_sp: float | None) -> list[str]:
-    heads = [f"{QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
-    lines = [f"{'Holdout evaluation: Recall@1, % (queries)':<48}" + "".join(f"{head:>20}" for head in heads)]
-    first = next(iter(parts.values()))["scores"]
-    for name in sorted(first, key=lambda name: -sum(part["scores"][name] for part in parts.values())):
-        shown = name if name != "trained" or l2_sp is None else f"trained, L2-SP {l2_sp:g}"
-        values = "".join(f"{100 * part['scores'][name]:>20.2f}" for part in parts.values())
-        lines.append(f"  {shown:<46}{values}")
-    return lines
-
-
-def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Recall@1 of new photos by class size, where classes differ in it."""
-    if "seen" not in parts or len(parts["seen"]["by_class_size"]) < 2:
-        return []
-    names = ["trained", parts["seen"]["best_rival"]]
-    texts = []
-    for band in parts["seen"]["by_class_size"]:
-        found = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
-        least, most = band["images"]
-        texts.append(f"{least}{'' if most == least else f'-{most}'} images: {found}")
-    return [f"  new photos of classes of {'; '.join(texts)}"]

@@ -206,7 +206,10 @@ class Verdict:
                 photos = "photos of other classes" if name == "new" else "new photos of these classes"
                 lines.append(f"{words}: not measured, as {self.unmeasured}; --val with {photos} would tell")
             else:
-                lines += [f"{words}: {one.describe_lead()}", f"  {self._describe_scores(one)}"]
+                named = {**_NAMES, TRAINED: "fine-tuned" if self._is_network else "trained"}
+                shown = dict.fromkeys([TRAINED, one.best_rival, *(["raw"] if "raw" in one.scores else [])])
+                scores = (f"{named[key]} {100 * one.scores[key]:.1f} % ({self.widths[key]}-d)" for key in shown)
+                lines += [f"{words}: {one.describe_lead()}", f"  {', '.join(scores)}"]
                 chose = one.by == VAL and self.chooses and name in self._clear
                 remark = "; --val chose what is exported, so its figure is a little too good" if chose else ""
                 lines.append(f"  on {one.queries:,} photos of {one.classes} classes ({one.by}){remark}")
@@ -232,11 +235,6 @@ class Verdict:
             f"training did not help{on}, but the options ask for the trained embedding, which is exported; {way} in a "
             "new --out exports the better one"
         )
-
-    def _describe_scores(self, one: MethodComparison) -> str:
-        named = {**_NAMES, TRAINED: "fine-tuned" if self._is_network else "trained"}
-        shown = dict.fromkeys([TRAINED, one.best_rival, *(["raw"] if "raw" in one.scores else [])])
-        return ", ".join(f"{named[name]} {100 * one.scores[name]:.1f} % ({self.widths[name]}-d)" for name in shown)
 
 
 def _describe_epochs(network: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from training.backbone.extract import Extractor, open_store
 from training.backbone.graphs import keep_graph
 from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.run import features
-from training.run.features import SentExtractor, reopen_extractor, require_runtime, settle_runtime
+from training.run.features import SentExtractor, open_run_extractor, reopen_extractor, require_runtime
 from training.run.phases import TrainingJob, Watcher
 from training.run.run_folder import RunFolder
 
@@ -75,7 +75,7 @@ def test_the_precision_that_auto_comes_to_decides_which_runtime_is_taken(
     monkeypatch.setattr(features, "compute_by_graph", lambda extractor, name, graph: name)
     job = TrainingJob(RunFolder(tmp_path), make_config(), make_machine(tmp_path, precision="auto"), Watcher())
     extractor = SimpleNamespace(precision=precision)
-    settled = settle_runtime(job, extractor, [tmp_path], views=features.LEAST_IMAGES)
+    settled = open_run_extractor(job, extractor, [tmp_path], views=features.LEAST_IMAGES)
     assert settled == name
 
 

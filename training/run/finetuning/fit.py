@@ -143,11 +143,8 @@ def backward_in_chunks(
 ) -> Tensor:
     """Backpropagate `measure(model(images))` in chunks, with the gradients of the whole batch; returns the loss.
 
-    The embedding of an image must not depend on others in its batch, as with frozen batch norm.
-
-    Args:
-        measure: loss of all (B, D) embeddings; its own parameters get gradients too.
-        chunk: images per forward pass; None for one pass.
+    The embedding of an image must not depend on others in its batch, as with frozen batch norm. `measure` is the loss
+    of all (B, D) embeddings; its own parameters get gradients too.
     """
     if chunk is None or chunk >= len(images):
         loss = measure(model(images))
@@ -228,14 +225,8 @@ class FittedWeights:
 class FinetuneLoop:
     """Fine-tuning loop; each process that trains together has one with the same arguments.
 
-    Args:
-        model: at its initial weights; it ends with the last weights.
-        context: its checkpoint is replaced after every epoch, on rank 0.
-        watcher: of rank 0.
-
-    Attributes:
-        ended_by: `epochs`, `time` or `Ctrl-C`, once training is over.
-        fitted: weights and scores so far.
+    The model begins at its initial weights and ends with the last ones. `fitted` are weights and scores so far;
+    `ended_by` is `epochs`, `time` or `Ctrl-C`, once training is over.
     """
 
     def __init__(
