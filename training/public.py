@@ -35,18 +35,13 @@ def train(
         val: labelled images for evaluation.
         resume: continue an interrupted run; a finished one returns its report.
         rank_timeout: under torchrun, seconds that a step waits for other processes.
-        tensorboard: folder that TensorBoard reads; each run gets a folder in it.
+        tensorboard: folder for TensorBoard; each run gets a folder in it.
         config: options as `training.options.resolve` gives them, in place of `options`, but those of `Machine`.
         **options: as in `retrieval train`, with `_` for `-` (and `lambda_`, `for_`): the fields of `Machine` (`device`,
             `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, ...).
 
     Returns:
         The report, as in the run folder's report.json.
-
-    Raises:
-        InputError: invalid data, weights or options, or an option without effect.
-        RunError: a run folder in the way, missing, or begun with other options.
-        MissingDependencyError: TensorBoard, or a library of the backbone, is not installed.
 
     Under torchrun each process calls it alike and gets the same report; only rank 0 writes and calls the watcher.
     """

@@ -23,14 +23,22 @@ class EmbeddingHead(nn.Module):
         return nn.functional.normalize(self.linear(features))
 
 
-class AffineHead(nn.Module):
+class ProjectionHead(nn.Module):
     """L2 normalisation, an affine map, L2 normalisation: (B, F) features to (B, D) unit rows.
 
-    Subclasses set `weight` (D, F) and `bias` (D,), both float32.
+    The map is a float32 `weight` (D, F) and `bias` (D,), such as those of PCA; they are fixed unless it `trains`.
     """
 
     weight: Tensor
     bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor, *, trains: bool = False) -> None:
+        super().__init__()
+        for name, tensor in (("weight", weight), ("bias", bias)):
+            if trains:
+                self.register_parameter(name, nn.Parameter(tensor.clone()))
+            else:
+                self.register_buffer(name, tensor)
 
     @property
     def embedding_dim(self) -> int:
@@ -40,14 +48,9 @@ class AffineHead(nn.Module):
         projected = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
         return nn.functional.normalize(projected)
 
-
-class ProjectionHead(AffineHead):
-    """A fixed affine map, such as PCA with or without whitening."""
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
+    def freeze(self) -> "ProjectionHead":
+        """A fixed copy."""
+        return ProjectionHead(self.weight.detach().clone(), self.bias.detach().clone())
 
 
 class WhitenedHead(nn.Module):

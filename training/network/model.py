@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from training.backbone.backbones import Backbone, arrange_images
-from training.head.embedding_heads import AffineHead, ProjectionHead
+from training.head.embedding_heads import ProjectionHead
 from training.network.convolutions import Convolution, standing_in
 
 _LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -111,19 +111,6 @@ def _in_order(network: nn.Module, names: list[str], *, run: nn.Module, side: int
     return list(seen)
 
 
-class TrainableProjection(AffineHead):
-    """A `ProjectionHead` whose weights train."""
-
-    def __init__(self, head: ProjectionHead) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(head.weight.clone())
-        self.bias = nn.Parameter(head.bias.clone())
-
-    def freeze(self) -> ProjectionHead:
-        """The same map as a fixed projection."""
-        return ProjectionHead(self.weight.detach().clone(), self.bias.detach().clone())
-
-
 class NetworkModel(nn.Module):
     """(B, H, W, 3) uint8 images to (B, D) float32 unit rows, through a backbone of which some blocks train.
 
@@ -152,7 +139,7 @@ class NetworkModel(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone.module.eval().requires_grad_(False)
-        self.head = TrainableProjection(head)
+        self.head = ProjectionHead(head.weight, head.bias, trains=True)
         self.precision = precision
         self._mean, self._std = mean, std
         self.convolutions = convolutions

@@ -37,6 +37,7 @@ VIEWS = 6  # of an image: itself and five edited copies
 LEAST_IMAGES = 40
 _HELD_OUT, _LEAST_HELD, _MOST_HELD = (20, 100, 1000)  # images held out for the threshold: one in 20, at least, at most
 COPY_PHASE = "copy head"
+COPY_STATE = ("threshold", "copy_dim", "is_kept")  # of the report, beside the weights
 
 
 def require_images(hashes: Sequence[str]) -> None:

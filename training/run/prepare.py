@@ -166,11 +166,6 @@ class ListedData:
     validation: Dataset | None
     backbone: Backbone
 
-    @property
-    def paths(self) -> list[Path]:
-        records = self.dataset.records + (() if self.validation is None else self.validation.records)
-        return [record.path for record in records]
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedData:
@@ -238,7 +233,9 @@ def prepare_data(job: TrainingJob, listed: ListedData, *, data: Path) -> Prepare
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
     in_torch = open_extractor(listed.backbone, config.input, machine=machine)
-    extractor = open_run_extractor(job, in_torch, listed.paths, views=1 + (COPY_VIEWS if config.copy_head else 0))
+    records = listed.dataset.records + (() if listed.validation is None else listed.validation.records)
+    paths = [record.path for record in records]
+    extractor = open_run_extractor(job, in_torch, paths, views=1 + (COPY_VIEWS if config.copy_head else 0))
     job.run.fix_features(extractor.describe())
     with job.measure("features"):
         training = prepare_training(job, listed.dataset, data=data, extractor=extractor)

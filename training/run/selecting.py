@@ -8,14 +8,13 @@ import numpy as np
 
 from index.evaluation.metrics import RetrievalScores
 from training.backbone.backbones import load_backbone
-from training.backbone.extract import Extractor
 from training.confidence.confidences import LabelConfidences
 from training.data.label_noise import describe_noise
 from training.head.embedding_heads import Head
 from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rivals, fit_untrained
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS, UNTRAINED_METHODS
-from training.run.copy_stage import COPY_PHASE, train_copy_head
+from training.run.copy_stage import COPY_PHASE, COPY_STATE, train_copy_head
 from training.run.finetuning.stage import StageResult
 from training.run.fit import FrozenEmbedding
 from training.run.label_confidences import known_weights
@@ -80,6 +79,22 @@ class Evaluation:
     searches: Searches | None
     verdict: Verdict | None
 
+    def to_json(self, exported: str, *, method: str) -> dict[str, Any]:
+        """JSON values for the report; `method` is that of the embedding with the name `exported`."""
+        found = self.scores[exported if exported in self.scores else method] if self.scores else None
+        baselines = {
+            name: {"embedding_dim": self.heads[name].embedding_dim, **one.to_json()}
+            for name, one in self.scores.items()
+            if name != exported or name in RIVALS
+        }
+        groups = None if self.searches is None else self.searches.groups
+        return {
+            "val": None if found is None else found.to_json(),
+            "val_groups": None if groups is None else groups.to_json(),
+            "baselines": None if self.searches is None else baselines,
+            "verdict": None if self.verdict is None else self.verdict.to_json(),
+        }
+
 
 def evaluate_methods(
     job: TrainingJob,
@@ -130,92 +145,56 @@ def evaluate_methods(
     return Evaluation(heads, scores, searches, verdict)
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """The exported embedding: its name among the methods, method, head, and extractor of its features.
-
-    `network` is the report of fine-tuning; None without.
-    """
-
-    name: str
-    method: str
-    head: Head
-    extractor: Extractor
-    network: Mapping[str, Any] | None
-
-    @property
-    def is_finetuned(self) -> bool:
-        return self.network is not None and bool(self.network["selected"])
-
-
-def select_embedding(
+def save_selected(
     job: TrainingJob,
     prepared: PreparedData,
     evaluation: Evaluation,
     *,
     frozen: FrozenEmbedding,
     stage: StageResult | None,
-) -> Selected:
-    """The embedding that the verdict exports."""
-    config = job.config
-    name = TRAINED if evaluation.verdict is None else evaluation.verdict.exported
-    network = None if stage is None else stage.report
+) -> dict[str, Any]:
+    """Save the embedding that the verdict exports; returns most of the report."""
+    run, config, training = job.run, job.config, prepared.training
+    exported = TRAINED if evaluation.verdict is None else evaluation.verdict.exported
     extractor, head, method = prepared.extractor, frozen.head, frozen.method
+    network = None if stage is None else stage.report
     if stage is not None and stage.head is not None:
-        if name == TRAINED:
+        if exported == TRAINED:
             head, method = stage.head, config.loss.method
         else:
             network = {**stage.report, "selected": False, "left_by": "verdict"}
             backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
             extractor = open_extractor(backbone, config.input, machine=job.machine)
-    if name in evaluation.heads and name not in (FROZEN_HEAD, TRAINED):
-        head, method = evaluation.heads[name], name
-    return Selected(name, method, head, extractor, network)
-
-
-def save_selected(
-    job: TrainingJob, prepared: PreparedData, evaluation: Evaluation, selected: Selected, *, trained_on: int
-) -> dict[str, Any]:
-    """Save the exported embedding; returns most of the report."""
-    run, config, training, scores = job.run, job.config, prepared.training, evaluation.scores
-    if selected.is_finetuned:
-        run.save_backbone(selected.extractor.backbone, is_finetuned=True)
+    if exported in evaluation.heads and exported not in (FROZEN_HEAD, TRAINED):
+        head, method = evaluation.heads[exported], exported
+    is_finetuned = network is not None and network["selected"]
+    if is_finetuned:
+        run.save_backbone(extractor.backbone, is_finetuned=True)
     else:
         (run.path / FINETUNED).unlink(missing_ok=True)  # of an interrupted run
-    if selected.method not in UNTRAINED_METHODS and not selected.is_finetuned:
+    if method not in UNTRAINED_METHODS and not is_finetuned:
         width = min(UNTRAINED_DIM, count_directions(training.features))
         run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
-    head, classes = selected.head, len(training.classes)  # whose presence says that training is finished
-    run.save_module("head", head, method=selected.method, class_count=classes, embedding_dim=head.embedding_dim)
+    sizes = {"class_count": len(training.classes), "embedding_dim": head.embedding_dim}
+    run.save_module("head", head, method=method, **sizes)  # its presence says that training is finished
     copies = None
     if config.copy_head:  # on the features of the exported backbone
         with job.measure(COPY_PHASE):
-            copy_head, copies = train_copy_head(job, training.images, training.copies, extractor=selected.extractor)
-            state = {name: copies[name] for name in ("threshold", "copy_dim", "is_kept")}
-            run.save_module("copy_head", copy_head, **state)
-    found = scores[selected.name if selected.name in scores else selected.method] if scores else None
-    baselines = {
-        name: {"embedding_dim": evaluation.heads[name].embedding_dim, **one.to_json()}
-        for name, one in scores.items()
-        if name != selected.name or name in RIVALS
-    }
-    searches, verdict = evaluation.searches, evaluation.verdict
+            copy_head, copies = train_copy_head(job, training.images, training.copies, extractor=extractor)
+            run.save_module("copy_head", copy_head, **{name: copies[name] for name in COPY_STATE})
     return {
         "run": str(run.path),
         "copy_head": copies,
         "phases": {name: {"seconds": seconds} for name, seconds in job.seconds.items()},
-        "val": None if found is None else found.to_json(),
-        "val_groups": None if searches is None or searches.groups is None else searches.groups.to_json(),
-        "baselines": None if searches is None else baselines,
-        "verdict": None if verdict is None else verdict.to_json(),
+        **evaluation.to_json(exported, method=method),
         "images": len(training.images),
-        "trained_on": trained_on,
+        "trained_on": frozen.trained_on,
         "classes": len(training.classes),
         "skipped": run.count_skipped(),
         "noise": None if config.data.noise is None else _report_noise(training),
-        "method": selected.method,
-        "embedding_dim": selected.head.embedding_dim,
-        "finetuning": selected.network,
+        "method": method,
+        "embedding_dim": head.embedding_dim,
+        "finetuning": network,
     }
 
 

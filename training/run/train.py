@@ -15,7 +15,7 @@ from training.run.label_confidences import describe_confidences, estimate_run_co
 from training.run.phases import TrainingJob, Watcher
 from training.run.prepare import list_inputs, prepare_data
 from training.run.run_folder import RunFolder
-from training.run.selecting import chooses_by_val, evaluate_methods, judge_holdout, save_selected, select_embedding
+from training.run.selecting import chooses_by_val, evaluate_methods, judge_holdout, save_selected
 from training.run.verdict import SEARCHED, TRAINED
 
 
@@ -69,8 +69,7 @@ def train(
             watcher.on_note(f"before fine-tuning: {'; '.join(leads)}")
         stage = finetune_backbone(job, prepared, confidences, frozen)
     evaluation = evaluate_methods(job, prepared, confidences, frozen=frozen, stage=stage, verdict=verdict)
-    selected = select_embedding(job, prepared, evaluation, frozen=frozen, stage=stage)
-    report = save_selected(job, prepared, evaluation, selected, trained_on=frozen.trained_on)
+    report = save_selected(job, prepared, evaluation, frozen=frozen, stage=stage)
     report |= {"holdout": holdout, "confidences": describe_confidences(confidences)}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it

@@ -95,7 +95,7 @@ def test_photos_of_one_group_do_not_find_each_other_in_the_holdout() -> None:
     places = np.random.default_rng(1).normal(size=(96, 24))[groups]
     features = (_features(labels) + 3 * places).astype(np.float32)
     found, told = (
-        evaluate_holdout(LabelledFeatures(features, labels, groups=given), config=_config(), device=CPU).parts["unseen"]
+        evaluate_holdout(LabelledFeatures(features, labels, groups=given), config=_config(), device=CPU).unseen
         for given in (None, groups)
     )
     assert found.scores["raw"] > 0.95

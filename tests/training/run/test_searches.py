@@ -13,7 +13,6 @@ from index.errors import InputError
 from index.evaluation.groups import GroupSources
 from index.evaluation.metrics import DEFAULT_KS
 from training.head.embedding_heads import RawHead
-from training.run.report_text import describe_validation
 from training.run.searches import KnownImages, ValidationSet, find_holdout_groups, plan_searches
 
 CLASSES, GROUPS, SHOTS = 6, 6, 4
@@ -131,36 +130,6 @@ def test_the_holdout_is_told_groups_of_one_label_and_copies_are_of_one(named: bo
     copies[100] = 3
     groups = find_holdout_groups(training, copies=copies)
     assert groups[100] == groups[3]
-
-
-@pytest.mark.parametrize(
-    ("searches", "warned"),
-    [
-        ({}, []),
-        ({"grouped": 0.7}, ["'ungrouped' is 23 points above 'grouped'"]),
-        ({"grouped": 0.9, "against_training": 0.68}, ["'ungrouped' is 25 points above 'training'"]),
-        (
-            {"grouped": 0.7, "against_training": 0.95},
-            ["'ungrouped' is 23 points above 'grouped'", "'training' is 25 points above 'grouped'"],
-        ),
-    ],
-)
-def test_the_report_warns_of_bursts_and_of_wrong_labels(searches: dict[str, float], warned: list[str]) -> None:
-    names = dict.fromkeys(("grouped", "against_training")) | searches
-    val = {name: value and {"recall": {"1": value}, "queries": 40} for name, value in names.items()}
-    val |= {"recall": {"1": 0.93}, "queries": 40}
-    report = {
-        "method": "proxy-nca",
-        "embedding_dim": 8,
-        "val": val,
-        "baselines": {"raw": {**val, "embedding_dim": 8}},
-        "val_groups": (
-            {"found_by": "times within a minute", "groups": 9, "images": 38} if "grouped" in searches else None
-        ),
-    }
-    text = "\n".join(describe_validation(report))
-    assert text.count("warning: ") == len(warned)
-    assert all(f"warning: {what}" in text for what in warned)
 
 
 def _rows(count: int, *, seed: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.options.losses import RIVALS
 from training.options.machine import Machine, resolve_device
-from training.run.phases import EpochReport, Watcher, warn_of_unsuitable_lambda
+from training.run.phases import EpochReport, Watcher
 
 
 def test_every_epoch_stands_once_in_the_metrics(finished_run: FinishedRun) -> None:
@@ -194,20 +194,3 @@ def test_validation_images_that_cannot_be_scored_are_refused_before_training(tra
     with pytest.raises(InputError):
         trainer(val=val, watcher=Watcher(on_epoch=epochs.append))
     assert epochs == []
-
-
-@pytest.mark.parametrize(
-    ("positives", "without", "estimator", "advice"),
-    [
-        (12.0, 0.0, "module", "--confidence-lr"),
-        (12.0, 0.0, "leave-one-out", "too little: raise --lambda"),
-        (0.3, 0.7, "module", "lower --lambda, or raise --confidence-epochs"),
-        (0.3, 0.7, "leave-one-out", "push proxies away: lower --lambda"),
-        (1.2, 0.1, "module", None),
-        (None, None, "module", None),
-    ],
-)
-def test_confidences_that_separate_nothing_are_pointed_out(caplog, positives, without, estimator, advice) -> None:
-    report = EpochReport("embedding", 1, 2, 1.0, 1.0, 1.0, None, positives, without)
-    warn_of_unsuitable_lambda(report, class_count=20, estimator=estimator)
-    assert (advice in caplog.text) if advice else not caplog.records

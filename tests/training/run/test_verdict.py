@@ -1,7 +1,5 @@
 """Verdict of a training: what it exports by its answers and its purpose, and answers by --val."""
 
-import itertools
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,7 @@ from index.evaluation.groups import GroupSources
 from index.evaluation.metrics import RetrievalScores
 from training.run.searches import KnownImages
 from training.run.selecting import judge_by_val
-from training.run.verdict import HELD_OUT, HOLDOUT, SEARCHED, TRAINED, VAL, MethodComparison, Verdict
+from training.run.verdict import TRAINED, VAL, MethodComparison, Verdict
 
 
 def _answer(low: float, high: float, rival: str = "raw") -> MethodComparison:
@@ -58,36 +56,6 @@ def test_an_untrained_embedding_is_exported_where_it_is_clearly_better_for_the_p
     assert (verdict.outcome, verdict.exported) == (outcome, exported)
     kept = _judge(known, new, purpose, chooses=False)
     assert (kept.outcome, kept.exported) == (outcome, TRAINED)
-
-
-TUNED = {"epochs": [{}, {}, {}], "seconds": 61.4, "selected": True, "map_at_r": {"frozen": 0.25, "fine-tuned": 0.5}}
-
-
-@pytest.mark.parametrize(
-    ("network", "by"),
-    [
-        (None, HOLDOUT),
-        (None, VAL),
-        (TUNED, HELD_OUT),
-        (TUNED, VAL),
-        (TUNED | {"map_at_r": None}, VAL),
-        (TUNED | {"selected": False}, HOLDOUT),
-        ({"epochs": [{}], "seconds": 3.0, "selected": False}, HOLDOUT),
-    ],
-)
-@pytest.mark.parametrize("purpose", ["known", "new", "both"])
-def test_a_verdict_speaks_of_both_questions_always(network, by: str, purpose: str) -> None:
-    answers = (None, *(replace(one, by=by) for one in (AHEAD, LEVEL, BEHIND, FEW)))
-    for known, new, chooses in itertools.product(answers, answers, (True, False)):
-        verdict = replace(_judge(known, new, purpose, chooses=chooses), finetuning=network, heads={"known": LEVEL})
-        conclusion, *lines = verdict.render()
-        assert TRAINED not in conclusion or verdict.exported == TRAINED
-        for name, words in SEARCHED.items():
-            (told,) = (line for line in lines if line.startswith(f"{words}: "))
-            assert ("not measured" in told) == (name not in verdict.answers)
-        written = json.loads(json.dumps(verdict.to_json()))
-        assert [written[name] is None for name in ("known", "new")] == [known is None, new is None]
-        assert written["text"].split("\n  ") == [conclusion, *lines]
 
 
 def _validation(labels: list[str]) -> tuple[KnownImages, dict[str, RetrievalScores]]:

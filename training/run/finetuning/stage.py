@@ -243,16 +243,7 @@ def prepare_loop(
     on_images("choosing a precision", 1, 1)
     model.precision = PRECISIONS[precision]
     loss = task.build_loss()
-    if isinstance(loss, ProxyLoss):
-        device = model.head.weight.device
-        means = mean_embeddings(
-            lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(),
-            torch.from_numpy(data.labels),
-            torch.from_numpy(data.split.train),
-            weights=torch.ones(len(data.labels)) if confidences is None else confidences.own.cpu(),
-            shape=(data.class_count, task.width),
-        )
-        loss.start_at(means)
+    start_proxies(loss, start, features, data, weights=None if confidences is None else confidences.own.cpu())
     if team.size > 1:
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         sent = replace(task, guidance=None if task.guidance is None else deepcopy(task.guidance).cpu())
@@ -269,6 +260,22 @@ def prepare_loop(
         watcher=job.watcher,
         on_preparing=on_images,
     )
+
+
+def start_proxies(
+    loss: MetricLoss, head: ProjectionHead, features: Floats, data: FinetuneData, *, weights: Tensor | None
+) -> None:
+    """Start the proxies at the mean embeddings of their classes, with (N,) weights of the images."""
+    if isinstance(loss, ProxyLoss):
+        device = head.weight.device
+        means = mean_embeddings(
+            lambda rows: head(torch.from_numpy(features[rows]).to(device)).cpu(),
+            torch.from_numpy(data.labels),
+            torch.from_numpy(data.split.train),
+            weights=torch.ones(len(data.labels)) if weights is None else weights,
+            shape=(data.class_count, head.embedding_dim),
+        )
+        loss.start_at(means)
 
 
 def help_decoding(paths: Sequence[Path], decoding: MappedArray, preprocess: PreprocessConfig) -> None:
