@@ -17,7 +17,6 @@ from retrieval_app.insights.label_issues import count_errors_left, without_dropp
 from retrieval_app.review.acceptance import plan_acceptance
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import find_decided_ids
 from retrieval_app.serving.live_gallery import Snapshot
 
 MAX_PAIRS = 200
@@ -274,7 +273,7 @@ def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecisio
 
 def update_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues | None:
     """The label issues, as far as they were updated; None before they are found. New decisions start an update."""
-    return snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
+    return snapshot.insights.update_issues(decisions)
 
 
 def find_open_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> list[LabelIssue] | None:
@@ -366,10 +365,3 @@ def describe_decision(decision: LabelDecision | None, *, names: bool = False) ->
         "p_right": decision.p_right,
         **({"by": decision.decided_by} if names else {}),
     }
-
-
-def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> dict[int, LabelKey]:
-    """The images of decisions by id; of several images of one file, all that have issues."""
-    found = {number: key for key, number in find_decided_ids(snapshot.gallery, decisions.values()).items()}
-    issues = snapshot.insights.label_issues.value
-    return found | {one.id: one.key for one in (() if issues is None else issues.items) if one.key in decisions}

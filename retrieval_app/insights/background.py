@@ -23,7 +23,7 @@ from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, label_issues, map_layout, quality
 from retrieval_app.insights.calibration import Calibration
-from retrieval_app.insights.label_issues import Decisions, FindIds
+from retrieval_app.insights.label_issues import Decisions
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
 from retrieval_app.reports import duplicates_report
@@ -102,7 +102,6 @@ class Insights:
         self._worker: threading.Thread | None = None
         self._closed = False
         self._seen: Decisions = {}  # that the label issues were last updated with, or should be
-        self._find_ids: FindIds | None = None
         self._updated: LabelIssues | None = None
         self._calibration: ErrorCalibration | None = None  # of label errors, from before any decision
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
@@ -192,7 +191,7 @@ class Insights:
             return computed
         return replace(computed, value=computed.value.with_decisions(self._gallery.decided))
 
-    def update_issues(self, decisions: Decisions, *, find_ids: FindIds) -> LabelIssues | None:
+    def update_issues(self, decisions: Decisions) -> LabelIssues | None:
         """Label issues as they are now; None before they are found.
 
         Decisions that they do not contain start a task that detects them anew, after a rest of four times as long as
@@ -204,13 +203,13 @@ class Insights:
         with self._changed:
             task = self._tasks["updated_issues"]
             if self._audit is not None or not decisions:
-                self._seen, self._find_ids, self._updated = decisions, None, None
+                self._seen, self._updated = decisions, None
             elif (
                 self._seen is not decisions
                 and dict(self._seen) != dict(decisions)
                 and not (task.is_computing or self._closed or monotonic() < task.retry_at)
             ):
-                self._seen, self._find_ids = decisions, find_ids
+                self._seen = decisions
                 self._begin(task)
             return self._updated or base.value
 
@@ -326,19 +325,18 @@ class Insights:
     def _update_now(self, gallery: Gallery, progress: Progress) -> LabelIssues | None:
         """Label issues after the decisions that were seen last."""
         with self._changed:
-            decisions, find_ids, base = self._seen, self._find_ids, self.get("label_issues").value
-            if find_ids is None or base is None:
+            decisions, base = self._seen, self.get("label_issues").value
+            if not decisions or base is None:
                 return self._updated
-            self._find_ids = None  # or it would keep alive a version that is no longer served
-        duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
-        decided = {image_id: decisions[key] for image_id, key in find_ids().items()}
+        with self._given.catalog() as catalog:
+            found = list(catalog.find_contents({sha256 for sha256, _ in decisions}))
         self._updated, self._calibration = label_issues.apply_decisions(
             self._given,
-            decided,
+            {number: decisions[sha256, label] for number, sha256, label in found if (sha256, label) in decisions},
             base=base,
             decisions=len(decisions),
             before=self._calibration,
-            duplicates=duplicates,
+            duplicates=self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given),
             progress=progress,
         )
         return self._updated

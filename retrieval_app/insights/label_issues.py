@@ -1,7 +1,7 @@
 """Label issues of a gallery: labels that its vectors contradict, also after people decided about some."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -23,8 +23,6 @@ from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplic
 
 Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
 """Label decisions that hold, by what they hold for."""
-FindIds: TypeAlias = Callable[[], Mapping[int, LabelKey]]
-"""Gives the images that decisions are about, by id; several may be one file."""
 
 
 def find_label_issues(

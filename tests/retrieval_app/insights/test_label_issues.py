@@ -1,15 +1,16 @@
 """Labels that may be wrong."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.labels.issues import LabelIssue, LabelIssues
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights import background as background_module
@@ -118,7 +119,7 @@ def base(labelled: Gallery) -> LabelIssues:
 
 
 @pytest.fixture
-def update(base: LabelIssues, labelled: Gallery, ids: dict[str, int]) -> Iterator[Update]:
+def update(labelled: Gallery) -> Iterator[Update]:
     """Updates the list with decisions; gives it and the number of decisions in it."""
     insights = Insights(labelled, cache=None)
     insights.wait("label_issues", timeout=60)
@@ -126,13 +127,9 @@ def update(base: LabelIssues, labelled: Gallery, ids: dict[str, int]) -> Iterato
     def apply(*decisions: LabelDecision) -> tuple[LabelIssues, int]:
         holding = {decision.key: decision for decision in decisions}
 
-        def find() -> Mapping[int, LabelKey]:
-            keys = {row.id: (row.sha256 or "", row.label) for row in labelled.rows(ids.values())}
-            return {number: key for number, key in keys.items() if key in holding}
-
-        insights.update_issues(holding, find_ids=find)
+        insights.update_issues(holding)
         assert insights.wait("updated_issues", timeout=60).state == "ready"
-        updated = insights.update_issues(holding, find_ids=find)
+        updated = insights.update_issues(holding)
         assert updated is not None
         assert insights.label_issues.value == updated
         return updated, updated.decisions
@@ -174,22 +171,23 @@ def test_a_new_label_is_suggested(update: Update, decide: Decide, base: LabelIss
 def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
 
-    def find() -> Mapping[int, LabelKey]:
+    def apply_slowly(*args: Any, **options: Any) -> Any:
         now[0] += 10
-        return {}
+        return apply_decisions(*args, **options)
 
+    monkeypatch.setattr(background_module.label_issues, "apply_decisions", apply_slowly)
     monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
     insights = Insights(labelled, cache=None)
     insights.wait("label_issues", timeout=60)
     first = {(decision := decide(WRONG, KEEP)).key: decision}
-    insights.update_issues(first, find_ids=find)
+    insights.update_issues(first)
     assert insights.wait("updated_issues", timeout=60).state == "ready"
     second = {**first, ("0" * 64, "red"): decision}
     for later, decisions_used in ((39, 1), (1, 2)):
         now[0] += later
-        insights.update_issues(second, find_ids=find)
+        insights.update_issues(second)
         assert insights.wait("updated_issues", timeout=60).state == "ready"
-        updated = insights.update_issues(second, find_ids=find)
+        updated = insights.update_issues(second)
         assert updated is not None
         assert updated.decisions == decisions_used
     insights.close()
@@ -202,7 +200,7 @@ def test_an_audit_judges_by_what_the_gallery_does_not_have_and_is_not_updated(
     insights = Insights(labelled, cache=None, audit=tmp_path)
     base = insights.wait("label_issues").value
     decision = decide(WRONG, KEEP)
-    updated = insights.update_issues({decision.key: decision}, find_ids=dict)
+    updated = insights.update_issues({decision.key: decision})
     insights.close()
     assert updated is not None
     assert updated == base

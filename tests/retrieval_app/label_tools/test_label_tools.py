@@ -118,7 +118,7 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
     wrong = next(subject for subject in read_all_subjects(opened) if subject.path.endswith("wrong_0.png"))
     decisions = {wrong.key: wrong.decide("change", new_label="blue")}
     review.decide(list(decisions.values()))
-    insights.update_issues(decisions, find_ids=lambda: {wrong.image_id: wrong.key})
+    insights.update_issues(decisions)
     updated = insights.wait("updated_issues", timeout=60).value
     insights.close()
     found, _ = list_issues(gallery)
