@@ -23,8 +23,20 @@ from index.catalog.decided_rows import (
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow
 from index.errors import GalleryError
-from index.labels.decisions import CHANGE, DROP, GIVEN, OPEN, P_RIGHT, LabelDecision, LabelKey
-from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
+from index.labels.decisions import (
+    CHANGE,
+    DROP,
+    DUPLICATES,
+    GIVEN,
+    OPEN,
+    P_RIGHT,
+    DuplicateDecision,
+    LabelDecision,
+    LabelKey,
+    Mark,
+    Subject,
+    find_images,
+)
 from index.labels.steps import (
     FOREIGN_TABLES,
     LabelStates,
@@ -34,7 +46,6 @@ from index.labels.steps import (
     last_step,
     read_held,
 )
-from index.labels.tags import Mark
 from index.sources.table_rows import as_text
 from index.text import printable_path
 from index.versions.annotations import decisions_file
@@ -106,9 +117,9 @@ class Annotations:
                 labels = follow_labels(connection, labels, holding=(CHANGE, SET_ASIDE, DROP))
                 steps = last_step(connection, "marks"), last_step(connection, "duplicates")
                 if steps[0] != marked[0]:
-                    marks = [one for one in read_held(connection, Mark) if not one.is_undone]
+                    marks = [one for one in read_held(connection, Mark) if one.meaning is not None]
                 if steps[1] != copies[0]:
-                    groups = [one for one in read_held(connection, DuplicateDecision) if not one.is_undone]
+                    groups = [one for one in read_held(connection, DuplicateDecision) if one.meaning is not None]
                 connection.execute("COMMIT")
             connection.execute("PRAGMA busy_timeout = 0")
         changing = labels[-1][1]

@@ -1,25 +1,22 @@
-"""Label decisions: keep, change, set aside or drop, by a person or by the machine; they outlive a run and a gallery."""
+"""Decisions about labels, about groups of near-duplicates, and marks: the tags and the split of an image.
 
-import csv
-import io
-import logging
+They know images by their bytes, which outlive ids, a run and a gallery. A mark is a field of an image: `tag:NAME`, or
+`split`, which takes the place of the metadata column of that name.
+"""
+
+import hashlib
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, islice
-from pathlib import Path
+from itertools import takewhile
 from typing import Literal, TypeAlias, get_args
 
+from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.text import printable_path
 
-HEADER = ("path", "label")
-_ROWS_AT_ONCE = 1000
-
-logger = logging.getLogger(__name__)
-_COLUMNS = ("path", "sha256", "label", "decision", "new_label")
 KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
@@ -80,14 +77,9 @@ class LabelDecision:
         return f"{self.sha256}/{self.label or ''}"
 
     @property
-    def meaning(self) -> tuple[str, str | None]:
-        """What was decided."""
-        return self.decision, self.new_label
-
-    @property
-    def is_undone(self) -> bool:
-        """Whether it takes an earlier one back."""
-        return self.decision == OPEN
+    def meaning(self) -> tuple[str, str | None] | None:
+        """What was decided; None where it takes an earlier decision back."""
+        return None if self.decision == OPEN else (self.decision, self.new_label)
 
     @property
     def leaves_out(self) -> bool:
@@ -117,96 +109,146 @@ def parse_p_right(text: str | None, *, where: str) -> float | None:
     return p_right
 
 
-def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:
-    """The file in blocks, from rows of path, label and what else there is.
+DUPLICATES, DIFFERENT = "duplicates", "different"  # as they are stored, and as the API has them
 
-    Nothing is put before what a spreadsheet would take for a formula: the file is read back by programs.
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A decided image; `path` is absolute, with undecodable bytes as surrogates."""
+
+    image_id: int
+    sha256: str
+    label: str | None
+    path: str
+
+    @property
+    def key(self) -> LabelKey:
+        """The subject of a decision about its label."""
+        return self.sha256, self.label
+
+    def decide(self, decision: str, *, new_label: str | None = None) -> LabelDecision:
+        """A decision about its label."""
+        return LabelDecision(self.sha256, self.label, decision, new_label, self.image_id, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateDecision:
+    """Whether the images of a group are duplicates, of which some are kept, or different images, which all stay.
+
+    Attributes:
+        decision: `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back.
+        keep: ids of the kept images of `DUPLICATES`.
+        inherits: whether kept images get the tags of dropped ones, and their label where they have none.
+        decided_at: UTC, ISO 8601; set by the store.
     """
-    lines = chain([(*HEADER, *more_columns)], rows)
-    while block := list(islice(lines, _ROWS_AT_ONCE)):
-        text = io.StringIO(newline="")
-        csv.writer(text).writerows(block)
-        yield text.getvalue().encode()
+
+    images: tuple[Subject, ...]
+    decision: str
+    keep: tuple[int, ...] = ()
+    decided_at: str = ""
+    inherits: bool = True
+
+    @property
+    def group(self) -> str:
+        """The name of the group."""
+        return name_group(image.sha256 for image in self.images)
+
+    subject = group
+
+    @property
+    def meaning(self) -> tuple[str, tuple[int, ...]] | None:
+        """What was decided; None where it takes an earlier decision back."""
+        return None if self.decision == OPEN else (self.decision, self.keep)
+
+    def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
+        """The present ids of the kept images, given the present images of the group."""
+        kept = (image for image in self.images if image.image_id in self.keep)
+        return tuple(sorted(now.image_id for now in find_images(kept, images)))
 
 
-def can_be_named(path: str) -> bool:
-    """Whether a path is text, so that a label file, which is UTF-8, can say it."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def find_images(images: Iterable[Subject], here: Sequence[Subject]) -> list[Subject]:
+    """The present counterparts of decided images; those without one are left out.
 
-
-def read_decisions(path: Path, *, known: Collection[LabelKey]) -> dict[LabelKey, LabelDecision]:
-    """Decisions by what they hold for: every image of these bytes with that label, wherever it lies.
-
-    Decisions about others than the known ones are left out with a warning: a file that was used for an earlier run may
-    be used again. A new label that no image has is taken, with a warning: it may be a new class, or a slip.
+    A counterpart has the same bytes. Of several it is the one of the same path, then the one whose path ends most
+    alike, then the one of the same id: paths and ids differ in a gallery that was built anew.
     """
-    shown = printable_path(str(path))
-    classes = {label for _, label in known}
-    decisions: dict[LabelKey, LabelDecision] = {}
-    unknown: list[str] = []
-    for line, row in _read_rows(path):
-        where = f"{shown}, line {line}"
-        decision = _read_decision(row, where=where)
-        if decision.key not in known:
-            unknown.append(where)
-            continue
-        before = decisions.setdefault(decision.key, decision)
-        if before.meaning != decision.meaning:
-            raise InputError(
-                f"{where}: {printable_path(decision.path)} as {decision.label!r} is decided otherwise above; keep one"
-            )
-        if decision.new_label is not None and decision.new_label not in classes:
-            logger.warning("%s: the new label %r is no class of this run yet", where, decision.new_label)
-    if unknown:
-        logger.warning(
-            "left out, because about images or labels that this run does not have: %d decisions, the first in %s",
-            len(unknown),
-            unknown[0],
-        )
-    return decisions
+    left: dict[str, dict[int, Subject]] = {}
+    for now in here:
+        left.setdefault(now.sha256, {})[now.image_id] = now
+    found: list[Subject] = []
+    for image in images:
+        if same := left.get(image.sha256):
+            alike = [now for now in same.values() if now.path == image.path] or same.values()
+            best = max(alike, key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))
+            found.append(same.pop(best.image_id))
+    return found
 
 
-def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line number, values of all columns) of every row that is not empty."""
-    shown = printable_path(str(path))
-    if not path.is_file():
-        raise InputError(f"{shown}: no such decisions file; the audit's page saves one")
-    try:
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            rows = csv.DictReader(file)
-            columns = rows.fieldnames or []
-            missing = [name for name in _COLUMNS if name not in columns]
-            if missing:
-                raise InputError(
-                    f"{shown}: expected a header with the columns {','.join(_COLUMNS)}; lacks {','.join(missing)}"
-                )
-            for row in rows:
-                yield rows.line_num, {name: row.get(name) or "" for name in (*_COLUMNS, P_RIGHT)}
-    except csv.Error as error:
-        raise InputError(f"{shown}: not a readable CSV file: {error}") from error
+def rank_path(path: str, other: str) -> tuple[bool, int]:
+    """Whether two paths are equal, then the length of their common end."""
+    pairs = zip(reversed(path), reversed(other), strict=False)
+    return path == other, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
-    decision, new = row["decision"], row["new_label"].strip()
-    if decision not in DECISIONS:
-        raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
-    if decision == CHANGE and not new:
-        raise InputError(f"{where}: {CHANGE} needs a new_label, found none")
-    if decision == CHANGE and new == row["label"]:
-        decision = KEEP
-    p_right = parse_p_right(row[P_RIGHT], where=where)
-    return LabelDecision(
-        row["sha256"],
-        row["label"],
-        decision,
-        new if decision == CHANGE else None,
-        path=row["path"],
-        p_right=1.0 if p_right is None else p_right,
-    )
+def name_group(sha256s: Iterable[str]) -> str:
+    """The name of a group of images, the same for the same bytes in any order: 32 hexadecimal digits."""
+    return hashlib.sha256("\n".join(sorted(sha256s)).encode("ascii", "backslashreplace")).hexdigest()[:32]
+
+
+PRESENT = "1"
+"""The value of a tag that an image has."""
+_TAG = "tag:"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A tag or the split of an image.
+
+    Attributes:
+        sha256: of the image's bytes, hexadecimal.
+        field: `tag:NAME` or `split`.
+        value: `PRESENT` of a tag, the split's name; None takes the mark away.
+        decided_at: UTC, ISO 8601; set by the store.
+    """
+
+    sha256: str
+    field: str
+    value: str | None
+    decided_at: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in a file of decisions."""
+        return f"{self.field}/{self.sha256}"
+
+    @property
+    def meaning(self) -> str | None:
+        """What was decided; None where it takes an earlier decision back."""
+        return self.value
+
+    @property
+    def tag(self) -> str | None:
+        """The name of the tag; None for the split."""
+        return self.field.removeprefix(_TAG) if self.field.startswith(_TAG) else None
+
+
+@lru_cache(maxsize=64)  # a step has thousands of one tag
+def tag_field(name: str) -> str:
+    """The field of a tag."""
+    return _TAG + check_name(name, what="tag")
+
+
+def check_mark(given: Mark) -> Mark:
+    """The mark as it is stored; an InputError where it is none."""
+    check_sha256(given.sha256)
+    if given.tag is not None:
+        if given.value not in (PRESENT, None):
+            raise InputError(f"a tag is there or not ({PRESENT!r} or null), got {given.value!r}")
+        field = tag_field(given.tag)
+        return given if field == given.field else replace(given, field=field)
+    if given.field != SPLIT:
+        raise InputError(f"a mark is tag:NAME or {SPLIT}, got {given.field!r}")
+    return given if given.value is None else replace(given, value=check_name(given.value, what="split"))
 
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:
@@ -258,3 +300,21 @@ def check_sha256(text: str) -> None:
     """See that an image is named by the SHA-256 of its bytes."""
     if _SHA256.fullmatch(text) is None:
         raise InputError(f"an image is known by its SHA-256, 64 hexadecimal digits, got {text!r}")
+
+
+def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
+    """The decision as it is stored, its ids once and in order; an InputError where it contradicts itself."""
+    check_word(given.decision, (DUPLICATES, DIFFERENT, OPEN))
+    ids = {image.image_id for image in given.images}
+    if len(ids) < 2 or len(ids) < len(given.images):
+        raise InputError(f"a group has at least two images, each once; got {len(given.images)}")
+    for image in given.images:
+        check_sha256(image.sha256)
+    keep = tuple(sorted(set(given.keep)))
+    if given.decision != DUPLICATES and keep:
+        raise InputError(f"only {DUPLICATES!r} names images to keep; {given.decision!r} came with {list(keep)}")
+    if given.decision == DUPLICATES and not keep:
+        raise InputError("of duplicates at least one is kept; say which in keep")
+    if strangers := sorted(set(keep) - ids):
+        raise InputError(f"images to keep must be of the group: {strangers} are not among {sorted(ids)}")
+    return replace(given, keep=keep)

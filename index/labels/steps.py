@@ -13,9 +13,19 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from index.errors import InputError
-from index.labels.decisions import CHANGE, DECISIONS, LabelDecision, LabelKey, check_label_decision, check_name
-from index.labels.group_decisions import DuplicateDecision, Subject, check_duplicate_decision
-from index.labels.tags import Mark, check_mark
+from index.labels.decisions import (
+    CHANGE,
+    DECISIONS,
+    DuplicateDecision,
+    LabelDecision,
+    LabelKey,
+    Mark,
+    Subject,
+    check_duplicate_decision,
+    check_label_decision,
+    check_mark,
+    check_name,
+)
 from index.text import printable_path
 
 VERSION = 1
@@ -91,13 +101,8 @@ class SavedSearch:
 
     @property
     def meaning(self) -> str | None:
-        """What was decided."""
+        """What was decided; None where it takes an earlier decision back."""
         return self.query
-
-    @property
-    def is_undone(self) -> bool:
-        """Whether it takes an earlier one back."""
-        return self.query is None
 
 
 Decision: TypeAlias = LabelDecision | DuplicateDecision | Mark | SavedSearch

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import DuplicateDecision, Subject
+from index.labels.decisions import DuplicateDecision, Subject
 from index.labels.issues import LabelIssues
 from index.text import valid_text
 from retrieval_app.api.issue_list import ReviewList, turn_to, update_issues

@@ -13,8 +13,15 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import MOST_RIGHT, OPEN, DecisionSource, LabelDecision
-from index.labels.group_decisions import DuplicateDecision, Subject, find_images
+from index.labels.decisions import (
+    MOST_RIGHT,
+    OPEN,
+    DecisionSource,
+    DuplicateDecision,
+    LabelDecision,
+    Subject,
+    find_images,
+)
 from index.labels.steps import About, Step
 from index.text import printable_path, valid_text
 from retrieval_app.api.duplicate_list import GroupList, page_groups

@@ -112,8 +112,7 @@ def _describe_restore(report: RestoreReport) -> str:
 
 
 def _describe_lost(lost: Decision) -> str:
-    from index.labels.decisions import LabelDecision
-    from index.labels.tags import Mark
+    from index.labels.decisions import LabelDecision, Mark
 
     if isinstance(lost, LabelDecision):
         return f"{lost.decision}: the label of {printable_path(lost.path)}"

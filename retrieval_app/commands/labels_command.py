@@ -181,7 +181,7 @@ def accept(gallery: Path, at_least_right: float | None, threshold: float | None,
       retrieval labels accept gallery --at-least-right 95%
       retrieval labels accept gallery --threshold 0.8
     """
-    from retrieval_app.label_tools.accept_verdicts import accept_verdicts, describe_acceptance
+    from retrieval_app.label_tools.current_issues import accept_verdicts, describe_acceptance
 
     if at_least_right is not None and threshold is not None:
         raise click.UsageError("give one of --at-least-right and --threshold")
@@ -213,7 +213,7 @@ def import_(place: Path, file: Path, as_json: bool) -> None:
       retrieval labels import gallery new-labels.csv
       retrieval labels import run/audit fiftyone/labels.json
     """
-    from retrieval_app.label_tools.import_decisions import import_decisions
+    from retrieval_app.label_tools.current_issues import import_decisions
 
     counts = import_decisions(place, file)
     text = f"{counts['decided']:,} decisions imported; {counts['unknown']:,} about other images or labels left out"

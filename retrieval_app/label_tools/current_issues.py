@@ -1,15 +1,18 @@
-"""Label issues of a gallery or an audit, without a server, for `retrieval labels`."""
+"""`retrieval labels` without a server: the issues of a gallery or an audit, decisions imported, verdicts accepted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from index.arrays import Floats
+from index.durable import write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import LabelDecision, LabelKey, read_decisions
+from index.labels.decision_files import match_decisions
+from index.labels.decisions import CHANGE, DROP, P_RIGHT, SET_ASIDE, LabelDecision, LabelKey, Subject
 from index.labels.issue_tables import read_issues
 from index.labels.issues import (
     MIN_P_ERROR,
@@ -22,12 +25,15 @@ from index.labels.issues import (
 )
 from index.labels.kinds import count_groups
 from index.labels.label_errors import find_label_errors, two_pass_confidences
+from index.labels.verdicts import describe_expected
 from index.progress import Progress, no_progress
-from index.text import printable_path
+from index.text import count_images, printable_path
 from retrieval_app.insights import label_issues
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
-from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import find_decided_ids, find_subjects
+from retrieval_app.review.acceptance import Acceptance, plan_acceptance
+from retrieval_app.review.activity_log import record_command
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
+from retrieval_app.review.subjects import find_decided_ids, find_subjects, read_all_subjects
 
 DECISIONS_NAME = "decisions.csv"
 
@@ -113,5 +119,73 @@ def locate_images(gallery: Gallery, items: Sequence[LabelIssue]) -> tuple[LabelI
 def read_audited(folder: Path) -> LabelIssues:
     """The labels of a finished audit, with the decisions about them."""
     audited, saved = read_issues(folder / "audit.csv"), folder / DECISIONS_NAME
-    known = {issue.key for issue in audited.items}
-    return audited.with_decisions(read_decisions(saved, known=known)) if saved.exists() else audited
+    if not saved.exists():
+        return audited
+    made, _ = match_decisions(saved, subjects_of(audited), of_page=True)
+    return audited.with_decisions({one.key: one for one in made})
+
+
+def subjects_of(audited: LabelIssues) -> list[Subject]:
+    """The images of an audit."""
+    return [Subject(one.id, one.sha256, one.label, one.path) for one in audited.items]
+
+
+def import_decisions(place: Path, file: Path) -> dict[str, int]:
+    """Import the decisions of a file; the number of decisions, and of those about unknown images."""
+    if (place / "audit.csv").exists():
+        audited = read_audited(place)
+        decisions, unknown = match_decisions(file, subjects_of(audited))
+        before = {one.key: one.decision for one in audited.items if one.decision is not None}
+        all_of_them = before | {d.key: d for d in decisions}
+        rows = [[d.path, d.sha256, d.label, d.decision, d.new_label, d.p_right] for d in all_of_them.values()]
+        write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label", P_RIGHT], rows)
+    else:
+        gallery = Gallery.open(place)
+        decisions, unknown = match_decisions(file, read_all_subjects(gallery))
+        store = ReviewStore.of_gallery(gallery.path)
+        for start in range(0, len(decisions), MAX_STEP_DECISIONS):
+            store.decide(decisions[start : start + MAX_STEP_DECISIONS])
+        store.close()
+        if decisions:
+            record_command(gallery.path, "import-decisions", count=len(decisions))
+    return {"decided": len(decisions), "unknown": unknown}
+
+
+def accept_verdicts(
+    gallery: Path,
+    *,
+    at_least_right: float | None = None,
+    threshold: float | None = None,
+    dry_run: bool = False,
+    progress: Progress = no_progress,
+) -> tuple[Acceptance, int | None]:
+    """Decide on the open label issues of a gallery in one step; the plan, and the number of the step.
+
+    Arguments as those of `plan_acceptance`. Without a decision, or with `dry_run`, there is no step.
+    """
+    opened = Gallery.open(gallery)
+    issues, duplicates, decisions = find_current_issues(opened, progress)
+    plan = plan_acceptance(
+        opened, issues, duplicates=duplicates, decisions=decisions, at_least_right=at_least_right, threshold=threshold
+    )
+    if dry_run or not plan.decisions:
+        return plan, None
+    step = ReviewStore.of_gallery(opened.path).decide((*plan.decisions, *plan.left_open), seen=decisions)
+    counts = {"changed": plan.count(CHANGE), "set_aside": plan.count(SET_ASIDE), "dropped": plan.count(DROP)}
+    record_command(opened.path, "accept-verdicts", step=step.number, threshold=plan.threshold, **counts)
+    return plan, step.number
+
+
+def describe_acceptance(
+    plan: Acceptance, *, step: int | None, at_least_right: float | None
+) -> tuple[dict[str, Any], str]:
+    """The plan as one JSON document, and for people."""
+    changed, aside, dropped = (plan.count(decision) for decision in (CHANGE, SET_ASIDE, DROP))
+    lines = [
+        f"{changed:,} labels change (about {plan.changed_right:.0f} of the new ones are right), "
+        f"{count_images(aside)} set aside, {dropped:,} dropped, {plan.stay:,} labels stay",
+        describe_expected(plan.kept, at_least_right, plan.no_promise),
+    ]
+    if step is None:
+        lines.append("nothing was decided")
+    return plan.to_json() | {"step": step}, "\n".join(lines)

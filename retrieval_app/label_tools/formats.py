@@ -13,12 +13,12 @@ import numpy as np
 from index.arrays import Floats
 from index.durable import replacing, write_csv
 from index.errors import InputError
+from index.labels.decision_files import DROP_CONTROL, LABEL_CONTROL
 from index.labels.issue_tables import COLUMNS, describe_row
 from index.labels.issues import LabelIssue, LabelIssues
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 
-LABEL_CONTROL, DROP_CONTROL = "label", "drop"
 _DROP_CHOICE = "leave this image out"
 
 

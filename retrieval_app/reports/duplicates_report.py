@@ -16,7 +16,7 @@ from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.images.preprocess import hamming_distances
-from index.labels.group_decisions import name_group
+from index.labels.decisions import name_group
 from index.progress import Progress, no_progress
 from index.sources.local_source import find_folder_around
 from index.text import printable_path

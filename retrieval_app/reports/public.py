@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import time
 from collections import Counter
@@ -13,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, flag_of, make_config
 from index.errors import InputError, RunError, naming_extras
-from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, LabelKey, read_decisions
+from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, Subject
 from index.progress import StepProgress
 from index.text import align, printable_path
 
 if TYPE_CHECKING:
     from index.labels.issues import LabelIssues
     from training.audit.run_audit import CleanedLabels
-    from training.run.run_folder import RunFolder
+    from training.run.run_folder import LabelledImage, RunFolder
 
+logger = logging.getLogger(__name__)
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
 _MEANINGS = {
@@ -110,11 +112,9 @@ def audit(
     opened = _open_run(folder, out=out, target=target, cache=machine.cache)
     saved = out / "decisions.csv"
     source = as_path(decisions, "decisions") if decisions is not None else saved if saved.exists() else None
-    made: dict[LabelKey, LabelDecision] = {}
-    if source is not None:
-        made = read_decisions(source, known={(image.sha256, image.used) for image in read_images(opened)})
+    made = [] if source is None else _read_decisions(source, read_images(opened))
     audited = audit_labels(opened, machine=machine, at_least_right=at_least_right, progress=progress)
-    audited = audited.with_decisions(made)
+    audited = audited.with_decisions({one.key: one for one in made})
     tables, page = write_audit_tables(audited, out, run=folder), out / "audit.html"
     write_audit_page(audited, page, run=folder, limit=limit, progress=partial(progress, "page"))
     cleaned = None if target is None else write_cleaned_labels(audited, target)
@@ -142,6 +142,16 @@ def _open_run(folder: Path, *, out: Path, target: Path | None, cache: Path) -> R
     if target is not None:
         check_label_target(target, run=opened)
     return opened
+
+
+def _read_decisions(file: Path, images: Sequence[LabelledImage]) -> list[LabelDecision]:
+    from index.labels.decision_files import match_decisions
+
+    subjects = [Subject(row, image.sha256, image.used, str(image.path)) for row, image in enumerate(images)]
+    made, unknown = match_decisions(file, subjects, of_page=True)
+    if unknown:  # a file that was used for an earlier run may be used again
+        logger.warning("left out, because about images or labels that this run does not have: %d decisions", unknown)
+    return made
 
 
 def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:

@@ -30,10 +30,8 @@ from index.durable import hash_file, replacing
 from index.errors import GalleryError, InputError
 from index.gallery.selection import Selection
 from index.labels.decided_labels import read_current_catalog
-from index.labels.decisions import LabelDecision
-from index.labels.group_decisions import DuplicateDecision
+from index.labels.decisions import DuplicateDecision, LabelDecision, Mark
 from index.labels.steps import ABOUT, About, Decision, Step, check_step
-from index.labels.tags import Mark
 from index.markers import read_mark
 from index.paths import names_no_parent
 from index.progress import BeginStep, Progress, no_progress, no_steps

@@ -14,9 +14,8 @@ from index.errors import InputError, RetrievalError, UnknownImageError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, OPEN, check_label
+from index.labels.decisions import CHANGE, DROP, OPEN, PRESENT, Mark, check_label, tag_field
 from index.labels.steps import Step
-from index.labels.tags import PRESENT, Mark, tag_field
 from index.text import printable_path
 from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore

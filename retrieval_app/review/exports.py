@@ -13,17 +13,19 @@ from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.labels.decided_labels import LabelTrust
+from index.labels.decision_files import can_be_named, encode_labels
 from index.labels.decisions import (
     CHANGE,
+    DUPLICATES,
     GIVEN,
     P_RIGHT,
     SET_ASIDE,
+    DuplicateDecision,
     LabelDecision,
     LabelKey,
-    can_be_named,
-    encode_labels,
+    Subject,
+    find_images,
 )
-from index.labels.group_decisions import DUPLICATES, DuplicateDecision, Subject, find_images
 from index.text import hide_folder, printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
 from retrieval_app.review.places import hide_folders, locate_image, name_source, shorten_path, strip_folders

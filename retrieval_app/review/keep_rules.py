@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import DUPLICATES, DuplicateDecision
+from index.labels.decisions import DUPLICATES, DuplicateDecision
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.subjects import find_subjects
 

@@ -14,9 +14,8 @@ from index.duplicates.near_duplicates import KeptImages
 from index.errors import InputError
 from index.evaluation.groups import name_group
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import DIFFERENT, DUPLICATES, DuplicateDecision
+from index.labels.decisions import DIFFERENT, DUPLICATES, DuplicateDecision, Mark
 from index.labels.steps import Step
-from index.labels.tags import Mark
 from index.text import printable_path, valid_text
 from index.vectors.exact import search_labels
 from retrieval_app.reports.duplicates_report import DuplicateReport

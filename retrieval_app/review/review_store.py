@@ -13,8 +13,7 @@ from typing import Any
 
 from index.errors import InputError
 from index.labels.decided_labels import LabelTrust
-from index.labels.decisions import LabelDecision, LabelKey
-from index.labels.group_decisions import DuplicateDecision
+from index.labels.decisions import DuplicateDecision, LabelDecision, LabelKey
 from index.labels.steps import (
     SCHEMA,
     About,
@@ -146,6 +145,6 @@ class ReviewStore:
             last = None if connection is None else (self._database.opened, last_step(connection, about))
             if about not in self._held or self._held[about][0] != last:
                 found = [] if connection is None else read_held(connection, kind)
-                self._held[about] = last, {one.subject: one for one in found if not one.is_undone}
+                self._held[about] = last, {one.subject: one for one in found if one.meaning is not None}
             held: Mapping[str, Kind] = self._held[about][1]
             return held

@@ -7,8 +7,7 @@ from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.errors import UnknownImageError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import LabelDecision, LabelKey
-from index.labels.group_decisions import Subject
+from index.labels.decisions import LabelDecision, LabelKey, Subject
 from index.text import printable_path
 
 USABLE = ("indexed", "duplicate")  # statuses

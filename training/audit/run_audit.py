@@ -14,17 +14,8 @@ import numpy as np
 from index.arrays import NO_ID, Floats, connect_rows, normalise_rows
 from index.durable import replacing
 from index.errors import InputError, RunError
-from index.labels.decisions import (
-    CHANGE,
-    DROP,
-    GIVEN,
-    HEADER,
-    MOST_RIGHT,
-    P_RIGHT,
-    SET_ASIDE,
-    can_be_named,
-    encode_labels,
-)
+from index.labels.decision_files import HEADER, can_be_named, encode_labels
+from index.labels.decisions import CHANGE, DROP, GIVEN, MOST_RIGHT, P_RIGHT, SET_ASIDE
 from index.labels.issues import NEIGHBOURS, LabelIssue, LabelIssues, LabelledImages, make_issues, rank_classes
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors

@@ -14,9 +14,8 @@ from index.filters.parser import parse_filter
 from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.labels.decisions import LabelDecision
+from index.labels.decisions import PRESENT, LabelDecision, Mark
 from index.labels.steps import read_later_labels
-from index.labels.tags import PRESENT, Mark
 from index.progress import no_progress
 from index.public import evaluate
 from index.versions.annotations import decisions_file

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, check_label, check_label_decision, read_decisions
+from index.labels.decision_files import match_decisions
+from index.labels.decisions import CHANGE, DROP, LabelDecision, Subject, check_label, check_label_decision
 
-KNOWN = {("x", "cat"), ("y", "dog")}
+A, B = "a" * 64, "b" * 64
+KNOWN = [Subject(1, A, "cat", "/photos/x.png"), Subject(2, B, "dog", "/photos/y.png")]
 HEADER = "path,sha256,label,decision,new_label\n"
 
 
@@ -17,41 +19,30 @@ def _write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_three_decisions_are_read(tmp_path: Path) -> None:
-    lines = "x.png,x,cat,change,dog\r\ny.png,y,dog,drop,\r\nz.png,z,owl,change,owl\r\n"
-    found = read_decisions(_write(tmp_path, "\ufeff" + HEADER + lines), known=KNOWN | {("z", "owl")})
-    assert {key: (d.decision, d.new_label) for key, d in found.items()} == {
-        ("x", "cat"): (CHANGE, "dog"),
-        ("y", "dog"): (DROP, None),
-        ("z", "owl"): (KEEP, None),
-    }
+def test_decisions_of_a_page_are_read_and_those_of_another_run_are_left_out(tmp_path: Path) -> None:
+    lines = f"x.png,{A},cat,change,dog\r\ny.png,{B},dog,drop,\r\nz.png,{A},bird,keep,\r\nw.png,{B[1:]},dog,keep,\r\n"
+    found, unknown = match_decisions(_write(tmp_path, "\ufeff" + HEADER + lines), KNOWN, of_page=True)
+    assert [(d.key, d.decision, d.new_label, d.p_right) for d in found] == [
+        ((A, "cat"), CHANGE, "dog", 1),
+        ((B, "dog"), DROP, None, 1),
+    ]
+    assert unknown == 2
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("path,label\nx.png,cat\n", "lacks sha256,decision,new_label"),
-        (HEADER + "x.png,x,cat,keep,\ny.png,y,dog,delete,\n", "line 3: the decision must be one of .* 'delete'"),
-        (HEADER + "x.png,x,cat\n", "line 2: the decision must be one of"),
-        (HEADER + "x.png,x,cat,change,\n", "line 2: change needs a new_label"),
-        (HEADER + '"a\nb.png",x,cat,keep,\n"a\nb.png",x,cat,drop,\n', r"line 5: a\\nb.png .*decided otherwise"),
+        ("path,label\nx.png,cat\n", "expected the columns path or sha256, label and decision, found label, path"),
+        (f"{HEADER}x.png,{A},cat,keep,\ny.png,{B},dog,delete,\n", "line 3: the decision must be one of .* 'delete'"),
+        (f"{HEADER}x.png,{A},cat,change,\n", "line 2: the new label is empty"),
+        (f'{HEADER}"a\nb.png",{A},cat,keep,\n"a\nb.png",{A},cat,drop,\n', "line 5: .*decided otherwise"),
     ],
 )
 def test_a_file_that_says_nothing_clear_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_decisions(_write(tmp_path, text), known=KNOWN)
-    with pytest.raises(InputError, match="no such decisions file"):
-        read_decisions(tmp_path / "none.csv", known=KNOWN)
-
-
-def test_decisions_of_another_run_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lines = "x.png,x,bird,keep,\nz.png,z,cat,keep,\nx.png,x,cat,keep,\n"
-    assert set(read_decisions(_write(tmp_path, HEADER + lines), known=KNOWN)) == {("x", "cat")}
-    assert "2 decisions, the first in" in caplog.text
-    assert "line 2" in caplog.text
-
-
-A = "a" * 64
+        match_decisions(_write(tmp_path, text), KNOWN, of_page=True)
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        match_decisions(tmp_path / "none.csv", KNOWN, of_page=True)
 
 
 def test_a_change_to_the_label_that_is_given_already_keeps_it() -> None:

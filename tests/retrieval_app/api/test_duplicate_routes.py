@@ -11,8 +11,7 @@ from fastapi.testclient import TestClient
 
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import name_group
-from index.labels.tags import PRESENT, Mark, tag_field
+from index.labels.decisions import PRESENT, Mark, name_group, tag_field
 from index.writing.build import build_gallery
 from retrieval_app.api.security.access import Access
 from retrieval_app.commands.cli import main

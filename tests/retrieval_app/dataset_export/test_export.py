@@ -13,8 +13,7 @@ import pytest
 from index.errors import InputError
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.labels.decisions import LabelDecision
-from index.labels.tags import PRESENT, Mark
+from index.labels.decisions import PRESENT, LabelDecision, Mark
 from index.sources.reading import read_place
 from index.sources.registry import find_source
 from index.writing.build import build_gallery

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.group_decisions import DuplicateDecision, Subject
+from index.labels.decision_files import match_decisions
+from index.labels.decisions import DuplicateDecision, Subject
 from index.labels.issues import LabelIssue, LabelIssues
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.insights.background import Insights
 from retrieval_app.label_tools.current_issues import list_issues
 from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio, write_table
-from retrieval_app.label_tools.import_decisions import match_decisions
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import read_all_subjects
 from tests.conftest import CLASSES, draw_image

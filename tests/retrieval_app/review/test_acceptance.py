@@ -22,8 +22,7 @@ from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
 from retrieval_app.dataset_export.public import export_dataset
 from retrieval_app.insights.label_issues import find_label_issues
-from retrieval_app.label_tools.accept_verdicts import accept_verdicts
-from retrieval_app.label_tools.current_issues import find_current_issues
+from retrieval_app.label_tools.current_issues import accept_verdicts, find_current_issues
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.acceptance import Acceptance, plan_acceptance
 from retrieval_app.review.exports import stream_label_file

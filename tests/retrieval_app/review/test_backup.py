@@ -14,10 +14,8 @@ import pytest
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
-from index.labels.decisions import LabelDecision
-from index.labels.group_decisions import DuplicateDecision, Subject
+from index.labels.decisions import PRESENT, DuplicateDecision, LabelDecision, Mark, Subject
 from index.labels.steps import SavedSearch
-from index.labels.tags import PRESENT, Mark
 from index.markers import GALLERY_MARK
 from index.versions.annotations import added_folder, decisions_file
 from index.versions.versions import find_version

@@ -18,8 +18,14 @@ from index.errors import InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.images.image_files import decode_image
 from index.labels.decided_labels import LabelTrust
-from index.labels.decisions import LabelDecision
-from index.labels.group_decisions import DuplicateDecision, Subject, check_duplicate_decision, find_images, name_group
+from index.labels.decisions import (
+    DuplicateDecision,
+    LabelDecision,
+    Subject,
+    check_duplicate_decision,
+    find_images,
+    name_group,
+)
 from index.sources.reading import read_place
 from index.text import valid_text
 from index.versions.annotations import DECISIONS as FILE_NAME

@@ -16,10 +16,8 @@ import pytest
 
 from index.errors import GalleryError, InputError
 from index.labels.decided_labels import open_decisions
-from index.labels.decisions import LabelDecision, LabelKey
-from index.labels.group_decisions import DuplicateDecision, Subject
+from index.labels.decisions import PRESENT, DuplicateDecision, LabelDecision, LabelKey, Mark, Subject, tag_field
 from index.labels.steps import SavedSearch, Step, read_held
-from index.labels.tags import PRESENT, Mark, tag_field
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.review_store import ReviewStore
@@ -333,7 +331,7 @@ def marks_of(store: ReviewStore) -> dict[tuple[str, str], str | None]:
         return {}
     with closing(sqlite3.connect(store.path)) as connection:
         found = read_held(connection, Mark)
-    return {(mark.sha256, mark.field): mark.value for mark in found if not mark.is_undone}
+    return {(mark.sha256, mark.field): mark.value for mark in found if mark.meaning is not None}
 
 
 def test_marks_and_searches_are_steps_of_their_own(store: ReviewStore) -> None:

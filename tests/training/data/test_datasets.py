@@ -12,8 +12,7 @@ from pyarrow import parquet
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import LabelDecision
-from index.labels.tags import Mark
+from index.labels.decisions import LabelDecision, Mark
 from index.sources.table_rows import TableColumns
 from index.writing.build import build_gallery
 from retrieval_app.review.review_store import ReviewStore

@@ -1,16 +1,16 @@
-"""Import of label decisions that people made in other programs."""
+"""Files of decisions and of labels: those of this program, of Label Studio, and of FiftyOne."""
 
 import csv
+import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from index.durable import write_csv
 from index.errors import InputError
-from index.gallery.gallery import Gallery
 from index.labels.decisions import (
     CHANGE,
     DECISIONS,
@@ -20,18 +20,16 @@ from index.labels.decisions import (
     P_RIGHT,
     LabelDecision,
     LabelKey,
+    Subject,
     check_label_decision,
     parse_p_right,
 )
-from index.labels.group_decisions import Subject
 from index.sources.table_rows import as_text
 from index.text import printable_path, valid_text
-from retrieval_app.label_tools.current_issues import DECISIONS_NAME, read_audited
-from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
-from retrieval_app.review.activity_log import record_command
-from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
-from retrieval_app.review.subjects import read_all_subjects
 
+LABEL_CONTROL, DROP_CONTROL = "label", "drop"  # of Label Studio's interface
+HEADER = ("path", "label")
+_ROWS_AT_ONCE = 1000
 _LOCAL = "/data/local-files/?d="
 
 
@@ -39,10 +37,13 @@ _Row: TypeAlias = tuple[str, LabelDecision, bool]
 """Where a row is; its decision, with the given label or None where the row does not say it; whether a person looked."""
 
 
-def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[LabelDecision], int]:
+def match_decisions(
+    file: Path, subjects: Iterable[Subject], *, of_page: bool = False
+) -> tuple[list[LabelDecision], int]:
     """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV, by the SHA-256 of images or their path.
 
-    Where no person looked, a label that stays is no decision, and an image that never had a label is not dropped.
+    Where no person looked, a label that stays is no decision, and an image that never had a label is not dropped. The
+    file may have to be one `of_page`, saved by an audit's page, where a person looked at every label.
 
     Returns:
         The decisions, and the number of rows about unknown images.
@@ -54,7 +55,7 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
         by_path[valid_text(subject.path)] = subject
     found: dict[LabelKey, LabelDecision] = {}
     unknown = 0
-    for where, row, looked in _read_rows(file):
+    for where, row, looked in _read_rows(file, of_page=of_page):
         about = _find(row, by_content, by_path)
         if about is None:
             unknown += 1
@@ -68,7 +69,7 @@ def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[Label
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         before = found.setdefault(decision.key, decision)
-        if (before.decision, before.new_label) != (decision.decision, decision.new_label):
+        if before.meaning != decision.meaning:
             raise InputError(
                 f"{where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; keep one"
             )
@@ -87,11 +88,11 @@ def _find(row: LabelDecision, by_content: dict[str, list[Subject]], by_path: dic
     return None
 
 
-def _read_rows(file: Path) -> Iterator[_Row]:
+def _read_rows(file: Path, *, of_page: bool) -> Iterator[_Row]:
     shown = printable_path(str(file))
     try:
-        if file.suffix.lower() == ".csv":
-            yield from _read_table(file, shown)
+        if of_page or file.suffix.lower() == ".csv":
+            yield from _read_table(file, shown, of_page=of_page)
             return
         document = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -163,15 +164,16 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         yield where, LabelDecision(sha256, given, decision, target, path=path, p_right=p_right), False
 
 
-def _read_table(file: Path, shown: str) -> Iterator[_Row]:
+def _read_table(file: Path, shown: str, *, of_page: bool) -> Iterator[_Row]:
     """Rows that decide: by `decision`, by `new_label`, or where neither is a column by `label`."""
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as opened:
         rows = csv.DictReader(opened)
         columns = set(rows.fieldnames or ())
-        if "label" not in columns or not columns & {"path", "sha256"}:
+        if "label" not in columns or not columns & {"path", "sha256"} or (of_page and "decision" not in columns):
+            also = "decision" if of_page else "perhaps new_label"
             raise InputError(
-                f"{shown}: expected the columns path or sha256, label and perhaps new_label, found "
-                f"{', '.join(sorted(columns)) or 'none'}; add them"
+                f"{shown}: expected the columns path or sha256, label and {also}, "
+                f"found {', '.join(sorted(columns)) or 'none'}; add them"
             )
         for row in rows:
             cells = {name: row.get(name) or "" for name in ("path", "sha256", "label", "new_label", "decision")}
@@ -190,28 +192,27 @@ def _read_table(file: Path, shown: str) -> Iterator[_Row]:
                 decision,
                 new if decision == CHANGE else None,
                 path=valid_text(os.path.abspath(cells["path"])) if cells["path"] else "",
-                p_right=MOST_RIGHT if p_right is None else p_right,
+                p_right=p_right if p_right is not None else 1.0 if of_page else MOST_RIGHT,
             )
             yield where, made, decides
 
 
-def import_decisions(place: Path, file: Path) -> dict[str, int]:
-    """Import the decisions of a file; the number of decisions, and of those about unknown images."""
-    if (place / "audit.csv").exists():
-        audited = read_audited(place).items
-        images = [Subject(one.id, one.sha256, one.label, one.path) for one in audited]
-        decisions, unknown = match_decisions(file, images)
-        before = {one.key: one.decision for one in audited if one.decision is not None}
-        all_of_them = before | {d.key: d for d in decisions}
-        rows = [[d.path, d.sha256, d.label, d.decision, d.new_label, d.p_right] for d in all_of_them.values()]
-        write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label", P_RIGHT], rows)
-    else:
-        gallery = Gallery.open(place)
-        decisions, unknown = match_decisions(file, read_all_subjects(gallery))
-        store = ReviewStore.of_gallery(gallery.path)
-        for start in range(0, len(decisions), MAX_STEP_DECISIONS):
-            store.decide(decisions[start : start + MAX_STEP_DECISIONS])
-        store.close()
-        if decisions:
-            record_command(gallery.path, "import-decisions", count=len(decisions))
-    return {"decided": len(decisions), "unknown": unknown}
+def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:
+    """The file in blocks, from rows of path, label and what else there is.
+
+    Nothing is put before what a spreadsheet would take for a formula: the file is read back by programs.
+    """
+    lines = chain([(*HEADER, *more_columns)], rows)
+    while block := list(islice(lines, _ROWS_AT_ONCE)):
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(block)
+        yield text.getvalue().encode()
+
+
+def can_be_named(path: str) -> bool:
+    """Whether a path is text, so that a label file, which is UTF-8, can say it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
