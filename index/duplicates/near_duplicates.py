@@ -39,11 +39,9 @@ _MOST_RAISED = 2.5  # times nearer than the model's threshold
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Hashes of an image, by which near-duplicates are found.
+    """Hashes by which near-duplicates are found; `phash` is None where the image was never decoded.
 
-    Attributes:
-        phash: perceptual hash; None where the image was never decoded.
-        kept_id: the indexed image of which the build left this one out as a near-duplicate; it then has no vector.
+    `kept_id` is the indexed image of which the build left this one out as a near-duplicate; it then has no vector.
     """
 
     id: int
@@ -104,11 +102,9 @@ class KeptImages:
         self._hashes = np.concatenate([self._hashes, hashes])
 
     def assign(self, ids: Ids, hashes: Ids) -> Ids:
-        """Kept image of every image, from (n,) int64 ids and hashes; the same however a stream is cut into calls.
+        """(n,) int64 kept image of every image, by (n,) ids and hashes; the same however a stream is cut into calls.
 
-        Returns:
-            (n,) int64: the id of the most similar kept image, ties by smaller id; an image without one gets its own id,
-            and becomes a kept image.
+        It is the most similar one, ties by smaller id. An image without one gets its own id, and becomes a kept image.
         """
         kept = np.empty(len(ids), dtype=np.int64)
         for start in range(0, len(ids), _BLOCK_ROWS):
@@ -245,19 +241,10 @@ def find_gallery_duplicates(
     config: DuplicateConfig | None,
     progress: Progress = no_progress,
 ) -> dict[int, int]:
-    """The kept image of every near-duplicate of a gallery, by rising id.
+    """The kept image of every near-duplicate of a gallery, by rising id; without `config` equal files only.
 
     The first image of a group is kept, as in a build: indexed images come first, then labelled ones, then smaller ids.
     An image that the build left out stays in the group of its kept image.
-
-    Args:
-        images: all images of the gallery.
-        read: reads vectors of the indexed ones.
-        config: thresholds; None finds equal files only.
-        progress: called with (done, total) images compared.
-
-    Raises:
-        GalleryDamagedError: the kept image of a left-out one is not indexed, or a compared image has no vector.
     """
     indexed = {image.id for image in images if image.kept_id is None}
     for image in images:

@@ -37,10 +37,7 @@ class ExportedVectors:
 def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportedVectors:
     """Write the vectors of a gallery's members, in id order, a block at a time.
 
-    Args:
-        out: `NAME.npy` for (N, D) float32, with `NAME.csv` beside it that says what each row is; or `NAME.parquet`,
-            which has it all.
-        by: whose vectors, `semantic` or `copy`.
+    `out` is `NAME.npy`, with `NAME.csv` beside it that says what each row is, or `NAME.parquet` with all of it.
     """
     ending = out.suffix.lower()
     if ending not in (".npy", ".parquet"):

@@ -53,12 +53,7 @@ _ALWAYS_INDEX = {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
 def choose_ann(
     *, count: int, width: int, config: AnnConfig, reduced_width: int | None = None, machine_bytes: int | None = None
 ) -> AnnPlan:
-    """The ANN index for `count` vectors of `width` dimensions.
-
-    Args:
-        reduced_width: rotated dimensions that suffice to find candidates; None: all.
-        machine_bytes: memory of the machine; None: of this one.
-    """
+    """The ANN index for `count` vectors; `reduced_width` is the number of rotated dimensions that suffices."""
     kinds, reason = list_kinds(count, config)
     plans = [plan for kind in kinds for plan in kind.plan(count, width, reduced_width)]
     if kinds[0].is_exact:
@@ -109,10 +104,7 @@ def build_ann_index(
 ) -> dict[str, Any]:
     """Build, measure and write an ANN index over the shards; its entry in the manifest.
 
-    Random held-out vectors are added only after they served as unseen queries. A scan has no file.
-
-    Args:
-        queries: (n, D) float32 unit vectors to measure it with; None: the held-out ones.
+    Random held-out vectors are the queries, unless (n, D) others are given, and are added only afterwards.
     """
     stored = StoredRows.of(shards)
     with faiss_threads(usable_cores()):
@@ -242,13 +234,8 @@ def tune_ann(
 ) -> dict[str, Any]:
     """Measure an ANN index, and choose the parameters that meet a recall at the lowest latency; its description.
 
-    The truth is a scan of the indexed rows. The mean recall less two standard errors must meet the target, so that
-    similar queries meet it too. `curve` has the Pareto front of settings, `costs` what a scan passes in the same time,
-    `filtered` recall and latency with filters.
-
-    Args:
-        queries: (Q, D) float32 unit vectors that the index does not hold.
-        target: share of the true 10 nearest.
+    The truth is a scan of the indexed rows, which have none of the (Q, D) unit queries. The mean recall less two
+    standard errors must meet the target, so that similar queries meet it too.
     """
     truth = _scan(stored, queries, _choose(index.rows, len(stored)))
     new = truth[:, 0] < 1 - _SCORE_TOLERANCE  # copies of what is indexed are found too easily

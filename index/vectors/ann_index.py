@@ -25,14 +25,7 @@ _WRITTEN_AT_ONCE = 1 << 20  # bytes
 
 
 class AnnIndex:
-    """A built ANN index.
-
-    Attributes:
-        rows: (m,) int64 stored position of each of its vectors.
-        mapped: the file that the faiss index reads; None in memory.
-        is_reduced: whether it holds fewer dimensions than the vectors have.
-        most_effort: the effort from which on nothing more is searched.
-    """
+    """A built ANN index; `rows` are the (m,) int64 stored positions of its vectors, `mapped` the file that it reads."""
 
     def __init__(self, faiss_index: Any, kind: str, rows: Ids, mapped: npt.NDArray[np.uint8] | None = None) -> None:
         self.faiss_index, self.type, self.mapped = faiss_index, kind, mapped
@@ -48,14 +41,9 @@ class AnnIndex:
         return self.kind.has_full_scores and not self.is_reduced
 
     def search(self, queries: Vectors, *, k: int, effort: int, among: Bits | None = None) -> tuple[Floats, Ids]:
-        """The k nearest for each of (Q, D) float32 queries: (Q, k) float32 scores of the index, (Q, k) positions.
+        """The k nearest for each of (Q, D) float32 queries: (Q, k) float32 scores of the index, (Q, k) positions or -1.
 
-        -1 where there are fewer.
-
-        Args:
-            k: at most the effort, where the kind keeps it.
-            effort: the kind's search parameter.
-            among: a bit for each of the m vectors that may be found; see `index.vectors.stored_rows.pack`.
+        `k` is at most the effort, where the kind keeps it; `among` has a bit for each vector, see `stored_rows.pack`.
         """
         if among is None:
             parameters = _parameters(self.type, effort, self.is_reduced)
@@ -84,11 +72,9 @@ def build_ann(
     seed: int,
     progress: Progress = no_progress,
 ) -> AnnIndex:
-    """Build a planned ANN index over some stored positions, trained on a sample.
+    """Build a planned ANN index over (m,) int64 rising stored positions, trained on a sample.
 
-    Args:
-        rows: (m,) int64 rising positions.
-        axes: (reduced width, D) float32 orthonormal rows, where the plan reduces the width.
+    `axes` are the (reduced width, D) float32 orthonormal rows of a plan that reduces the width.
     """
     faiss, kind = import_faiss(), KINDS[plan.type]
     inner = faiss.index_factory(stored.width if axes is None else len(axes), plan.factory, faiss.METRIC_INNER_PRODUCT)

@@ -55,12 +55,9 @@ def search(
     groups: Ids | None = None,
     progress: Progress = no_progress,
 ) -> Nearest:
-    """The k nearest rows of a gallery for every query; memory is bounded.
+    """The k nearest rows of an (N, D) float32 gallery for each of (Q, D) float32 queries; memory is bounded.
 
     Args:
-        queries: (Q, D) float32.
-        gallery: (N, D) float32.
-        k: at least 1.
         own: (Q,) int64, a gallery row that each query does not find, `NO_ID` for none.
         groups: (N,) int64; a query does not find its own row's group either.
     """
@@ -88,10 +85,7 @@ def search_labels(
     """The k nearest others with the same label, and the k with another one; memory is bounded.
 
     Args:
-        vectors: (N, D) float32.
-        labels: (N,) int64.
-        k: of each, at least 1.
-        asked: (n,) int64 query rows; None: all.
+        asked: (n,) int64 query rows; None: all N.
         groups: (N,) int64; rows of one group are duplicates, and do not find each other.
     """
     rows = np.arange(len(labels)) if asked is None else asked
@@ -154,11 +148,7 @@ class _Pairs:
         return products
 
     def take(self, found: Nearest, at: Ids, products: Floats, places: Ids, *, columns: Ids | None = None) -> None:
-        """Write the nearest of the columns (None: all) to the rows `at` of `found`.
-
-        Args:
-            products: (B, n) float32 of the queries at (B,) `places`; -inf for excluded pairs.
-        """
+        """Write the nearest of the columns to the rows `at` of `found`, by (B, n) products of queries at `places`."""
         k = min(found.rows.shape[1], products.shape[1])
         if not k or not len(places):
             return
@@ -190,11 +180,7 @@ class _Pairs:
 def find_candidates(products: Floats, *, k: int, errors: Floats, most: float = np.inf) -> Ids:
     """Rising flat positions in (B, n) float32 products of all candidates for the k best of their line.
 
-    Args:
-        products: -inf is never a candidate.
-        k: at most n.
-        errors: (B,) float32, error bound of a product.
-        most: products above it count as equal.
+    `errors` are the (B,) float32 error bounds of a product; products above `most` count as equal, -inf never counts.
     """
     limits = np.maximum(np.minimum(_bound_best(products, k), np.float32(most)) - 2 * errors, _LOWEST)
     return np.flatnonzero(products >= limits[:, None])

@@ -35,14 +35,9 @@ _GRAPH_EFFORTS = (20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 20
 
 @dataclass(frozen=True, slots=True)
 class AnnPlan:
-    """An ANN index to be built.
+    """An ANN index of a kind to be built: faiss's factory string, estimated memory with ids, and why it was chosen.
 
-    Attributes:
-        type: the name of its kind.
-        factory: faiss's factory string; `Flat` is a scan of the stored vectors.
-        reduced_width: dimensions of the indexed vectors; None: all.
-        memory_bytes: estimated, with ids and positions.
-        reason: why it was chosen, for people.
+    `reduced_width` is the number of dimensions of the indexed vectors; None: all.
     """
 
     type: str
@@ -62,13 +57,11 @@ class IndexKind:
     """A kind of ANN index; `flat`, the exact scan of the stored vectors, has no file.
 
     Attributes:
-        name: in `--index-type` and in manifests.
         summary: a few words that follow the name in `--help`.
         explanation: half a sentence for people.
         reason: why `auto` takes it.
         faiss_class: of its index behind the rotation; empty for the scan.
-        effort: faiss's name of its search parameter.
-        efforts: values of it to measure, rising.
+        effort: faiss's name of its search parameter, of which `efforts` are measured, rising.
         codes: how it stores vectors: `SQ8`, a byte for each number, or `PQ`, a byte for several.
         most_rows: vectors above which `auto` skips it.
         loose_share: share of vectors that may lie beside it before it is rebuilt.
@@ -106,10 +99,7 @@ class IndexKind:
         return self.effort == "efSearch"
 
     def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
-        """Possible indexes of so many vectors, the largest and fastest first.
-
-        `reduced_width` is the number of rotated dimensions that suffices; None: all.
-        """
+        """Possible indexes of so many vectors, the largest and fastest first; `reduced_width` as of `choose_ann`."""
         if self.is_exact:
             return [AnnPlan(self.name, "Flat", None, 4 * width * count, self.reason)]
         reduced_width = reduced_width if self.is_reducible else None

@@ -53,11 +53,9 @@ class VectorSearch:
         held_out: Ids | None = None,
         beside: Ids | None = None,
     ) -> None:
-        """Open stored vectors, members or not.
+        """Open stored vectors, members or not, with an index over some of them and its entry in the manifest.
 
         Args:
-            index: over some of them; None: scan all.
-            described: the manifest's entry of the index.
             deleted: (n,) int64 ids that are never found.
             held_out: (n,) int64 positions of the queries of the build, which the index holds now.
             beside: (n,) int64 rising positions to scan beside the index; None: all that it lacks.

@@ -25,13 +25,9 @@ _SPARSE = 0.4  # below this share a list of rows is faster than a bit for every 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """A subset of N stored rows.
+    """A subset of N stored rows: (N,) bool `mask`, and (n,) int64 rising `positions`.
 
-    Attributes:
-        mask: (N,) bool.
-        positions: (n,) int64, rising.
-        bits: the mask as bits for faiss, in the order of the index's rows; None without an index.
-        stored_ids: (N,) int64 rising ids of all stored rows, for `ids` and `has`.
+    `bits` is the mask for faiss, in the order of an index's rows; `stored_ids` are the (N,) ids for `ids` and `has`.
     """
 
     mask: Mask
@@ -62,8 +58,7 @@ class RowSet:
 class StoredRows:
     """All rows of one or more shards, numbered consecutively; ids rise with the positions.
 
-    Attributes:
-        starts: (shards + 1,) int64 position of each shard's first row, and N.
+    `starts` are the (shards + 1,) int64 positions of each shard's first row, and N.
     """
 
     shards: Sequence[VectorRows]

@@ -67,12 +67,7 @@ class VectorStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Options of writing a version.
-
-    Attributes:
-        compact: rewrite everything; else only changes, as long as they are few.
-        tune: measure the ANN index again, with (n, D) unit `queries` or held-out vectors.
-    """
+    """Options of writing a version: rewrite all of it, or measure the ANN index again, by (n, D) queries or none."""
 
     compact: bool = False
     tune: bool = False
@@ -81,13 +76,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The manifest's entries for written vectors.
-
-    Attributes:
-        index: kind, quality and cost of the ANN index.
-        deleted: stored vectors that are no members.
-        files: size and SHA-256, by name, of files shared with the base.
-    """
+    """The manifest's entries for written vectors: ANN index, count of deleted ones, and files shared with the base."""
 
     index: dict[str, Any]
     deleted: int
@@ -126,11 +115,7 @@ class StoreKind(Protocol):
         """The intact vectors of a damaged version, by the names of its intact files."""
 
     def publish(self, task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
-        """Write a version: the vectors of the base, plus new members, without the deleted ones; ids rise.
-
-        Raises:
-            GalleryError: a vector is missing, or what the base holds is not what it was.
-        """
+        """Write a version: the vectors of the base, plus new members, without the deleted ones; ids rise."""
 
     def check(self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
         """Check, before anything is embedded, that so many vectors can be written and indexed."""

@@ -29,11 +29,7 @@ _FEWEST_DIFFERENT = 6  # queries or groups: fewer would all favour one side by c
 class Comparison:
     """Candidates on the same images, with every image as a query for the others of its label.
 
-    Attributes:
-        queries: (Q,) rows of the images that have another one of their label.
-        evaluations: of each candidate.
-        pairs: places of two candidates in rising order, as the pairs of the report.
-        report: as `--json` prints it.
+    `queries` are the (Q,) rows of images that have another one of their label; `pairs` the places of two candidates.
     """
 
     images: Images
@@ -47,11 +43,7 @@ class Comparison:
 def evaluate_candidates(
     images: Images, candidates: Sequence[Candidate], *, ks: Sequence[int], progress: Progress = no_progress
 ) -> Comparison:
-    """Evaluate all candidates on the same images, grouped as the first candidate's vectors tell.
-
-    Raises:
-        InputError: no query has another image of its label to find.
-    """
+    """Evaluate all candidates on the same images, grouped as the first candidate's vectors tell."""
     labels, sources = [item.label for item in images.items], images.group_sources()
     groups: Groups | None = None
     evaluations = list[Evaluation]()

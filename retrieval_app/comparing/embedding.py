@@ -53,15 +53,7 @@ class Images:
 
 
 def read_images(source: str, *, labels_file: Path | None = None, progress: Progress = no_progress) -> Images:
-    """Find every labelled image of a source, and hash it.
-
-    Args:
-        source: as `retrieval index build` takes it.
-        labels_file: `path,label`, in place of all other labels.
-
-    Raises:
-        InputError: the source or the labels cannot be used, or nothing has a label.
-    """
+    """Find every labelled image of a source, and hash it; a `labels_file` replaces all other labels."""
     found, skipped, given = find_source(source), Counter[str](), None
     if labels_file is not None:
         given = AssignedLabels(labels_file)
@@ -120,8 +112,7 @@ def embed_candidates(
 ) -> Images:
     """Embed the images with every candidate; returns those that all could use, so that all have the same queries.
 
-    Args:
-        out: has the cache while this runs, where there is no `cache` folder.
+    Without a `cache` folder `out` has one while this runs.
     """
     with ExitStack() as stack:
         if cache is None:

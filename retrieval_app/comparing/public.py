@@ -30,15 +30,10 @@ TABLE_START = ("path", "label", "sha256")
 
 @dataclass(slots=True)
 class Candidate:
-    """A `model`, `gallery` or `run` at its path; the comparison adds its vectors.
+    """A `model`, `gallery` or `run` at its path, and what embedding the images with it gave.
 
-    Attributes:
-        vectors: (N, D) float32 unit rows of the images; zeros for unusable ones.
-        problems: by row, why an image has no vector.
-        embedded: images that were embedded now; others came `from_cache` or `from_gallery`.
-        per_second: speed in this run; None where all vectors came from the cache.
-        trained_on: images that it was trained on; None if that is not known.
-        run_id: of the training that a model file names; empty without.
+    `vectors` are (N, D) float32 unit rows, zeros where there is one of the `problems`, by row. `per_second` is the
+    speed, `trained_on` the number of these images that it was trained on; both None where that is not known.
     """
 
     name: str
@@ -118,9 +113,6 @@ def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> l
     """Candidates from paths, `name=path`, `builtin`, or paths by name.
 
     The default name is that of the file or folder, with the folder above if two are equal.
-
-    Raises:
-        InputError: too few or too many, an unusable one, or two of one name.
     """
     if isinstance(given, Mapping):
         pairs = [(str(name), str(as_path(path, "candidates"))) for name, path in given.items()]

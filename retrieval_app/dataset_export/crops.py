@@ -48,10 +48,6 @@ def crop_boxes(
         out: a folder that does not exist, is empty, or that an earlier call with the same arguments wrote.
         images: the folder that names of images are relative to; None: found beside the file.
         margin: added on each side, as a share of the box's width or height.
-        progress: called with (done, total) images.
-
-    Raises:
-        InputError: the file is no COCO file, the folder has other files, or it cannot be written.
     """
     found, lost = read_images(annotations, None if images is None else str(images))
     if not any(map(_boxes, found)):

@@ -32,14 +32,9 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class DatasetReport:
-    """An exported data set.
+    """An exported data set: numbers of images, by label and by split, and of those written as hard links.
 
-    Attributes:
-        out: the folder.
-        images: that were written; `unlabelled` of them without a label, `linked` of them as hard links.
-        labels: number of images by label.
-        splits: number of images by split; empty without splits.
-        left_out: path and reason of each image that could not be read, or is not the indexed one any more.
+    `left_out` has path and reason of each image that could not be read, or is not the indexed one any more.
     """
 
     out: str
@@ -68,14 +63,12 @@ def export_dataset(
     """Write the members of a gallery as a data set in a new folder, all or nothing.
 
     Args:
-        gallery: a gallery, or its folder.
         out: a folder that does not exist or is empty.
         kind: `imagefolder` (folders of images with metadata.parquet), `parquet`, `coco` or `webdataset`.
         where: a filter; None: all members.
         split: percentages, as "80/10/10"; None keeps the splits that the images have, if any.
         by: what is never divided: `group` (images of one scene, and near-duplicates) or `image`.
         seed: of the splits.
-        progress: called with (done, total) images.
 
     Raises:
         InputError: an argument or the folder cannot be used, no image is left, or the disk is full.

@@ -41,17 +41,10 @@ def parse_shares(text: str) -> dict[str, float]:
 def assign_splits(
     labels: Sequence[str | None], groups: Sequence[Hashable], shares: Mapping[str, float], *, seed: int
 ) -> list[str]:
-    """The split of each of N images.
+    """The split of each of N images; images of one group, which counts for its most frequent label, stay together.
 
     Groups are drawn in random order, label by label, and each goes to the split that lacks most images. So all labels
     have about the same shares.
-
-    Args:
-        labels: of the images; a group counts for its most frequent label.
-        groups: the same value for images that stay together.
-
-    Raises:
-        InputError: a split would stay empty.
     """
     members: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups):
@@ -95,15 +88,7 @@ class DatasetColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """What the rows of an export have in common.
-
-    Attributes:
-        images: their number.
-        labels: all, sorted.
-        columns: in order.
-        sizes: bytes of images by split.
-        counts: number of images by split.
-    """
+    """What the rows of an export have in common: sorted labels, columns, and bytes and number of images by split."""
 
     images: int
     labels: Sequence[str]
@@ -118,11 +103,7 @@ class RowPlan:
 
 
 def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, by_group: bool, seed: int) -> RowPlan:
-    """Read all rows once, for types, splits and sizes.
-
-    Raises:
-        InputError: no image is kept, or the shares cannot be used.
-    """
+    """Read all rows once, for types, splits and sizes."""
     shares = None if split is None else parse_shares(split)
     kinds: dict[str, set[str]] = {}
     ids, labels, bytes_, given = list[int](), list[str | None](), list[int](), list[str | None]()

@@ -156,10 +156,9 @@ def write_coco(folder: Path, plan: RowPlan, split: str | None, name: str) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of data set.
+    """A kind of data set, by a writer that takes folder, plan, split and the split's safe name.
 
     Attributes:
-        write: writes the images of one split, from folder, plan, split and the split's safe name.
         links: whether images stay files, which can be hard links.
         card: pattern of the files of a split, for `datasets.load_dataset`; empty where README.md is not needed.
         without: the name where there are no splits.

@@ -78,12 +78,9 @@ def run_demo(
     say: Say = lambda _: None,
     watch: Callable[[], AbstractContextManager[Watcher]] = lambda: nullcontext(Watcher()),
 ) -> dict[str, Any]:
-    """Run the steps that are not done yet; the report. It takes one to two minutes on two cores.
+    """Run the steps that are not done yet, in one to two minutes on two cores; the report.
 
-    Args:
-        out: folder of all files; a second call goes on with what is there.
-        say: called with a sentence at every step.
-        watch: shows the progress of a step while the step runs.
+    `say` gets a sentence at every step, and `watch` shows the progress of a step while it runs.
     """
     started = time.perf_counter()
     _claim(out, seed=seed)
@@ -291,13 +288,7 @@ def write_demo_page(
     answers: Mapping[str, Sequence[Hit]],
     edited: Sequence[Question],
 ) -> None:
-    """Write the page.
-
-    Args:
-        lines: the findings.
-        photos: new ones, each in the folder of its kind.
-        answers: their nearest labelled photos by stage.
-    """
+    """Write the page: the findings, new photos with their nearest labelled photos by stage, and edited photos."""
     right = np.array(
         [[hit.label == photo.parent.name for hit, photo in zip(hits, photos, strict=True)] for hits in answers.values()]
     )

@@ -41,14 +41,9 @@ _FORMULA_STARTS = tuple("=+-@\t\r\n")
 
 @dataclass(frozen=True, slots=True)
 class GroupedImage:
-    """An image of a group.
+    """An image of a group, by its path below the root of its source; not `indexed` where the build left it out.
 
-    Attributes:
-        path: below the source, undecodable bytes as surrogates.
-        source: root of the source.
-        indexed: False where the build left it out, so that no search finds it.
-        similarity: cosine to the kept image; None where unknown, and for the kept image.
-        hash_distance: bits in which the perceptual hash differs from the kept image's; None likewise.
+    `similarity` and `hash_distance`, in bits, are to the kept image; None where unknown, and for the kept image.
     """
 
     id: int

@@ -15,14 +15,9 @@ KeepRule: TypeAlias = Literal["largest", "first"]
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """What a rule decides.
+    """Decisions of a rule about groups, the number of dropped images, and numbers of groups that stay open.
 
-    Attributes:
-        decisions: about the groups, of each of which one image is kept.
-        dropped: number of images that are dropped.
-        differing: number of groups that are left open because their labels differ.
-        bursts: number of groups that are left open because they are different shots of one scene.
-        unmatched: number of groups that are left open because no searchable image meets the condition.
+    Their labels are `differing`, they are `bursts`, or `unmatched`: no searchable image meets the condition.
     """
 
     decisions: tuple[DuplicateDecision, ...]
@@ -54,14 +49,8 @@ def choose_kept(
 ) -> RuleOutcome:
     """Decide which image of every open group is kept; bursts and groups whose labels differ are left to a person.
 
-    Dropped images count as gone. Only images that are searched are kept: a build may have left the others out.
-
-    Args:
-        rule: the largest file, or the first image.
-        where: keeps only images that meet it.
-        decided: names of groups with a decision, which stays.
-        only: names of the groups to decide; None for all.
-        bursts: whether one image of every burst is kept too.
+    Dropped images count as gone. Only images that are searched, and that meet `where`, are kept. Groups whose names are
+    `decided` stay as they are; `only` names the groups to decide.
     """
     matching: set[int] | None = None
     if where is not None:

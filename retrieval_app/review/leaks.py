@@ -48,14 +48,10 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """The leaks of a gallery.
+    """The leaks of a gallery between the splits in the column `by`, those with the most images first.
 
-    Attributes:
-        by: the column with the splits.
-        splits: number of images of each split.
-        items: the leaks with the most images first.
-        recall: Recall@1 of all labelled images; None before `measure_leaks`.
-        recall_without: the same where no image finds another one of its leak; both None where no label is shared.
+    `recall` is Recall@1 of all labelled images, `recall_without` where no image finds another one of its leak; None
+    before `measure_leaks`, and where no label is shared.
     """
 
     by: str
@@ -87,13 +83,8 @@ def find_leaks(
 ) -> Leaks:
     """Near-duplicates, and images with one value of the column `group`, in different splits; without the recall.
 
-    Args:
-        duplicates: of the gallery.
-        by: a metadata column, or `folder`, the first folder of the path.
-        different: names of the near-duplicate groups that are no leaks (`find_different`).
-
-    Raises:
-        InputError: the column has fewer than two values, or more than `MAX_SPLITS`.
+    `by` is a metadata column, or `folder`, the first folder of the path. `different` has the names of near-duplicate
+    groups that are no leaks.
     """
     with gallery.catalog() as catalog:
         rows = {row.id: row for row in catalog.rows(status="indexed")}

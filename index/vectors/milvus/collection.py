@@ -74,12 +74,9 @@ class Server:
             raise GalleryError(uri, f"Milvus {self.version}, expected 2.3 or a later 2; use such a server")
 
     def ask(self, ask: Callable[[Any], Answer], *, doing: str, collection: str | None = None) -> Answer:
-        """Call the client, with retries and back-off for some 45 seconds.
+        """Call the client by an idempotent function, with retries and back-off for some 45 seconds.
 
-        Args:
-            ask: called with the client; it must be idempotent.
-            doing: names the call in an error.
-            collection: loaded where the server says that it is not loaded.
+        `doing` names the call in an error; the collection is loaded where the server says that it is not.
         """
         for wait_s in (*_WAITS_S, None):
             try:

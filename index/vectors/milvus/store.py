@@ -346,9 +346,8 @@ def _measure(
 ) -> dict[str, Any]:
     """Measure rising efforts until one surely meets the target; entries of the manifest.
 
-    Args:
-        rows: ids in the collection, whose vectors give the truth.
-        held_out: ids that it lacks, used as queries where the task has none.
+    The vectors of `rows`, which are in the collection, give the truth; those of `held_out`, which are not, are the
+    queries where the task has none.
     """
     queries, target = task.how.queries, task.config.recall_target
     if queries is None:
