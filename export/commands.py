@@ -25,15 +25,7 @@ if TYPE_CHECKING:
     from export.to_onnx import ExportedModel
 
 
-@click.command(
-    cls=GroupedCommand,
-    common=("out", "backbone", "weights", "whiten", "precision", "as_json", "help_all"),
-    groups={
-        "Model file": ("out", "precision", "images", "max_recall_drop"),
-        "Without RUN": ("backbone", "weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache"),
-        "An ONNX backbone": ("preprocessor", "mean", "std", "output", "tokens"),
-    },
-)
+@click.command(cls=GroupedCommand, common=("out", "backbone", "weights", "whiten", "precision", "as_json", "help_all"))
 @click.argument("run", required=False, type=PATH)
 @click.option("--out", required=True, type=PATH, metavar="MODEL.onnx", help="File to write.")
 @config_options(ExportConfig, OnnxSettings)

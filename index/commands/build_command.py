@@ -191,10 +191,6 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
         "as_json",
         "help_all",
     ),
-    groups={
-        "Gallery and labels": ("out", "labels_file", "dedup", "skip_if", "url_column", "path_column", "label_column"),
-        "Many machines": ("shard", "engine", "address"),
-    },
 )
 @click.argument("given", nargs=-1, required=True, type=NAMED, metavar="[MODEL] SOURCE...")
 @click.option(

@@ -49,41 +49,6 @@ def output_options(command: Command) -> Command:
     )(command)
 
 
-def wait_option(command: Command) -> Command:
-    """Add `--wait`, passed on as `wait_s`."""
-    return click.option(
-        "--wait",
-        "wait_s",
-        type=click.FloatRange(min=0),
-        default=LOCK_WAIT_S,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for another process that writes the gallery; 0: not at all.",
-    )(command)
-
-
-def cache_option(command: Command) -> Command:
-    """Add `--no-cache`, passed on as `no_cache`."""
-    return click.option(
-        "--no-cache",
-        is_flag=True,
-        help="Embed everything; neither reuse nor keep vectors in your cache folder. The gallery is the same.",
-    )(command)
-
-
-def backend_option(command: Command) -> Command:
-    """Add `--backend`, which overrides RETRIEVAL_BACKEND for the command and the processes that it starts."""
-    return click.option(
-        "--backend",
-        type=click.Choice((AUTO, *NAMES)),
-        expose_value=False,
-        callback=_use_backend,
-        show_default=f"{VARIABLE}, or that of the gallery, or {USUAL_BACKEND}",
-        help="Runtime of the model; auto is the fastest of those that are installed and agree (`retrieval info MODEL "
-        "--runtime` lists them).",
-    )(command)
-
-
 def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> None:
     """Set the variable, as models are opened in many places and in other processes."""
     if value is None or context.resilient_parsing:
@@ -98,13 +63,50 @@ def _use_backend(context: click.Context, _: click.Parameter, value: str | None) 
         os.environ.update(before)
 
 
-def skip_if_option(command: Any) -> Any:
-    """Add `--skip-if`, passed on as a `Condition` or None."""
-    text = (
-        'Skip images that match this, such as "sharpness < 20 OR small_side < 64", also in later updates; a build '
-        "without it takes them in again."
-    )
-    return click.option("--skip-if", multiple=True, callback=_parse_where, metavar="FILTER", help=text)(command)
+def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Condition | None:
+    from index.filters.parser import parse_filter
+
+    if len(texts) > 1:
+        raise click.BadParameter("it can be given once; join conditions with AND", ctx=context, param=param)
+    try:
+        return parse_filter(texts[0]) if texts else None
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx=context, param=param) from error
+
+
+wait_option = click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=LOCK_WAIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for another process that writes the gallery; 0: not at all.",
+)
+cache_option = click.option(
+    "--no-cache",
+    is_flag=True,
+    help="Embed everything; neither reuse nor keep vectors in your cache folder. The gallery is the same.",
+)
+backend_option = click.option(
+    "--backend",
+    type=click.Choice((AUTO, *NAMES)),
+    expose_value=False,
+    callback=_use_backend,
+    show_default=f"{VARIABLE}, or that of the gallery, or {USUAL_BACKEND}",
+    help="Runtime of the model; auto is the fastest of those that are installed and agree (`retrieval info MODEL "
+    "--runtime` lists them).",
+)
+"""Overrides RETRIEVAL_BACKEND for the command and the processes that it starts."""
+skip_if_option = click.option(
+    "--skip-if",
+    multiple=True,
+    callback=_parse_where,
+    metavar="FILTER",
+    help='Skip images that match this, such as "sharpness < 20 OR small_side < 64", also in later updates; a build '
+    "without it takes them in again.",
+)
+"""Passed on as a `Condition` or None."""
 
 
 def where_option(use: str, *, name: str = "--where") -> Callable[[Command], Command]:
@@ -126,17 +128,6 @@ def by_option(use: str) -> Callable[[Command], Command]:
         show_default=True,
         help=f"{use} The second needs a model with a copy-detection output.",
     )
-
-
-def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Condition | None:
-    from index.filters.parser import parse_filter
-
-    if len(texts) > 1:
-        raise click.BadParameter("it can be given once; join conditions with AND", ctx=context, param=param)
-    try:
-        return parse_filter(texts[0]) if texts else None
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx=context, param=param) from error
 
 
 def config_options(
@@ -173,40 +164,27 @@ def config_options(
 class GroupedCommand(click.Command):
     """A command whose `--help` lists options in groups; those of a config class under the first line of its docstring.
 
-    Attributes:
-        common: names of the options that `--help` shows, where it leaves the others to `--help-all`; None shows all.
-        groups: names of other options by the title of their group.
+    `common` names the options that `--help` shows, where it leaves the others to `--help-all`; None shows all.
     """
 
     common: Collection[str] | None = None
-    groups: Mapping[str, Collection[str]] = types.MappingProxyType({})
 
-    def __init__(
-        self,
-        *args: Any,
-        common: Collection[str] | None = None,
-        groups: Mapping[str, Collection[str]] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, common: Collection[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.common, self.groups = common or self.common, groups or self.groups
+        self.common = common or self.common
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options group by group; those of no group come first, or last where groups are named."""
-        titles = {name: title for title, names in self.groups.items() for name in names}
-        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in self.groups or ("Options",)}
-        shows_all, left_out = self.common is None or _ALL in ctx.meta, 0
+        """Write the options group by group; those of no group come first."""
+        shown, left_out = None if _ALL in ctx.meta else self.common, 0
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if not isinstance(param, click.Option) or record is None:
                 continue
-            if shows_all or param.name in (self.common or ()) or param is self.get_help_option(ctx):
-                title: str = titles.get(param.name or "", getattr(param, "group", "Options"))
-                groups.setdefault(title, []).append(record)
+            if shown is None or param.name in shown or param is self.get_help_option(ctx):
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
             else:
                 left_out += 1
-        if self.groups:
-            groups["Options"] = groups.pop("Options", [])
         for title, records in groups.items():
             if records:
                 with formatter.section(title):

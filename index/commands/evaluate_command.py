@@ -36,7 +36,6 @@ _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labe
     name="evaluate",
     cls=GroupedCommand,
     common=("model", "data", "query", "where", "groups", "ks", "as_json", "help_all"),
-    groups={"Gallery, model and queries": ("model", "data", "query", "where", "groups", "backend"), "Metrics": ("ks",)},
 )
 @click.argument("gallery", type=PATH, required=False)
 @click.option("--model", type=PATH, help="Evaluate this model, or builtin, on --data, without a gallery.")

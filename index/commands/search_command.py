@@ -185,13 +185,7 @@ class _Tally:
 
 
 @click.command(
-    name="search",
-    cls=GroupedCommand,
-    common=("ids", "k", "min_score", "where", "by", "out", "as_json", "help_all"),
-    groups={
-        "Queries and results": ("ids", "k", "min_score", "where", "by", "rerank"),
-        "Output": ("out", "as_json", "strict", "debug"),
-    },
+    name="search", cls=GroupedCommand, common=("ids", "k", "min_score", "where", "by", "out", "as_json", "help_all")
 )
 @click.argument("gallery", type=PATH)
 @click.argument("queries", nargs=-1, type=NAMED, metavar="QUERY...")

@@ -112,11 +112,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
 
 
-@click.command(
-    cls=GroupedCommand,
-    common=("out", "labels", "k", "as_json", "help_all"),
-    groups={"Comparison": ("out", "labels", "k"), "Embedding": ("cache", "no_cache", "workers", "backend")},
-)
+@click.command(cls=GroupedCommand, common=("out", "labels", "k", "as_json", "help_all"))
 @click.argument("images", type=click.Path(readable=False))
 @click.argument("candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE...")
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write: compare.html, queries.csv.")
@@ -166,15 +162,7 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     emit(report, as_json=as_json, text=format_report(report))
 
 
-@click.command(
-    cls=GroupedCommand,
-    common=("out", "applies", "keep", "keep_where", "as_json", "help_all"),
-    groups={
-        "Report": ("out",),
-        "Decisions": ("applies", "keep", "keep_where"),
-        "Near-duplicates": ("kind", "min_similarity", "max_hash_distance"),
-    },
-)
+@click.command(cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "as_json", "help_all"))
 @click.argument("gallery", type=PATH)
 @click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply.")
 @click.option(
