@@ -100,10 +100,6 @@ class ImageDetails(Answer):
     decision: LabelDecisionEntry | None
 
 
-class _OfImage(Versioned):
-    id: int
-
-
 class LabelShare(Answer):
     """A label of `count` neighbours, and their share of all that have a label."""
 
@@ -113,9 +109,10 @@ class LabelShare(Answer):
     mean_score: float
 
 
-class LabelShares(_OfImage):
+class LabelShares(Versioned):
     """Labels of the nearest neighbours of an image, the most frequent first; `own_share` is None without a label."""
 
+    id: int
     label: str | None
     own_share: float | None
     shares: list[LabelShare]
@@ -123,9 +120,10 @@ class LabelShares(_OfImage):
     unlabelled: int = Field(description="neighbours without a label, which are in no share")
 
 
-class ImageVector(_OfImage):
+class ImageVector(Versioned):
     """The stored unit vector of an image."""
 
+    id: int
     vector: list[float]
 
 

@@ -123,10 +123,6 @@ class _SearchOptions(_Condition):
     by: By = Field(default="semantic", description=_BY)
 
 
-class Selection(_Condition, Parameters):
-    """Images by a condition and words, both to be fulfilled; all images without."""
-
-
 class SearchRequest(_SearchOptions, Body):
     """What is searched for, and which of the results are wanted."""
 
@@ -145,7 +141,7 @@ class BatchRequest(Body):
     searches: list[SearchRequest] = Field(min_length=1, max_length=64)
 
 
-class FacetSelection(Selection):
+class FacetSelection(_Condition, Parameters):
     """Which images are counted, and of which facet which values are looked for."""
 
     facet: SearchText | None = Field(default=None, description="the name of the one facet that is wanted")
@@ -189,7 +185,7 @@ class NewImage(Parameters):
     label: LabelText | None = None
 
 
-class ImagePage(Selection):
+class ImagePage(_Condition, Parameters):
     """A page of the gallery's images in the order of their ids."""
 
     after: int = Field(default=-1, ge=-1, le=MAX_ID, description="the first id is above this one")

@@ -1770,10 +1770,8 @@ export interface components {
          * @description Images with one problem: the `count` that the filter `where` keeps.
          *
          *     Attributes:
-         *         column: the measure; None for placeholders.
-         *         above: whether images above the threshold have the problem, or below.
-         *         edges: (n + 1,) of the histogram, rising; evenly spaced, or their logarithms are.
-         *         counts: (n,) images between two edges.
+         *         column: the measure, whose values `above` or below the `threshold` are the problem; None for placeholders.
+         *         edges, counts: of a histogram; the edges, or their logarithms, are evenly spaced.
          *         left_out: images of further placeholders, which a filter of at most `_MOST_HASHES` hashes has no room for.
          */
         ImageProblem: {
