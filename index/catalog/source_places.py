@@ -30,10 +30,7 @@ def find_places(
 ) -> tuple[dict[int, ImageSource], tuple[str, ...]]:
     """The recorded sources at their current places, and messages about those that were found in another place.
 
-    Args:
-        recorded: the sources with recorded locations, relative ones included.
-        places: of `describe_places`, when they were recorded.
-        take_sample: gives up to so many items of a source's number, which identify it.
+    `places` are of `describe_places`; `take_sample` gives up to so many items of a source's number, which identify it.
     """
     home, real = Path(os.path.realpath(gallery)), cache(os.path.realpath)
     found = {number: source.at(_absolute(source.location, home), real) for number, source in recorded.items()}

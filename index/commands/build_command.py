@@ -65,28 +65,6 @@ class ShardText(click.ParamType["Shard"]):
             self.fail(str(error), param, ctx)
 
 
-def machines_options(command: Any) -> Any:
-    """Add `--shard`, `--engine` and `--address`."""
-    command = click.option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Head of the Ray cluster.  [default: RAY_ADDRESS, or a cluster of this machine alone]",
-    )(command)
-    command = click.option(
-        "--engine",
-        type=click.Choice(["threads", RAY]),
-        default="threads",
-        show_default=True,
-        help="What embeds: threads of this machine, or a Ray cluster (extra `cluster`).",
-    )(command)
-    return click.option(
-        "--shard",
-        type=ShardText(),
-        metavar="I/N",
-        help="Embed only the I-th of N parts of the images, for `index merge`; all machines must see GALLERY.",
-    )(command)
-
-
 def check_machines(context: click.Context, options: dict[str, Any]) -> None:
     """Refuse options that conflict with `--shard` and `--engine ray`, or need them."""
     shard, is_on_ray = options["shard"], options["engine"] == RAY
@@ -216,7 +194,24 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
 )
 @skip_if_option
 @column_options
-@machines_options
+@click.option(
+    "--shard",
+    type=ShardText(),
+    metavar="I/N",
+    help="Embed only the I-th of N parts of the images, for `index merge`; all machines must see GALLERY.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["threads", RAY]),
+    default="threads",
+    show_default=True,
+    help="What embeds: threads of this machine, or a Ray cluster (extra `cluster`).",
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="Head of the Ray cluster.  [default: RAY_ADDRESS, or a cluster of this machine alone]",
+)
 @strict_option
 @wait_option
 @cache_option

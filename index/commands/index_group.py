@@ -120,7 +120,7 @@ def cluster(*, gallery: Path, count: int | None, wait_s: float, as_json: bool) -
       retrieval index cluster gallery --count 50
       retrieval search gallery query.jpg --where "cluster = 'shoes 2'"
     """
-    from index.writing.clustering import cluster_gallery
+    from index.writing.copying import cluster_gallery
 
     with indexing_bars(wait_s=wait_s) as run:
         report, sizes = cluster_gallery(gallery, count=count, **run)

@@ -76,12 +76,9 @@ def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) ->
 
 
 class VectorCache:
-    """The cached vectors of one model; a context manager, used by one thread at a time.
+    """The cached (D,) vectors of one model, by `describe_vectors`; a context manager, used by one thread at a time.
 
-    Args:
-        description: of `describe_vectors`.
-        width: D, of a vector.
-        max_bytes: used in the file, for all models.
+    The file has at most `max_bytes`, for all models.
     """
 
     def __init__(self, folder: Path, *, description: Mapping[str, Any], width: int, max_bytes: int = MAX_BYTES) -> None:
@@ -227,12 +224,7 @@ def _is_damage(error: Exception) -> bool:
 
 
 class CachedEngine:
-    """A `ThreadedEngine` behind a cache, with identical vectors.
-
-    Attributes:
-        found: cache hits.
-        embedded: images that the model saw, in `seconds`.
-    """
+    """A `ThreadedEngine` behind a cache, with identical vectors: cache hits, and images `embedded` in `seconds`."""
 
     def __init__(self, engine: ThreadedEngine, cache: VectorCache | None, *, workers: int = 0) -> None:
         self._engine, self._cache, self._workers = engine, cache, workers or usable_cores()
@@ -245,11 +237,7 @@ class CachedEngine:
             yield from self._embed(items)
             return
         missing: list[tuple[int, Place]] = []
-        ahead = max(_HASHED_AHEAD, 2 * self._workers)
-        with (
-            closing(fetch_ahead(items)) as source,
-            closing(map_ahead(_hash_item, source, workers=self._workers, ahead=ahead)) as hashed,
-        ):
+        with hash_places(items, workers=self._workers) as hashed:
             while some := _take_some(hashed):
                 known = self._cache.find(place.sha256 for _, place in some if place.sha256 is not None)
                 outcomes = []
@@ -329,8 +317,18 @@ def _take_some(hashed: Iterator[tuple[int, Place]]) -> list[tuple[int, Place]]:
     return some
 
 
+@contextmanager
+def hash_places(items: Iterable[tuple[int, Place]], *, workers: int) -> Iterator[Iterator[tuple[int, Place]]]:
+    """Items, given as (id, place), with the SHA-256 of their bytes, in order; without one where they cannot be read."""
+    ahead = max(_HASHED_AHEAD, 2 * workers)
+    with (
+        closing(fetch_ahead(items)) as source,
+        closing(map_ahead(_hash_item, source, workers=workers, ahead=ahead)) as hashed,
+    ):
+        yield hashed
+
+
 def _hash_item(item: tuple[int, Place]) -> tuple[int, Place]:
-    """An item with the SHA-256 of its bytes; without one where they cannot be read, which the engine reports."""
     key, place = item
     if place.sha256 is None:
         with suppress(ImageError):

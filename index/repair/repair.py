@@ -105,11 +105,7 @@ def list_own_versions(gallery: Path, *, identity: str, current: Version | None) 
 def check_version(
     folder: Path, *, identity: str, current: Version | None, uri: str | None = None, progress: Progress = no_progress
 ) -> CheckedVersion:
-    """Compare every file of a version with its manifest.
-
-    Args:
-        uri: the new address of the Milvus server; None: the recorded one.
-    """
+    """Compare every file of a version with its manifest; `uri` is the new address of the Milvus server."""
     part, path = read_part(folder) or {}, folder / MANIFEST_NAME
     recorded = {part.get("manifest_sha256"), current.manifest_sha256 if current and current.folder == folder else None}
     copy = part.get("manifest")
@@ -179,13 +175,7 @@ def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> Non
 
 @dataclass(frozen=True, slots=True)
 class RollbackReport:
-    """The result of a rollback.
-
-    Attributes:
-        left: the version that was current before, if any.
-        version: the current one now, of `indexed` images.
-        passed_over: damage of the versions between.
-    """
+    """The result of a rollback: the version that was `left`, if any, and damage of those `passed_over`."""
 
     gallery: str
     left: str | None
@@ -269,9 +259,7 @@ def repair_gallery(
     new version is made of it: images keep their ids and labels, and damaged vectors come from the cache, or are
     embedded again.
 
-    Args:
-        model_path: the model file, where every version has lost it.
-        uri: the new address of the gallery's Milvus server; None: the recorded one.
+    `model_path` replaces a model that every version has lost; `uri` is the new address of the gallery's Milvus server.
     """
     start, gallery = time.perf_counter(), gallery.resolve()
     state, shown, damaged, notes = require_own_folder(gallery), printable_path(str(gallery)), list[str](), list[str]()

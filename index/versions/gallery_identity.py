@@ -37,41 +37,36 @@ def lock_gallery(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: Begi
     except OSError as error:
         raise InputError(f"{shown}: the gallery cannot be written: {error.strerror}") from error
     try:
-        if not _take(descriptor, shown):
-            _wait(descriptor, shown, wait_s=wait_s, begin_step=begin_step)
-            if not os.fstat(descriptor).st_nlink:
-                raise GalleryError(shown, "whoever was making it was refused, and took it away; run this again")
+        _take_lock(descriptor, shown, wait_s=wait_s, begin_step=begin_step)
+        if not os.fstat(descriptor).st_nlink:
+            raise GalleryError(shown, "another command, which failed, has removed it; run this again")
         yield
     finally:
         os.close(descriptor)
 
 
-def _take(descriptor: int, shown: str) -> bool:
-    try:
-        return try_lock(descriptor)
-    except OSError as error:
-        problem = f"it cannot be locked: {error.strerror}; keep galleries on a file system that has locks"
-        raise GalleryError(shown, problem) from error
-
-
-def _wait(descriptor: int, shown: str, *, wait_s: float, begin_step: BeginStep) -> None:
-    begun, is_told = time.monotonic(), False
-    waiting = begin_step("Waiting for another process that writes this gallery") if wait_s > 0 else None
-    while (waited := time.monotonic() - begun) < wait_s:
-        if waiting is not None:
-            waiting(0, 0)
-        if waited >= _SILENT_S and not is_told:
+def _take_lock(descriptor: int, shown: str, *, wait_s: float, begin_step: BeginStep) -> None:
+    begun, waiting, is_logged = time.monotonic(), None, False
+    while True:
+        try:
+            if try_lock(descriptor):
+                return
+        except OSError as error:
+            problem = f"it cannot be locked: {error.strerror}; keep galleries on a file system that has locks"
+            raise GalleryError(shown, problem) from error
+        waited = time.monotonic() - begun
+        if waited >= wait_s:
+            patience = f", and still after {wait_s:g} seconds" if wait_s > 0 else ""
+            problem = f"another process is writing this gallery{patience}; wait for it or stop it, and try again"
+            raise GalleryError(shown, problem)
+        waiting = waiting or begin_step("Waiting for another process that writes this gallery")
+        waiting(0, 0)
+        if waited >= _SILENT_S and not is_logged:
+            is_logged = True
             logger.warning(
                 "%s: another process is writing this gallery; waiting for it, %g seconds at most", shown, wait_s
             )
-            is_told = True
         time.sleep(min(_LOOK_S, wait_s - waited))
-        if _take(descriptor, shown):
-            return
-    patience = f", and still after {wait_s:g} seconds" if wait_s > 0 else ""
-    raise GalleryError(
-        shown, f"another process is writing this gallery{patience}; wait for it or stop it, and try again"
-    )
 
 
 class FolderState(Enum):
@@ -90,12 +85,6 @@ def recognise(folder: Path) -> FolderState:
     if is_vacant(folder):
         return FolderState.VACANT
     return FolderState.DAMAGED if any(_known_identities(folder)) else FolderState.FOREIGN
-
-
-def require_gallery(folder: Path) -> None:
-    """Check that a folder is an undamaged gallery, finished or not."""
-    if require_own_folder(folder) is FolderState.DAMAGED:
-        raise find_damage(folder)
 
 
 def require_own_folder(folder: Path) -> FolderState:

@@ -125,10 +125,8 @@ def update_gallery(
     An item is read again where its size or time changed, and embedded again where its bytes did. A moved item keeps its
     id and vector.
 
-    Args:
-        roots: new locations of moved sources, by the old ones; the key None stands for the only source.
-        thorough: compare the bytes of every item, also with unchanged size and time.
-        skip_if: another condition of images to skip than the gallery has.
+    `roots` are new locations of moved sources, by the old ones; the key None stands for the only source. With
+    `thorough`, the bytes of every item are compared.
     """
     skip_text = None if skip_if is None else _write_skip_condition(skip_if)
     with open_workspace(gallery, **run) as work:

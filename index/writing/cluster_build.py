@@ -180,11 +180,7 @@ def _await_visible(folder: Path) -> None:
 
 
 def embed_sent(gallery: Path, listing: Path, config: BuildConfig, shard: Shard) -> ShardReport | RetrievalError:
-    """Embed a shard on a node, as `index build --shard` does. Expected errors are returned, and end the build.
-
-    Args:
-        listing: the catalogue of all items, in the folder of the shards.
-    """
+    """Embed a shard on a node, as `index build --shard` does. Expected errors are returned, and end the build."""
     try:
         if not listing.is_file():
             shown = printable_path(str(listing.parent))

@@ -1,7 +1,9 @@
-"""Copy, compact and tune: new versions or galleries of the same vectors; nothing is embedded."""
+"""Copy, compact, tune and cluster: new versions or galleries of the same vectors; nothing is embedded."""
 
+import math
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from index.arrays import Vectors
+from index.arrays import Labels, Vectors
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
@@ -20,6 +22,7 @@ from index.progress import no_steps
 from index.text import printable_path, valid_text
 from index.vectors.ann_building import list_kinds
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
+from index.vectors.clusters import cluster_embeddings
 from index.vectors.stores import Publication, hold_vectors
 from index.versions.annotations import added_folder
 from index.versions.gallery_identity import FolderState, lock_gallery, recognise
@@ -32,6 +35,7 @@ from index.writing.publishing import BuildReport, publish
 from index.writing.workspace import Workspace, naming_trouble, open_workspace
 
 _FEW_QUERIES = 100
+_MOST_USUAL = 256  # clusters
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +114,7 @@ def tune_gallery(
 ) -> BuildReport:
     """Measure a gallery's index again, and rebuild it where the changed options need another one.
 
-    Args:
-        changes: changed fields of `AnnConfig`; the gallery remembers the rest.
-        queries: images or vectors, as in `gallery.queries.read_queries`, instead of held-out vectors. They should be
-            typical queries, and no members.
+    `queries` are images or vectors, as in `read_queries`, instead of held-out vectors: typical ones, and no members.
     """
     AnnConfig(**(changes or {}))  # before any query is embedded
     asking = _embed(gallery, queries) if queries else None
@@ -137,3 +138,64 @@ def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:
             "index with, so give more of them, or none: then vectors of the gallery ask"
         )
     return np.stack(vectors)
+
+
+def cluster_gallery(
+    gallery: Path, *, count: int | None = None, **run: Unpack[RunOptions]
+) -> tuple[BuildReport, dict[str, int]]:
+    """Cluster the images of a gallery, and publish a version whose metadata column `cluster` has the names.
+
+    Earlier clusters are replaced. Images that are added later have none until it is called again.
+
+    Args:
+        count: of k-means clusters; None for the square root of half the images, 2 to 256.
+
+    Returns:
+        The report, and the number of images of each cluster, the largest first.
+    """
+    with open_workspace(gallery, **run) as work:
+        with work.change() as catalog:
+            opened = Gallery.open(gallery)
+            if opened.count < 2:
+                raise InputError(
+                    f"{printable_path(opened.name)}: {opened.count} images cannot be clustered; add images"
+                )
+            with opened.catalog() as reading:
+                labels = {row.id: row.label for row in reading.rows(status="indexed")}
+            usual = min(max(2, round(math.sqrt(opened.count / 2))), _MOST_USUAL)
+            clusters = cluster_embeddings(
+                opened.vectors(opened.ids), clusters=usual if count is None else count, seed=0
+            )
+            names = name_clusters(clusters, [labels[number] for number in opened.ids.tolist()])
+            chosen = [names[cluster] for cluster in clusters.tolist()]
+            catalog.set_clusters(zip(opened.ids.tolist(), chosen, strict=True), gallery=printable_path(opened.name))
+        embed_pending(work)
+        return publish(work), dict(Counter(chosen).most_common())
+
+
+def name_clusters(clusters: Labels, labels: Sequence[str | None]) -> dict[int, str]:
+    """The name of each of (N,) clusters: its most frequent label, numbered from the second on, or `cluster 7`.
+
+    >>> name_clusters(np.array([0, 0, 1, 2]), ["hat", "hat", "hat", None])
+    {0: 'hat', 1: 'hat 2', 2: 'cluster 3'}
+    """
+    counts: dict[int, Counter[str]] = {}
+    sizes = Counter(clusters.tolist())
+    for cluster, label in zip(clusters.tolist(), labels, strict=True):
+        if label is not None:
+            counts.setdefault(cluster, Counter())[label] += 1
+    names: dict[int, str] = {}
+    taken = {label for label in labels if label is not None}
+    used: Counter[str] = Counter()
+    for place, cluster in enumerate(sorted(sizes, key=lambda one: (-sizes[one], one)), start=1):
+        if cluster not in counts:
+            names[cluster] = f"cluster {place}"
+            continue
+        label = min(counts[cluster], key=lambda one: (-counts[cluster][one], one))
+        used[label] += 1
+        name = label if used[label] == 1 else f"{label} {used[label]}"
+        while used[label] > 1 and name in taken:  # a label is called so
+            used[label] += 1
+            name = f"{label} {used[label]}"
+        names[cluster] = name
+    return names

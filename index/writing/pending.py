@@ -1,6 +1,5 @@
 """Pending rows after a scan: hash changed items, embed new ones, mark duplicates."""
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,15 +16,13 @@ from index.catalog.reader import read_catalog
 from index.catalog.rows import CatalogRow
 from index.duplicates.duplicate_config import LIMITS_SETTING, DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages, resolve_limits
-from index.embedding.cached import open_cached_engine
+from index.embedding.cached import hash_places, open_cached_engine
 from index.embedding.engine import in_checkpoints
-from index.errors import ImageError
 from index.items import EmbeddedItem, Place
 from index.outputs import COPY, SEMANTIC
 from index.progress import Progress
-from index.sources.reading import fetch_ahead, read_place
 from index.sources.source import ImageSource
-from index.threads import map_ahead, usable_cores
+from index.threads import usable_cores
 from index.vectors.shards import VectorRows, gather_rows, write_checkpoint
 from index.vectors.stores import hold_vectors
 from index.versions.manifest import CATALOG_NAME
@@ -35,7 +32,6 @@ from index.writing.workspace import CHECKPOINTS, Workspace
 
 logger = logging.getLogger(__name__)
 
-_HASHED_AHEAD = 64
 _HASHED_AT_ONCE = 256
 _COMPARED_ROWS = 4096
 
@@ -79,20 +75,9 @@ def _hash_rows(
             placed[row.id] = row
             yield row.id, sources[row.source].locate(row)
 
-    def read(item: tuple[int, Place]) -> tuple[CatalogRow, str | None]:
-        row = placed.pop(item[0])
-        try:
-            return row, hashlib.sha256(read_place(item[1])).hexdigest()
-        except ImageError:
-            return row, None
-
-    workers = config.workers or usable_cores()
-    with (
-        closing(fetch_ahead(places())) as fetched,
-        closing(map_ahead(read, fetched, workers=workers, ahead=_HASHED_AHEAD)) as hashed,
-    ):
+    with hash_places(places(), workers=config.workers or usable_cores()) as hashed:
         while some := list(islice(hashed, _HASHED_AT_ONCE)):
-            yield some
+            yield [(placed.pop(number), place.sha256) for number, place in some]
 
 
 def _embed(work: Workspace, sources: Mapping[int, ImageSource]) -> None:

@@ -120,15 +120,10 @@ def scan_sources(
     ask: bool = True,
     progress: Progress = no_progress,
 ) -> Iterator[tuple[int, FoundItem]]:
-    """(source, item) of some sources, in order.
+    """(source, item) of `parts` (of `find_parts`) and of some sources by number, in order.
 
-    Args:
-        numbers: of the sources to scan.
-        labels: replace those of the sources.
-        parts: of `find_parts`, scanned first.
-        trust: take the items of an archive of unchanged time from its rows, labels included.
-        ask: check the addresses of lists for changes.
-        progress: called with (items met, 0).
+    With `trust`, the items of an archive of unchanged time are those of its rows, labels included. With `ask`, the
+    addresses of lists are checked for changes.
     """
     sources, met = catalog.sources(), 0
     scans = [

@@ -46,12 +46,7 @@ def key_item(location: str, item: ItemFields) -> str:
 
 
 def write_outcomes(folder: Path, items: Mapping[str, EmbeddedItem], *, made_by: str) -> Path:
-    """Write a file of outcomes, durably and atomically.
-
-    Args:
-        items: by their keys; their ids are not written.
-        made_by: digest of all that the vectors depend on beside the images.
-    """
+    """Write a file of outcomes by key, durably and atomically; `made_by` is that of the plan."""
     folder.mkdir(exist_ok=True)  # without its parents, which a merge may have removed meanwhile
     outcomes = {
         key: {

@@ -166,8 +166,7 @@ def embed_shard(
 ) -> ShardReport:
     """Embed one shard, or its missing part; machines may embed different shards at the same time.
 
-    Args:
-        listing: the catalogue of `open_listing`, where another process has made it.
+    `listing` is the catalogue of `open_listing`, where another process has made it.
     """
     start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
     with naming_trouble(work.gallery), ExitStack() as stack:

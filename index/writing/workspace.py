@@ -30,7 +30,7 @@ from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.shards import VectorSource, find_checkpoint
 from index.vectors.stores import load_store, store_of
-from index.versions.gallery_identity import claim_gallery, lock_gallery, require_gallery
+from index.versions.gallery_identity import FolderState, claim_gallery, find_damage, lock_gallery, require_own_folder
 from index.versions.gallery_parts import (
     BUILDING,
     PLAN_NAME,
@@ -90,7 +90,8 @@ def open_workspace(
     start = time.perf_counter() if start is None else start
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
-    require_gallery(gallery)
+    if require_own_folder(gallery) is FolderState.DAMAGED:
+        raise find_damage(gallery)
     with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
         claim_gallery(gallery.resolve())
         if embedder is None:
@@ -232,25 +233,20 @@ class Workspace:
         self,
         base: str | None,
         *,
-        rows: Path | None,
+        rows: Path,
         kept: Mapping[str, Sequence[VectorSource]],
         runtime: dict[str, Any] | None,
     ) -> None:
-        """Continue or start a version without a sound base: a repair, or a copy.
+        """Continue or start a version without a sound base, with the rows of an intact catalogue: a repair, or a copy.
 
-        Args:
-            base: the name of the damaged version.
-            rows: an intact catalogue; None: an empty one.
-            kept: the vectors, by output.
-            runtime: that computed them.
+        `kept` are the vectors by output, `runtime` the one that computed them.
         """
-        self.kept_vectors, self.kept_ids = kept, np.empty(0, np.int64)
-        if rows is not None:
-            with read_catalog(rows) as catalog:
-                self.kept_ids = np.array(catalog.indexed_ids(), dtype=np.int64)
+        self.kept_vectors = kept
+        with read_catalog(rows) as catalog:
+            self.kept_ids = np.array(catalog.indexed_ids(), dtype=np.int64)
         if any(len(file.ids) for files in kept.values() for file in files):
             self.kept_runtime = runtime
-        plan = {**self._plan(base), "repair": "vectors" if rows else "everything"}
+        plan = {**self._plan(base), "repair": True}
         if _is_same_plan(read_plan(self.gallery), plan) and is_intact_work(self.folder):
             self._join_work(plan)
         else:

@@ -34,7 +34,7 @@ from index.versions.gallery_identity import lock_gallery
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.clustering import cluster_gallery, name_clusters
+from index.writing.copying import cluster_gallery, name_clusters
 from tests.conftest import draw_folder, draw_image, mostly_slow
 from tests.forked import run
 from tests.index.galleries import (

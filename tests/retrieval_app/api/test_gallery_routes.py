@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from index.versions.gallery_identity import lock_gallery
-from index.writing.clustering import cluster_gallery
+from index.writing.copying import cluster_gallery
 from retrieval_app.api.gallery_routes import GalleryMap, QualityReport
 from retrieval_app.api.security.access import Access
 from tests.retrieval_app.api.conftest import TOKEN, serve
