@@ -119,20 +119,15 @@ def hold_out(
     seen = np.zeros(len(labels), dtype=bool)
     for label in order[~np.isin(order, classes)]:
         rows = np.flatnonzero(labels == label)
-        seen[rows[np.isin(groups[rows], _choose_groups(groups[rows], generator, share=share))]] = True
+        numbers, sizes = np.unique(groups[rows], return_counts=True)
+        order_of_groups = generator.permutation(len(numbers))
+        if len(rows) >= LEAST_IMAGES:
+            wanted = max(1, int(share * len(rows)))
+            enough = int(np.searchsorted(sizes[order_of_groups].cumsum(), wanted)) + 1
+            chosen = numbers[order_of_groups[: min(enough, len(numbers) // 2)]]
+            seen[rows[np.isin(groups[rows], chosen)]] = True
     train = ~np.isin(groups, groups[unseen | seen])
     return Split(*(np.flatnonzero(mask) for mask in (train, unseen, seen)))
-
-
-def _choose_groups(groups: np.ndarray, generator: np.random.Generator, *, share: float) -> np.ndarray:
-    """Groups of one class to hold out, with a share of its images."""
-    numbers, sizes = np.unique(groups, return_counts=True)
-    order = generator.permutation(len(numbers))
-    if len(groups) < LEAST_IMAGES:
-        return numbers[:0]
-    wanted = max(1, int(share * len(groups)))
-    enough = int(np.searchsorted(sizes[order].cumsum(), wanted)) + 1
-    return numbers[order[: min(enough, len(numbers) // 2)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +208,8 @@ def evaluate_holdout(
     """
     splits = list(split_for_holdout(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
-    l2_sp_recall, chosen, weights = dict[float, float](), config.head.l2_sp, _list_l2_sps(config)
+    l2_sp_recall, chosen = dict[float, float](), config.head.l2_sp
+    weights: Sequence[float] = L2_SP_WEIGHTS if chosen is None else [chosen]
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
     steps = len(weights)  # of a fold: the first fold of many classes takes the longest
     for number, split in enumerate(splits):
@@ -275,11 +271,6 @@ def fit_heads(
         return heads
     weights = known_weights(confidences, config=config)
     return {**heads, **fit_rivals(replace(images, weights=weights), embedding_dim=min(width, plans[0].width))}
-
-
-def _list_l2_sps(config: TrainConfig) -> Sequence[float]:
-    """L2-SP weights to compare: one where the options give it."""
-    return L2_SP_WEIGHTS if config.head.l2_sp is None else [config.head.l2_sp]
 
 
 def _name_l2_sp(l2_sp: float) -> str:

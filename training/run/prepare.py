@@ -1,7 +1,7 @@
 """Data of a run: images with their labels, fixed once, the backbone, and the features."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from index.labels.noise_model import LabelPrior
 from index.sources.table_rows import USUAL
 from index.text import printable_path
 from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
-from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore
+from training.backbone.extract import ExtractedSet, Extractor, FeatureStore
 from training.confidence.duplicates import MOST_COMPARED, find_duplicates
 from training.data.datasets import (
     Dataset,
@@ -284,41 +284,32 @@ def prepare_training(job: TrainingJob, dataset: Dataset, *, data: Path, extracto
 def _choose_images(
     records: Sequence[Record], extracted: ExtractedSet, *, store: FeatureStore, data: Path, config: TrainConfig
 ) -> list[LabelledImage]:
-    usable = [records[row] for row in extracted.rows]
-    given = [record.label for record in usable]
+    """Usable images of classes with two or more, with the labels that train: given ones, or with simulated noise."""
+    usable = [(records[row], sha256) for row, sha256 in zip(extracted.rows, extracted.hashes, strict=True)]
+    given = [record.label for record, _ in usable]
     require_two_classes(given, data=data)
     keep, dropped = keep_usable_classes(given)
     for label in dropped:
         logger.warning("class %r has fewer than two usable images and is left out", label)
-    usable = [record for record, kept in zip(usable, keep, strict=True) if kept]
-    hashes = [sha256 for sha256, kept in zip(extracted.hashes, keep, strict=True) if kept]
-    used = label_images([record.label for record in usable], features=lambda: store.load(hashes)[:, 0], config=config)
+    usable = [one for one, kept in zip(usable, keep, strict=True) if kept]
+    used = given = [record.label for record, _ in usable]
+    if (noise := config.data.noise) is not None:
+        classes = sorted(set(given))
+        numbers, hierarchy = {label: number for number, label in enumerate(classes)}, config.data.hierarchy
+        reads_features = noise.kind in ("nearest-class", "small-cluster")
+        wrong = add_label_noise(
+            np.array([numbers[label] for label in given], dtype=np.int64),
+            noise=noise,
+            classes=classes,
+            features=store.load([sha256 for _, sha256 in usable])[:, 0] if reads_features else None,
+            parents=None if hierarchy is None else read_parents(Path(hierarchy)),
+            seed=config.seed,
+        )
+        used = [classes[number] for number in wrong]
     return [
         LabelledImage(record.path, sha256, record.label, label, record.p_right, record.before)
-        for record, sha256, label in zip(usable, hashes, used, strict=True)
+        for (record, sha256), label in zip(usable, used, strict=True)
     ]
-
-
-def label_images(given: Sequence[str], *, features: Callable[[], Features], config: TrainConfig) -> list[str]:
-    """Used label for each of N images: the given one, or a wrong one for simulated label noise.
-
-    `features` returns (N, F) float32; it is called only for noise that reads features.
-    """
-    noise, hierarchy = config.data.noise, config.data.hierarchy
-    if noise is None:
-        return list(given)
-    classes = sorted(set(given))
-    numbers = {label: number for number, label in enumerate(classes)}
-    reads_features = noise.kind in ("nearest-class", "small-cluster")
-    used = add_label_noise(
-        np.array([numbers[label] for label in given], dtype=np.int64),
-        noise=noise,
-        classes=classes,
-        features=features() if reads_features else np.empty((len(given), 0), dtype=np.float32),
-        parents=None if hierarchy is None else read_parents(Path(hierarchy)),
-        seed=config.seed,
-    )
-    return [classes[number] for number in used]
 
 
 def open_extractor(network: Backbone, sizes: InputConfig, *, machine: Machine) -> Extractor:

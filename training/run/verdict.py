@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from index.arrays import Labels
-from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
+from index.evaluation.comparison import Scores, paired_bootstrap
 
 BANDS = 3
 
@@ -54,18 +54,6 @@ def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> l
 LEAST_CLASSES = 5  # below which nothing is clear
 _WRONG = 0.05  # of all evaluations of equal methods
 _SHOWN = NormalDist().inv_cdf(0.975)  # standard deviations to either bound of the interval of 95 %
-
-
-def widen_interval(difference: PairedDifference, *, classes: int, comparisons: int) -> tuple[float, float] | None:
-    """95 % interval of a difference to the best of rivals, widened as said above; None below `LEAST_CLASSES`.
-
-    `comparisons` is the number of rivals, in every part of the holdout.
-    """
-    if classes < LEAST_CLASSES:
-        return None
-    reach = float(stdtrit(classes - 1, 1 - _WRONG / comparisons)) * math.sqrt(classes / (classes - 1)) / _SHOWN
-    mean = difference.mean
-    return mean - reach * (mean - difference.low), mean + reach * (difference.high - mean)
 
 
 TRAINED = "trained"
@@ -131,10 +119,13 @@ def compare(
     rivals = [name for name in scores if name != TRAINED]
     best, classes = max(rivals, key=lambda name: scores[name]), len(np.unique(labels))
     lead = paired_bootstrap(found[TRAINED], found[best], seed=seed, clusters=labels)
-    interval = widen_interval(lead, classes=classes, comparisons=parts * len(rivals))
-    winner = None
-    if interval is not None and not interval[0] <= 0 <= interval[1]:
-        winner = TRAINED if lead.mean > 0 else best
+    interval = winner = None
+    if classes >= LEAST_CLASSES:
+        wrong = _WRONG / (parts * len(rivals))
+        reach = float(stdtrit(classes - 1, 1 - wrong)) * math.sqrt(classes / (classes - 1)) / _SHOWN
+        interval = lead.mean - reach * (lead.mean - lead.low), lead.mean + reach * (lead.high - lead.mean)
+        if not interval[0] <= 0 <= interval[1]:
+            winner = TRAINED if lead.mean > 0 else best
     return MethodComparison(len(labels), classes, scores, best, winner, lead.mean, interval, **others)
 
 
