@@ -130,13 +130,9 @@ def take_rows(confidences: Confidences, rows: Tensor) -> Confidences:
 class LabelConfidences:
     """Label confidences of the N training images, from phase 1.
 
-    Attributes:
-        own: (N,) float32 in 0..1: confidence in the image's own label, by the module, or its own posterior.
-        by_class: confidences in all classes: the module's, or posteriors.
-        class_count: C.
-        noise: noise model of the posteriors; None for the confidence module.
-        noise_rate: estimated share of wrong labels among those that other images have, images that show no class
-            among them; None for the confidence module.
+    `own` (N,) float32 in 0..1 is the module's confidence in the image's label, or its own posterior; `by_class` has all
+    classes. `noise` is the noise model of the posteriors, `noise_rate` the estimated share of wrong labels among those
+    that other images have, images that show no class among them; both are None for the confidence module.
     """
 
     own: Tensor
@@ -199,11 +195,8 @@ def estimate_posteriors(
     `index.labels.simulated_noise`) with probability p are multiplied by 1 - p. Near-duplicates (equal `groups`) are
     left out together; a label that no other image has is taken as right.
 
-    Args:
-        features: (N, F).
-        labels: (N,) int64 given labels in 0..class_count-1.
-        groups: (N,) int64; None: every image is alone.
-        prior: what whoever set the labels knew of them.
+    Features are (N, F), labels and groups (N,) int64; without groups every image is alone. The `prior` are
+    probabilities that labels are right, from those who set them.
     """
     device, given = features.device, labels.cpu().numpy()
     own_groups = None if groups is None else groups.cpu().numpy()

@@ -21,12 +21,7 @@ DUPLICATE_CENTRED_COSINE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Near-duplicates.
-
-    Attributes:
-        other_label: (N,) int64 row of the nearest duplicate with another label, `NO_ID` without.
-        groups: (N,) int64, equal for images connected as duplicates.
-    """
+    """(N,) int64 rows of the nearest duplicates with another label (`NO_ID` without), and groups of duplicates."""
 
     other_label: Ids
     groups: Ids
@@ -40,7 +35,7 @@ def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> 
     own, other = (_nearest_duplicates(unit, nearest) for nearest in search_labels(centred, labels, k=1))
     _prefer_identical(other, contents=contents, labels=labels)
     rows = np.arange(len(labels))
-    for row in np.flatnonzero(other != NO_ID):  # both sides are told, also where one has a nearer image
+    for row in np.flatnonzero(other != NO_ID):  # of both sides, also where one has a nearer image
         if other[other[row]] == NO_ID:
             other[other[row]] = row
     first = np.array([same[0] for same in rows_by_value(contents)], dtype=np.int64)[contents]

@@ -22,11 +22,7 @@ _NEAR = 16  # nearest images known of each
 
 
 class CopyHead(nn.Module):
-    """(..., F) features to (..., D) unit rows: standardised, one hidden layer.
-
-    Args:
-        generator: of the first weights.
-    """
+    """(..., F) features to (..., D) unit rows: standardised, one hidden layer."""
 
     centre: Tensor
     scale: Tensor
@@ -63,9 +59,7 @@ class CopyHead(nn.Module):
 def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
     """(n,) int64 order of n images, in groups of a random image and its nearest ones that are still free.
 
-    Args:
-        alike: (n, k) int64 nearest other images of each, the nearest first; negative for none.
-        together: images of a group.
+    `alike` (n, k) are the nearest other images of each, the nearest first; negative for none.
     """
     free, groups = np.ones(len(alike), dtype=bool), []
     for first in generator.permutation(len(alike)).tolist():
@@ -83,9 +77,7 @@ def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) ->
 def contrast_copies(embeddings: Tensor, images: Tensor, *, temperature: float) -> Tensor:
     """() mean over pairs of copies of -log(exp(s_ij / t) / sum of exp(s_ik / t) over k != i) (SSCD, InfoNCE).
 
-    Args:
-        embeddings: (B, D) unit rows.
-        images: (B,) int64, the same for copies of an image. Without any copies the loss is 0.
+    `images` (B,) int64 are the same for copies of an image. Without any copies the loss is 0.
     """
     alike = embeddings @ embeddings.T / temperature  # (B, B)
     itself = torch.eye(len(images), dtype=torch.bool, device=images.device)
@@ -99,9 +91,7 @@ def spread_images(embeddings: Tensor, images: Tensor) -> Tensor:
 
     It spreads unrelated images evenly, so that one threshold fits all.
 
-    Args:
-        embeddings: (B, D) unit rows.
-        images: (B,) int64, the same for copies of an image. With one image alone the loss is 0.
+    `images` (B,) int64 are the same for copies of an image. With one image alone the loss is 0.
     """
     others = images[:, None] != images[None]
     if not others.any():
@@ -117,10 +107,8 @@ def fit_copy_head(
 ) -> CopyHead:
     """Train a head on two views of every image against other images; returned in eval mode, on the CPU.
 
-    Args:
-        views: (N, V, F) float32 features; view 0 is the image itself, the others are edited copies. V is at least 2.
-        groups: (N,) int64, the same for copies of one image.
-        progress: called with (steps done, steps).
+    `views` (N, V, F) are features of each image and of one or more edited copies; `groups` (N,) int64 are the same for
+    copies of one image.
     """
     generator, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     features, images = torch.from_numpy(views), torch.from_numpy(groups)

@@ -137,14 +137,10 @@ POWERS: Mapping[str, float] = MappingProxyType({"pca": 0.0, "pca-half-whitened":
 
 @dataclass(frozen=True, slots=True)
 class LabelledFeatures:
-    """Features and labels of N training images.
+    """(N, F) features and (N,) given labels in 0..C-1 of training images.
 
-    Attributes:
-        features: (N, F) float32.
-        labels: (N,) int64 given labels in 0..C-1.
-        copies: (N,) int64, equal for near-duplicates, which leave-one-out leaves out together; None: there are none.
-        groups: (N,) int64, equal for photos of one group, which do not find each other; None: there are none.
-        weights: (N,) float32 in 0..1, how much each image counts; None: posteriors of the given labels.
+    `copies` (N,) are equal for near-duplicates, which leave-one-out leaves out together; `groups` (N,) are equal for
+    photos of one group, which do not find each other. `weights` (N,) are in 0..1; None: the own posteriors.
     """
 
     features: Floats

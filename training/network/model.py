@@ -116,13 +116,8 @@ class NetworkModel(nn.Module):
 
     Batch norm and dropout stay as in evaluation.
 
-    Args:
-        backbone: its module stays the same object, so that others see the trained weights.
-        blocks: that train, first to last.
-        whole: parameters of no block train too, such as position embeddings.
-        mean, std: (1, 3, 1, 1), for values in 0..255.
-        precision: of the backbone; the head is float32.
-        convolutions: of the backbone, with a faster way.
+    The backbone's module stays the same object, so that others see the trained weights. With `whole`, parameters of no
+    block train too, such as position embeddings. `precision` is the backbone's; the head is float32.
     """
 
     def __init__(

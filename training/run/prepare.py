@@ -120,7 +120,7 @@ class TrainingSet:
 
     @cached_property
     def prior(self) -> LabelPrior | None:
-        """What whoever set the labels knew of them; None with simulated label noise, or where nobody said."""
+        """Probabilities that labels are right, from those who set them; None with simulated noise or without any."""
         images = self.images
         if all(image.p_right is None for image in images) or any(image.given != image.used for image in images):
             return None

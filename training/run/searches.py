@@ -144,7 +144,7 @@ class SearchScores:
 
     @property
     def telling(self) -> RetrievalScores | None:
-        """Scores that tell about new photos: grouped where there are groups."""
+        """Scores for new photos: grouped where there are groups."""
         return self.grouped if self.has_groups else self.ungrouped
 
     def to_json(self) -> dict[str, Any]:
@@ -160,13 +160,9 @@ class SearchScores:
 class Searches:
     """Searches of the validation images.
 
-    Attributes:
-        ungrouped: against each other, whatever their groups.
-        training: (N, F) float32 features of the training images.
-        groups: of the validation images; None without groups.
-        queries: (Q,) int64 rows of the validation images whose labels train.
-        against: the N training images as a gallery, then the queries. None where no label trains, or a benchmark
-            defines the searches.
+    `ungrouped` is against each other, whatever their `groups`. `against` has the training images, with features
+    `training` (N, F), as a gallery, then the validation images `queries` (Q,) whose labels train; None where no label
+    trains, or a benchmark defines the searches.
     """
 
     ungrouped: ValidationSet

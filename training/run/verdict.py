@@ -139,7 +139,7 @@ class Verdict:
         unmeasured: reason why one is missing.
         chooses: whether a rival may be exported; else the trained embedding is.
         widths: of the embeddings by method.
-        finetuning: as in the report; None before it and without.
+        finetuning: as in the report.
         heads: where the network is fine-tuned, the comparisons of the head before it.
     """
 

@@ -35,11 +35,8 @@ Embed = Callable[[np.ndarray], Floats]
 class FinetuneData:
     """Images of a run, for fine-tuning.
 
-    Attributes:
-        labels: (N,) int64 used labels in 0..class_count-1.
-        copies, groups: as in `LabelledFeatures`.
-        posteriors: (N, C) of the true class, for the score; None: by the used labels.
-        prior: what whoever set the labels knew of them.
+    `labels` (N,) are the used ones, `copies` and `groups` as in `LabelledFeatures`. `posteriors` (N, C) of the true
+    class decide the score; None: the used labels do.
     """
 
     labels: Labels
@@ -113,11 +110,6 @@ class FinetuneData:
 def mean_precisions(found: Mapping[str, RetrievalScores]) -> dict[str, float]:
     """MAP@R by part."""
     return {part: float(scores.average_precision.mean()) for part, scores in found.items()}
-
-
-def mean_score(parts: dict[str, float]) -> float:
-    """Mean over the parts, by which weights are compared."""
-    return float(np.mean(list(parts.values())))
 
 
 def read_together(inputs: FinetuneInputs, rows: Ids, *, progress: Progress = lambda *_: None) -> Tensor:

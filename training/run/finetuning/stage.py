@@ -38,7 +38,6 @@ from training.run.finetuning.data import (
     FinetuneData,
     confidences_for,
     mean_precisions,
-    mean_score,
     read_together,
     reestimate_confidences,
 )
@@ -66,13 +65,9 @@ Found = Mapping[str, Mapping[str, RetrievalScores]]
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """Result of fine-tuning.
+    """Result of fine-tuning: head and (N, F) features of the training images, by the selected weights.
 
-    Attributes:
-        head: None where the run's frozen embedding is selected.
-        features: (N, F) float32 of the training images, by the selected weights.
-        report: for the run's report.
-        answers: where the network is selected, its comparisons with the frozen embedding, as in a `Verdict`.
+    The head is None where the run's frozen embedding is selected; else `answers` compare both, as in a `Verdict`.
     """
 
     head: Head | None
@@ -488,13 +483,14 @@ def _describe_end(
 ) -> dict[str, Any]:
     """Rest of the report after training; without a loop it ended before its first step."""
     epochs = [EpochScore(0, None)] if loop is None else loop.fitted.epochs
+    decided = {name: float(np.mean(list(mean_precisions(parts).values()))) for name, parts in deciding.items()}
     return {
         "parameters": None if loop is None else sum(p.numel() for level in loop.model.levels for p in level),
         "precision": None if loop is None else str(loop.model.precision).removeprefix("torch."),
         "epochs": [asdict(score) for score in epochs],
         "tried": {name: mean_precisions(parts) for name, parts in found.items()},
         "selected": selected,
-        "map_at_r": {name: mean_score(mean_precisions(parts)) for name, parts in deciding.items()} or None,
+        "map_at_r": decided or None,
         "ended_by": ended_by,
         "kept_bytes": 0 if loop is None else loop.inputs.kept_bytes,
         "waited_s": 0.0 if loop is None else loop.inputs.waited_s,

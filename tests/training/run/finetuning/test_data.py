@@ -21,14 +21,7 @@ from training.confidence.confidences import (
 )
 from training.losses.interface import read_columns
 from training.options.losses import LossConfig
-from training.run.finetuning.data import (
-    GALLERY,
-    FinetuneData,
-    confidences_for,
-    mean_score,
-    pack_confidences,
-    unpack_confidences,
-)
+from training.run.finetuning.data import GALLERY, FinetuneData, confidences_for, pack_confidences, unpack_confidences
 from training.run.holdout import Split, split_for_finetuning
 
 RNG = np.random.default_rng(0)
@@ -122,7 +115,6 @@ def test_the_score_is_that_of_a_loop_over_ranked_neighbours() -> None:
     assert found["unseen"] == pytest.approx(_mean_precision(vectors, labels, split.unseen, split.unseen))
     assert found["seen"] == pytest.approx(_mean_precision(vectors, labels, split.seen, gallery))
     assert set(asked) == {*gallery, *split.unseen, *split.seen}
-    assert mean_score(found) == pytest.approx((found["unseen"] + found["seen"]) / 2)
 
 
 def test_posteriors_prefer_the_network_that_did_not_learn_wrong_labels() -> None:
