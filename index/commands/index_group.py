@@ -153,7 +153,7 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
     store = build_config(StoreConfig, options)
     with indexing_bars(wait_s=wait_s) as run:
         report = copy_gallery(gallery, out, store=store, **run)
-    text = f"{report.indexed:,} images in {printable_path(str(out))}, vectors in {report.store}, {report.seconds:.1f} s"
+    text = f"{report.indexed:,} images in {printable_path(str(out))}, vectors in {store.show()}, {report.seconds:.1f} s"
     emit(asdict(report), as_json=as_json, text=text)
 
 

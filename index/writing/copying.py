@@ -5,7 +5,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,7 +19,7 @@ from index.limits import LOCK_WAIT_S
 from index.markers import read_mark
 from index.model.embedder import Embedder
 from index.progress import no_steps
-from index.text import printable_path, valid_text
+from index.text import printable_path
 from index.vectors.ann_building import list_kinds
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.clusters import cluster_embeddings
@@ -38,19 +38,9 @@ _FEW_QUERIES = 100
 _MOST_USUAL = 256  # clusters
 
 
-@dataclass(frozen=True, slots=True)
-class CopyReport:
-    """A copy: `indexed` images of a `version` of `source`, in `gallery`, with vectors in `store`."""
-
-    source: str
-    version: str
-    gallery: str
-    store: str
-    indexed: int
-    seconds: float
-
-
-def copy_gallery(source: Path, out: Path, *, store: StoreConfig | None = None, **run: Unpack[RunOptions]) -> CopyReport:
+def copy_gallery(
+    source: Path, out: Path, *, store: StoreConfig | None = None, **run: Unpack[RunOptions]
+) -> BuildReport:
     """Copy the current version of a gallery to a new folder, with its vectors in that folder or elsewhere.
 
     Ids stay as they are. Uploaded images are copied, label decisions are not. A stopped copy starts again.
@@ -80,15 +70,7 @@ def copy_gallery(source: Path, out: Path, *, store: StoreConfig | None = None, *
                 with work.change() as catalog:
                     catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
                 embed_pending(work)
-                report = publish(work)
-    return CopyReport(
-        source=valid_text(str(source.resolve())),
-        version=version.name,
-        gallery=valid_text(str(out.resolve())),
-        store=store.show(),
-        indexed=report.indexed,
-        seconds=report.seconds,
-    )
+                return publish(work)
 
 
 def _check_out(out: Path) -> None:

@@ -126,7 +126,7 @@ def commands(place: Path, target: Path) -> Iterator[tuple[object, ...]]:
     yield ("remove", target, "*")
     for name in ("compact", "tune", "repair", "rollback", "info", "list", "verify"):
         yield (name, target)
-    yield ("repair", target, "--source", images, "--model", place / "model.onnx")
+    yield ("repair", target, "--model", place / "model.onnx")
     yield ("rollback", target, "--to", "1")
     yield ("export-vectors", target, "--out", place / "vectors.npy")
 
