@@ -9,7 +9,6 @@ import pytest
 import torch
 import torchvision
 
-from index.user_cache import user_cache
 from retrieval_app.commands.cli import main
 from tests.training.conftest import EVERY_METHOD, FLAGS, OF_MODULE, all_options, make_config
 from training.commands import train as command
@@ -137,10 +136,3 @@ def test_a_weights_file_is_kept_as_an_absolute_path(pictures, options, tmp_path,
     assert _train(pictures, *options[:4], *EVERY_METHOD, "--method", "raw", "--weights", "weights.pth") == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert config["weights"] == str(tmp_path / "weights.pth")
-
-
-def test_the_cache_lies_where_the_user_keeps_caches(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert user_cache() == tmp_path / "retrieval-app"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert user_cache() == Path.home() / ".cache" / "retrieval-app"

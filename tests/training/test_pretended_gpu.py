@@ -32,13 +32,6 @@ def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, 
     assert trainer.weights() == trainer.weights("cpu")
 
 
-def test_a_loss_by_posteriors_keeps_to_the_device(trainer: Trainer) -> None:
-    with PretendedGpu():
-        config = network_config(method="spa", epochs=1)
-        report = trainer(config=config, machine=make_machine(trainer.cache, device=GPU, workers=2))
-    assert report["finetuning"] is not None
-
-
 def test_a_gpu_without_memory_ends_the_run_in_words(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")

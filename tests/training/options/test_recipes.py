@@ -149,21 +149,6 @@ def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
     assert json.loads(capsys.readouterr().out)["embedding_dim"] == 44, "as wide as they span, if not told"
 
 
-def test_data_too_small_for_a_holdout_trains_and_says_so(pictures, cache, tmp_path, capsys) -> None:
-    data = tmp_path / "data"
-    for kind in sorted(pictures.iterdir())[:3]:
-        (data / kind.name).mkdir(parents=True)
-        for picture in sorted(kind.iterdir())[:2]:
-            shutil.copy(picture, data / kind.name)
-    arguments = ("--out", tmp_path / "run", "--cache", cache, *SMALL, "--head-steps", "3", "--embedding-dim", "4")
-    assert _train(data, *arguments) == 0
-    assert "no holdout evaluation: too few images" in capsys.readouterr().out
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["method"] == "spa"
-    assert (report["holdout"]["unseen"], report["holdout"]["seen"]) == (None, None)
-    assert (report["verdict"]["known"], report["verdict"]["new"]) == (None, None)
-
-
 @pytest.fixture(scope="module")
 def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten classes of ten images, a patch of the class's colour on any ground, which untrained features can tell."""

@@ -1,7 +1,6 @@
-"""Whole runs of every method: to the end, through an interruption, with images left out, with guidance."""
+"""Whole runs of methods without training, and with guidance."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,34 +8,14 @@ from safetensors.torch import load_file
 
 from index.errors import InputError
 from tests.training.conftest import Trainer
-from tests.training.runs import epochs, figures, read_csv
+from tests.training.runs import read_csv
 from training.run.phases import EpochReport, Watcher
 from training.run.run_folder import RunFolder
-
-# Losses with a state of their own; of the others tests of the losses and of the loop show the rest.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "prism": {"method": "prism"},
-    "adaptive-per-class": {"method": "adaptive-proxy-anchor", "margins": "per-class"},
-    "trusted-spa": {"method": "spa", "min_confidence": 0.25},
-}
 
 
 def _checkpoint(run: Path) -> dict[str, list[float]]:
     tensors = load_file(run / "checkpoints" / "embedding.safetensors")
     return {name: tensor.flatten().tolist() for name, tensor in tensors.items()}
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_loss_with_a_state_resumes_in_phase_two_to_the_same_bits(trainer: Trainer, name: str) -> None:
-    options = {**VARIANTS[name], "label_noise": "bernoulli:0.3", "head_epochs": 3}
-    trainer("straight", **options)
-    trainer("resumed", stop=("embedding", 2), **options)
-    trainer("resumed", resume=True, **options)
-    straight, resumed = trainer.folder / "straight", trainer.folder / "resumed"
-    assert trainer.weights("resumed") == trainer.weights("straight")
-    assert figures(resumed) == figures(straight)
-    assert _checkpoint(resumed) == _checkpoint(straight)
-    assert [epoch for phase, epoch in epochs(straight) if phase == "embedding"] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("method", ["raw", "wccn"])
