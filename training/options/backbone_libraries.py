@@ -152,8 +152,7 @@ def preprocess_for(
 ) -> PreprocessConfig:
     """Preprocessing for a backbone, at its own size unless another is given; `view` both crops later.
 
-    Args:
-        own: preprocessing that the backbone was trained with, if the caller has it.
+    `own` is the preprocessing that it was trained with, if the caller has it.
     """
     own = own_input(backbone, crop=crop) if own is None else own
     crop = own.crop if crop is None else crop

@@ -67,10 +67,7 @@ class AnotherFailedError(RunError):
 class Team:
     """Processes that train together; all call the same functions in the same order.
 
-    Args:
-        rank: of this process, among `size`.
-        control: process group for everything but steps, on the CPU.
-        machine: of this process alone.
+    `control` is the process group for everything but steps, on the CPU; `machine` is that of this process.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class Team:
             return act()
         if self.is_first:
             value = act()
-            self._send(None, value)
+            self.ask(None, value)
             return value
         while True:
             received: list[Any] = [None]
@@ -102,10 +99,10 @@ class Team:
                 return value
             function(*arguments)
 
-    def ask(self, function: Callable[..., object], *arguments: Any) -> None:
-        """On rank 0: call this function in the others, which wait in `run_on_rank0`; returns nothing."""
+    def ask(self, function: Callable[..., object] | None, *arguments: Any) -> None:
+        """On rank 0: call this function in the others, which wait in `run_on_rank0`; None ends their waiting."""
         if self.size > 1:
-            self._send(function, *arguments)
+            dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
 
     def gather_values(self, value: Value) -> list[Value]:
         """Values of all ranks, in order."""
@@ -194,10 +191,6 @@ class Team:
                     f"rank {rank} was started otherwise than rank 0: {'; '.join(different)}; start all processes "
                     "with the same command and versions"
                 )
-
-    def _send(self, function: Callable[..., object] | None, *arguments: Any) -> None:
-        """To the others: a function to call, or the value that they wait for."""
-        dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
 
 
 ALONE = Team()

@@ -244,10 +244,7 @@ def fit_heads(
     rivals: bool = True,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Head]:
-    """Heads trained by each plan, and `rivals`; empty where the images span no direction.
-
-    With WCCN initialisation a head is at most as wide as the directions that the images span.
-    """
+    """Heads trained by each plan, and `rivals`; empty where the images span no direction."""
     features = torch.from_numpy(images.features).to(device)
     given = torch.from_numpy(images.labels).to(device)
     copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)

@@ -30,8 +30,8 @@ _SEEDS = {"confidence": 0, "embedding": 1, FINETUNING: 1 << 40}  # the last far 
 class EpochReport:
     """One epoch of one phase, for the display and the metrics file.
 
-    `held_out_loss` is of the confidence module. `positives_per_sample` and `share_without_positive` tell whether lambda
-    suits the data, for losses that read confidences. `unseen` and `seen` are MAP@R in fine-tuning.
+    `positives_per_sample` and `share_without_positive` show whether lambda suits the data. `unseen` and `seen` are
+    MAP@R in fine-tuning.
     """
 
     phase: str
@@ -193,10 +193,7 @@ def require_finite(loss: float, *, phase: str, epoch: int) -> float:
 
 
 def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, estimator: str) -> None:
-    """Warn where most classes are positive for a sample, or none for most samples.
-
-    `estimator` is the value of `--confidences`; only the module's confidences depend on its options.
-    """
+    """Warn where most classes are positive for a sample, or none for most; `estimator` is that of `--confidences`."""
     positives, without = report.positives_per_sample, report.share_without_positive
     if positives is None or without is None:
         return
