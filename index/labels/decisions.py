@@ -38,19 +38,14 @@ class LabelDecision:
     """What becomes of a label; `open` takes back what was decided about it.
 
     Attributes:
-        sha256: of the image's bytes, hexadecimal.
         label: as given; None without one.
         decision: one of `DECISIONS`, or `OPEN`. `set_aside` leaves the image out of training and results until somebody
             decides.
-        new_label: of `change`; None for the others.
-        image_id: of the image that was shown; may be another's after the gallery was made anew.
-        path: of the image that was shown, undecodable bytes as surrogates; for people.
-        source: who decided.
-        p_right: probability (0..1) that the label it leaves is right; below 1 only where no person looked.
-        others_right: of a bulk accept, the expected share (0..1) of right labels among the images up to the id
-            `others_to` that were no label issues.
-        decided_at: UTC, ISO 8601; set by the store of decisions.
-        decided_by: the name of whoever decided, where it is known; likewise.
+        image_id, path: of the image that was shown; the id may be another's after the gallery was made anew.
+        p_right: probability that the label it leaves is right; below 1 only where no person looked.
+        others_right: of a bulk accept, the expected share of right labels among the images up to the id `others_to`
+            that were no label issues.
+        decided_at, decided_by: UTC, ISO 8601, and a name; set by the store of decisions.
     """
 
     sha256: str
@@ -139,7 +134,6 @@ class DuplicateDecision:
         decision: `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back.
         keep: ids of the kept images of `DUPLICATES`.
         inherits: whether kept images get the tags of dropped ones, and their label where they have none.
-        decided_at: UTC, ISO 8601; set by the store.
     """
 
     images: tuple[Subject, ...]
@@ -202,14 +196,7 @@ _TAG = "tag:"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tag or the split of an image.
-
-    Attributes:
-        sha256: of the image's bytes, hexadecimal.
-        field: `tag:NAME` or `split`.
-        value: `PRESENT` of a tag, the split's name; None takes the mark away.
-        decided_at: UTC, ISO 8601; set by the store.
-    """
+    """A tag or the split of an image; its value is `PRESENT`, or the split's name; None takes the mark away."""
 
     sha256: str
     field: str

@@ -36,15 +36,9 @@ class GaussianClasses:
     of two grids under which the given labels of three folds are likeliest.
 
     Args:
-        features: (N, D) float32; rows are scaled to unit norm here.
-        labels: (N,) int64 given labels in 0..count-1.
-        count: C.
         prior: 0..1, how far frequent labels are likelier.
-        groups: (N,) int64; rows of one group are in one fold. None: every row is alone.
-        tell: told how many rows are finished.
-
-    Attributes:
-        shrinkage, temperature: as chosen.
+        groups: (N,); rows of one group are in one fold. None: every row is alone.
+        tell: called with the number of finished rows.
     """
 
     def __init__(
@@ -64,9 +58,8 @@ class GaussianClasses:
         self._weigh(weights, (self.shrinkage,))
 
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
-        """(rows, (B, C) float32 confidences) of all rows, fold after fold: N x C is never held.
+        """(rows, (B, C) confidences) of all rows, fold after fold, and of a fold group after group.
 
-        Of a fold rows come group after group, for what else is to be found of a group at once.
         Where there is but one group, nothing is left to learn from, and every label is as likely.
         """
         for fold in range(self._folds):
@@ -157,21 +150,13 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class _Classes:
-    """Labels in the basis.
+    """Labels in the basis."""
 
-    Attributes:
-        middle: (d,) mean of the labels' means.
-        axes: (d, r) the basis.
-        scaled: (C, r) means over variances.
-        inverse: (C, r) 1 over variances.
-        constant: (C,) what depends on the label alone; -inf for labels of no row.
-    """
-
-    middle: Doubles
-    axes: Doubles
-    scaled: Doubles
-    inverse: Doubles
-    constant: Doubles
+    middle: Doubles  # (d,) mean of the labels' means
+    axes: Doubles  # (d, r) the basis
+    scaled: Doubles  # (C, r) means over variances
+    inverse: Doubles  # (C, r) 1 over variances
+    constant: Doubles  # (C,) what depends on the label alone; -inf for labels of no row
 
     def log_likelihood(self, rows: Doubles) -> Doubles:
         """(B, d) to (B, C), up to what is the same for all labels."""

@@ -23,22 +23,13 @@ LOWER_BOUND = (
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """N images whose labels are checked, or proposed.
+    """N images whose labels are checked, or proposed."""
 
-    Attributes:
-        vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, places in `names`; `UNLABELLED` without one.
-        ids: (N,) int64.
-        groups: (N,) int64; images of one group are near-duplicates.
-        p_right: (N,) as of `find_label_errors`; labels that a person has decided, at 1, are no issue any more.
-        names: of the labels.
-    """
-
-    vectors: Vectors
-    labels: Labels
-    ids: Ids
-    groups: Ids
-    p_right: Doubles
+    vectors: Vectors  # (N, D)
+    labels: Labels  # (N,) places in `names`; `UNLABELLED` without one
+    ids: Ids  # (N,)
+    groups: Ids  # (N,); images of one group are near-duplicates
+    p_right: Doubles  # (N,) as of `find_label_errors`; labels that a person has decided, at 1, are no issue any more
     names: tuple[str, ...]
 
     def take(self, rows: Ids) -> "LabelledImages":
@@ -76,24 +67,19 @@ class LabelIssue:
 
     Attributes:
         id: of the image; in an audit its row.
-        label: as given; None in a proposal.
-        p_error: probability (0..1) that the label is wrong; in a proposal, that the first suggestion is right.
+        p_error: probability that the label is wrong; in a proposal, that the first suggestion is right.
         suggestions: (label, probability) of the most probable other labels, best first; they sum to `p_error` at most,
             in a proposal to 1.
         p_none: probability that the image shows none of the labels; 0 in a proposal.
-        kind: of `index.labels.kinds`; None where the label is probably right and nothing else is wrong with it.
-        verdict: of `index.labels.verdicts`: keep the label, change it to the first suggestion, set the image aside or
-            drop it.
+        kind: None where the label is probably right and nothing else is wrong with it.
+        verdict: keep the label, change it to the first suggestion, set the image aside or drop it.
         agreeing: (id, score) of the nearest images with the same label (in a proposal, the suggested one), nearest
             first, without near-duplicates.
         disagreeing: (id, score, label) of the nearest images with other labels, likewise.
-        sha256: of the image's bytes.
-        path: of the image, absolute; empty in a gallery's issues, whose images may move.
-        confidence: leave-one-out confidence in the label, 0..1: from all images but this one and its near-duplicates.
-        duplicate_of: id of a near-duplicate with another label, in an audit.
-        p_right: probability that the label is right, as whoever set it said: 1 where a person looked; None where
-            nobody decided, or in a gallery.
-        before: the label before a machine changed it, in an audit.
+        path: absolute; empty in a gallery's issues, whose images may move.
+        confidence: leave-one-out confidence in the label.
+        duplicate_of, p_right, before: in an audit: a near-duplicate with another label, the probability that the label
+            is right as whoever set it said, and the label before a machine changed it.
         decision: what was decided about the label, where it is known.
     """
 
@@ -221,7 +207,7 @@ def make_issues(
 ) -> list[LabelIssue]:
     """Label issues of (n,) rows of images that all have labels, in this order.
 
-    `nearest` are those of the rows with the same label, and with others; without `verdicts` all are to keep.
+    `nearest` are those of the rows with the same label, and with others.
     """
     same_labels, other_labels = (None, None) if nearest is None else nearest
     issues = []

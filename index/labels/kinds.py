@@ -100,12 +100,7 @@ class IssueKinds:
 def find_confused_classes(
     pairs: tuple[tuple[int, int, float], ...], labels: Labels, *, count: int
 ) -> list[tuple[int, int, float]]:
-    """(label, label, images) of labels used for each other, both ways, the most images first.
-
-    Args:
-        pairs: of `LabelErrors`: (label, class, images).
-        labels: (N,) int64 in 0..count-1.
-    """
+    """(label, label, images) of labels used for each other, both ways, the most images first."""
     images = np.bincount(labels, minlength=count)
     amounts = {(given, shown): amount for given, shown, amount in pairs}
     found = []

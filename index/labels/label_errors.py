@@ -47,20 +47,17 @@ class LabelErrors:
     """Estimated label errors among N labels, and proposed labels of M images without one.
 
     Attributes:
-        calibration: scores of the labels and the probabilities that they are wrong, for use after decisions.
-        p_error: (N,) float64 probability that each label is wrong; not below 1 - p_right where that is known.
-        suggested: (N,) int64 most probable other label.
-        p_suggested: (N,) float64 probability that the suggested label is right.
-        none: (N,) float64 probability that the image shows none of the labels.
-        best: (N, 4) int64 most probable classes, the best first; `NO_ID` where there are fewer labels.
-        probabilities: (N, 4) float64 of these; 1 - p_error of its label, p_suggested of the suggested one, 1 at most
-            over all labels and `none` together.
-        rates: (C,) float64 estimated noise rate of each label.
+        calibration: for use after decisions.
+        p_error: (N,) probability that each label is wrong; not below 1 - p_right where that is known.
+        suggested, p_suggested: (N,) most probable other label, and the probability that it is right.
+        none: (N,) probability that the image shows none of the labels.
+        best, probabilities: (N, 4) most probable classes, the best first, `NO_ID` where there are fewer labels; 1 at
+            most over all labels and `none` together.
+        rates: (C,) estimated noise rate of each label.
         pairs: (label, class, images): estimated number of images of a class with another label.
-        own: (N,) float32 leave-one-out confidence in the label.
-        proposed: (M, 4) int64 most probable labels, as `best`.
-        p_proposed: (M, 4) float64 of these: the confidences after both passes. Where labels are noisy they are too low:
-            of those at 70 % more than seven in ten are right.
+        own: (N,) leave-one-out confidence in the label.
+        proposed, p_proposed: (M, 4) as `best`, with the confidences after both passes. Where labels are noisy they are
+            too low: of those at 70 % more than seven in ten are right.
     """
 
     calibration: Calibration
@@ -112,16 +109,13 @@ def find_label_errors(
     again instead of held, and simulated noise draws labels by their frequency instead of by the noise model.
 
     Args:
-        features: (N, D) float32.
-        labels: (N,) int64 in 0..count-1.
+        features, labels: (N, D), and (N,) in 0..count-1.
         count: C, at least 2.
-        groups: (N,) int64; rows of one group are near-duplicates, none of which predicts another one.
+        groups: (N,); rows of one group are near-duplicates, none of which predicts another one.
         p_right: (N,) probability that the label is right, as whoever set it said: 1 where a person looked, NaN where
             nobody decided.
         before: calibration from before the decisions.
-        unlabelled: (M, D) float32 of images without a label, for which labels are proposed.
-        most_values: confidences in memory.
-        most_labels: of which every pair is estimated, which takes C x C numbers.
+        unlabelled: (M, D) of images without a label, for which labels are proposed.
     """
     with single_threaded_blas() if len(labels) < MANY_ROWS else nullcontext():
         passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
@@ -136,10 +130,7 @@ def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups
     """(N, C) float32 confidences of both classifiers after the second pass; rows sum to 1.
 
     In the first pass rows of label y weigh n_y^`BALANCE` together, each as any other; in the second each row in
-    proportion to the probability that its label is right. No row predicts itself, but it took part in the weights of
-    the others.
-
-    Arguments as those of `find_label_errors`.
+    proportion to the probability that its label is right.
     """
     passes = _TwoPasses(features, labels, count=count, groups=groups)
     passes.reweight(estimate_p_error(passes.hold(passes.blocks()), labels)[0].p_error)
@@ -383,9 +374,7 @@ def errors_from_top(
 ) -> LabelErrors:
     """Label errors where N x C confidences are too many to hold: the class of a wrong label is the suggested one.
 
-    Args:
-        own: (N,) confidence in each label.
-        best, confidences: (N, s) the labels of the highest confidence, best first, `NO_ID` for none.
+    They are made from the confidences in the label, `own`, and the (N, s) highest ones with their labels, `best`.
     """
     p_error, suggested = believe_decisions(found.p_error, p_right), suggestions.suggested
     p_suggested, none = found.divide(p_error, suggestions.confidences)

@@ -38,7 +38,7 @@ class SumMoments(Protocol):
 
 
 def _nothing(_: int) -> None:
-    """Tell nobody."""
+    """No-op progress."""
 
 
 def sum_moments(
@@ -52,9 +52,7 @@ def sum_moments(
 ) -> Sums:
     """The mean of (N, D) rows with (N,) weights of mean 1, and what they are centred on it.
 
-    Args:
-        labels: (N,) in 0..count-1.
-        add_up: makes sums over some rows those over all, where these are only a part.
+    `add_up` makes sums over these rows those over all, where they are only a part.
     """
     total = add_up(np.array(float(len(rows))))
     mean = add_up(sum((parts[some] @ rows[some] for some in _all(rows)), np.zeros(rows.shape[1]))) / total
@@ -82,19 +80,11 @@ class LeaveOneOut:
     A set of g rows costs D^2 g where it is larger than D, and g^3 where it is not.
 
     Args:
-        features: (N, D) float32; rows are scaled to unit norm here.
-        labels: (N,) int64 given labels in 0..count-1.
-        count: C.
-        groups: (N,) int64; rows of one group are left out together (duplicates would vouch for each other). None:
-            every row is alone.
+        groups: (N,); rows of one group are left out together (duplicates would vouch for each other). None: every row
+            is alone.
         weights: (N,) above 0, how much each row counts; None: 1 / rows of its label.
-        ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a
-            large one, which cannot separate them.
-        moments: sums what the regression is made of.
-
-    Attributes:
-        count: C.
-        ridge, temperature: as chosen.
+        ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a large one,
+            which cannot separate them.
     """
 
     def __init__(

@@ -130,13 +130,7 @@ def _list_proposals(errors: LabelErrors, images: LabelledImages, loose: Labelled
 
 
 def find_split_classes(vectors: Floats, labels: Labels, groups: Ids, *, count: int) -> Mask:
-    """(N,) whether an image is of the smaller part of a label that should be split.
-
-    Args:
-        vectors: (N, D) float32.
-        labels: (N,) int64 in 0..count-1.
-        groups: (N,) int64; near-duplicates have the same number.
-    """
+    """(N,) whether an image is of the smaller part of a label that should be split."""
     found = np.zeros(len(labels), dtype=bool)
     rows = normalise_rows(vectors)
     rows = normalise_rows(rows - rows.mean(axis=0))

@@ -22,10 +22,8 @@ _LEAST = 1e-7
 class NoiseModel:
     """Noise model of a set of labels.
 
-    Attributes:
-        noise_rate: share of labels that are wrong, 0..1.
-        power: confidences to this power, normalised, are the class probabilities of an image.
-        transitions: (C, C) float64; row c has the probabilities of the wrong labels of an image of class c.
+    Confidences to the `power`, normalised, are the class probabilities of an image. Row c of the (C, C) `transitions`
+    has the probabilities of the wrong labels of an image of class c.
     """
 
     noise_rate: float
@@ -70,11 +68,9 @@ class NoiseModel:
 
 @dataclass(frozen=True, slots=True)
 class LabelPrior:
-    """What is known of N labels from whoever set them.
+    """What is known of N labels from whoever set them: the probabilities that they are right, and the labels before.
 
-    Attributes:
-        p_right: (N,) float64 probability that the label is right: 1 where a person looked, NaN where nobody decided.
-        before: (N,) int64 the label before; the label itself where it was not changed.
+    `p_right` is 1 where a person looked, NaN where nobody decided; `before` is the label itself where it is unchanged.
     """
 
     p_right: Doubles
@@ -92,12 +88,7 @@ class LabelPrior:
 
 
 def fit_frequency_model(confidences: Floats, labels: Labels, *, count: int) -> NoiseModel:
-    """Noise model of very many classes: wrong labels are drawn by the labels' frequencies, the own one among them.
-
-    Args:
-        confidences, labels: as of `fit_noise_model`, of some images.
-        count: C.
-    """
+    """Noise model of very many classes: wrong labels are drawn by the labels' frequencies, the own one among them."""
     frequent = np.bincount(labels, minlength=count) / len(labels)
     logs = np.log(np.maximum(confidences, _LEAST, dtype=np.float64))
     share, power, _ = _fit(logs, labels, [frequent[labels, None]])
@@ -115,10 +106,6 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
     M_cj is in proportion to n_j (a_cj N / n_j)^l, with a_cj the mean confidence in j of the n_c images labelled c; then
     it is estimated twice more from the errors found, with `_SEEN` prior ones. t and l are chosen from grids, e by
     expectation maximisation.
-
-    Args:
-        confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
-        labels: (N,) int64 in 0..C-1.
     """
     count = confidences.shape[1]
     images = np.bincount(labels, minlength=count).astype(np.float64)

@@ -64,14 +64,9 @@ def draw_labels(labels: Labels, *, each: int) -> Labels:
 
 
 def score_labels(confidences: Floats, labels: Labels) -> Doubles:
-    """Scores of labels: log p(y) - 1/4 log of the highest p(c) over c other than y.
+    """(B, k) scores of labels: log p(y) - 1/4 log of the highest p(c) over c other than y, of (B, C) confidences.
 
-    Args:
-        confidences: (B, C) float32.
-        labels: (B, k) int64.
-
-    Returns:
-        (B, k); the lower, the more probably wrong.
+    The lower, the more probably wrong.
     """
     own = np.take_along_axis(confidences, labels, axis=1)
     two = np.partition(confidences, -2, axis=1)[:, -2:]
@@ -84,15 +79,11 @@ def score_labels(confidences: Floats, labels: Labels) -> Doubles:
 class LabelScores:
     """Scores of N labels and of simulated wrong labels of the same images, from confidences given block by block.
 
-    Args:
-        labels: (N,) int64 given labels.
-        wrong: (N, k) int64 simulated labels of images that show another class; (N, 0) to simulate nothing.
-        drawn: (N, k) int64 random labels, as of images that show none.
-        count: C.
+    Of the labels these are the `given` scores, and the confidences in them (`own`) and in any label (`highest`).
 
-    Attributes:
-        given: (N,) float64 score of each label.
-        own, highest: (N,) float32 confidence in each label, and in any.
+    Args:
+        wrong: (N, k) simulated labels of images that show another class; (N, 0) to simulate nothing.
+        drawn: (N, k) random labels, as of images that show none.
     """
 
     def __init__(self, labels: Labels, wrong: Labels, drawn: Labels, *, count: int) -> None:
@@ -173,17 +164,15 @@ def calibrate_scores(
     `missed`. People's own errors on ambiguous images score higher than simulated ones and are under-estimated.
 
     Args:
-        given: (N,) scores of `score_labels`.
-        wrong, drawn: (N, k) scores of simulated labels of images that show another class, and none.
+        given, wrong, drawn: (N,) scores of labels; (N, k) of simulated ones of images of another class, and of none.
         thirds: (3, 2, N) how many of the given, the wrong and all labels of an image are in its middle and its least
             confident third, 0..1; 0 of images that are not ranked.
         highest: (N,) highest confidence of each image.
         missed: share of the given labels that the confidences do not favour.
-        model_rate: noise rate of the noise model, towards which the bound is moved.
 
     Returns:
-        (N,) float64 p_error in 0..1, which never rises with the score; and (N,) the probability that an image whose
-        label is wrong shows none of the labels, which never rises with the highest confidence.
+        (N,) p_error, which never rises with the score; and (N,) the probability that an image whose label is wrong
+        shows none of the labels, which never rises with the highest confidence.
     """
     count, each = wrong.shape
     values, place = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)
@@ -300,11 +289,9 @@ class Calibration:
     the one from before still held.)
 
     Attributes:
-        scores: (N,) of `score_labels`.
-        p_error: (N,) probabilities, which never rise with the score.
-        highest: (N,) highest confidence of each image.
-        none_if_wrong: (N,) probability that an image whose label is wrong shows none of the labels; it never rises with
-            the highest confidence.
+        scores, p_error: (N,), of `score_labels`, and the probabilities.
+        highest, none_if_wrong: (N,) highest confidence of each image, and the probability that an image whose label is
+            wrong shows none of the labels.
         suggested: (K,) rising confidences of suggested labels; none where their probabilities were not computed.
         p_right, p_none: (K,) probabilities, if the given label is wrong, that the suggested label is right, which never
             falls, and that the image shows none of the labels, which never rises.
@@ -349,12 +336,10 @@ class Calibration:
 def estimate_p_error(
     confidences: Floats, labels: Labels, *, before: Calibration | None = None
 ) -> tuple[Calibration, NoiseModel]:
-    """Scores of the labels with the probabilities that they are wrong, and the noise model of the simulation.
+    """Scores of (N,) labels with the probabilities that they are wrong, and the noise model of the simulation.
 
-    Args:
-        confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
-        labels: (N,) int64 in 0..C-1.
-        before: calibration from before any decision; None simulates label noise to calibrate.
+    The (N, C) confidences of each image are from other images. Without a calibration from `before` any decision, label
+    noise is simulated to calibrate.
     """
     model, each = fit_noise_model(confidences, labels), count_simulated(len(labels)) if before is None else 0
     wrong = simulate_labels(labels, model.transitions, each=each)

@@ -85,10 +85,7 @@ ABOUT: tuple[About, ...] = get_args(About)
 
 @dataclass(frozen=True, slots=True)
 class SavedSearch:
-    """A search that has a name: the query of its address on the page, without `?`; None removes it.
-
-    `decided_at` is UTC, ISO 8601; set by the store.
-    """
+    """A search that has a name: the query of its address on the page, without `?`; None removes it."""
 
     name: str
     query: str | None
@@ -118,13 +115,9 @@ _CLASSES = {about: kind for kind, about in _ABOUT.items()}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The decisions of one call, all of one kind; an undo takes back a whole step.
+    """The decisions of one call, all of one kind, at a time in UTC, ISO 8601, by a reviewer of a name.
 
-    Attributes:
-        decided_at: UTC, ISO 8601.
-        decisions: at least one.
-        decided_by: the reviewer's name, where it is known.
-        number: rises from step to step; 0 before the step is stored.
+    The `number` rises from step to step; it is 0 before the step is stored.
     """
 
     decided_at: str

@@ -20,14 +20,9 @@ _LEAST = 1e-9
 
 
 def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]:
-    """The most confident label of each image besides the one it has, and that confidence among all others, 0..1.
+    """(B, k) the most confident labels of images besides those they have, and that confidence among all others, 0..1.
 
-    Args:
-        confidences: (B, C) float32, C at least 2.
-        labels: (B, k) int64 labels that the images have or that are simulated.
-
-    Returns:
-        (B, k) int64 labels and (B, k) float32.
+    `labels` are (B, k) that the images have or that are simulated.
     """
     rows = np.arange(len(labels))[:, None]
     two = np.argpartition(confidences, -2, axis=1)[:, -2:]
@@ -39,16 +34,9 @@ def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]
 
 
 class SuggestionScores:
-    """Suggestions of N labels, and of simulated wrong ones, from confidences given block by block.
+    """Suggestions of N labels, and of `each` simulated wrong ones of an image, from confidences given block by block.
 
-    Args:
-        labels: (N,) int64 given labels.
-        each: simulated labels for each image; 0 to simulate none.
-
-    Attributes:
-        simulates: whether labels are simulated.
-        suggested: (N,) int64 the most confident other label.
-        confidences: (N,) float32 of these.
+    These are the most confident other labels, `suggested`, and the `confidences` in them.
     """
 
     def __init__(self, labels: Labels, *, count: int, each: int) -> None:
@@ -60,12 +48,9 @@ class SuggestionScores:
         self._is_found = np.zeros(drawn.shape, dtype=bool)
 
     def add(self, rows: Ids, confidences: Floats, unseen: Floats, is_unseen: Ids) -> None:
-        """Suggestions of (B,) rows.
+        """Suggestions of (B,) rows by (B, C) confidences.
 
-        Args:
-            confidences: (B, C) float32.
-            unseen: (b, C) float32 of some of them, from rows of other labels alone; 0 for the own label.
-            is_unseen: (b,) their places in the block.
+        `unseen` are (b, C) of the rows at the places `is_unseen`, from rows of other labels alone; 0 for the own label.
         """
         labels, wrong = self.labels[rows], self._wrong[rows]
         suggested, sure = suggest_labels(confidences, labels[:, None])

@@ -24,12 +24,8 @@ LEAST_LABELS = 1000  # in simulated crawls of 300 to 600 images a third of all p
 def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles = NO_LABELS) -> float:
     """The lowest probability, from one half on, from which on labels are right at least so often on average.
 
-    Args:
-        p_best: (N,) probability of the most probable label of each image, the given or the suggested one.
-        fixed: (S,) the same of labels that stay whatever it is, and count on top.
-
-    Returns:
-        0.5..1; the share itself where no threshold reaches it.
+    `p_best` are the (N,) probabilities of the most probable label of each image, the given or the suggested one;
+    `fixed` those of labels that stay in any case. Where no threshold reaches the share, it is the share itself.
     """
     falling = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
     is_last = np.append(falling[1:] < falling[:-1], True)[: len(falling)]  # of equals all stay or none
@@ -75,15 +71,12 @@ def give_verdicts(
     For all others, see `judge_labels`.
 
     Args:
-        errors: of the N labels.
-        labels: (N,) int64.
-        groups: (N,) int64; near-duplicates have the same number.
-        rare: (N,) whether the label has few images, of `has_rare_class`.
+        groups: (N,); near-duplicates have the same number.
+        rare: (N,) of `has_rare_class`.
         decided: (N,) whether a person has decided the label, which therefore stays; None where nobody has.
-        at_least_right: 0..1.
 
     Returns:
-        N verdicts, and (N,) int64 new labels, `NO_ID` but for `change`.
+        N verdicts, and (N,) new labels, `NO_ID` but for `change`.
     """
     if decided is None:
         decided = np.zeros(len(labels), dtype=bool)
@@ -99,12 +92,7 @@ def give_verdicts(
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRight:
-    """The expected share of right labels among those that stay.
-
-    Attributes:
-        images: that stay.
-        share, low, high: 0..1, and an interval by what simulated label noise has shown.
-    """
+    """The expected share of right labels among the images that stay, with an interval from simulated label noise."""
 
     images: int
     share: float
@@ -133,9 +121,8 @@ def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_l
     """Why a share of right labels cannot be promised; None where it can.
 
     Args:
-        labels: their number.
+        labels, classes: their numbers.
         look_alikes: of `Calibration`; None where it is not known.
-        classes: number of labels.
         is_lower_bound: whether the model was trained with these labels.
     """
     if is_lower_bound:
@@ -162,10 +149,6 @@ def compare_duplicates(
 
     Args:
         labels: of the N images; None where a person dropped the image.
-        groups: (N,) int64; near-duplicates have the same number.
-        confidences: (N,) in the label.
-        decided: (N,) whether a person has decided the label.
-        rare: (N,) whether the label has few images, of `has_rare_class`.
 
     Returns:
         (N,) which images stay and (N,) which are left out; neither where all of a group have one label.

@@ -9,7 +9,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import DuplicateDecision, Subject
 from index.labels.issues import LabelIssues
 from index.text import valid_text
-from retrieval_app.api.issue_list import ReviewList, turn_to, update_issues
+from retrieval_app.api.issue_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
 from retrieval_app.review.review_store import ReviewStore
@@ -69,7 +69,7 @@ def page_groups(
     ]
     shown, counts = turn_to(page, listed, decisions.__contains__)
     of_labels = review.label_decisions()
-    issues = update_issues(snapshot, of_labels)
+    issues = snapshot.insights.update_issues(of_labels)
     return {
         "state": "ready",
         "version": snapshot.version,

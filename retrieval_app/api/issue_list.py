@@ -190,7 +190,8 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     """
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
-    chosen, aside = filter_issues(issues, page), _list_set_aside(snapshot.gallery, issues, page)
+    chosen = [issue for issue in issues.items if _is_wanted(issue, page)]
+    aside = _list_set_aside(snapshot.gallery, issues, page)
     aside_ids = {issue.id for issue in aside}
     listed = [issue for issue in chosen if issue.id not in aside_ids]
     if page.state == "decided":  # what was accepted in bulk first, the least probable of it before the rest
@@ -231,12 +232,7 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
 def apply_verdicts(
     snapshot: Snapshot, review: ReviewStore, body: AcceptVerdicts, *, by: str | None = None
 ) -> dict[str, Any]:
-    """Apply the verdicts on the label issues of a filter as one step; without a digest, only count them.
-
-    Raises:
-        ApiError: the issues are not computed yet, or the digest is of other decisions.
-        ReviewError: the decisions cannot be kept.
-    """
+    """Apply the verdicts on the label issues of a filter as one step; without a digest, only count them."""
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
     found = snapshot.insights.duplicates
@@ -265,35 +261,23 @@ def apply_verdicts(
 
 def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:
     """The label issues, as far as they were updated with the decisions; without dropped near-duplicates."""
-    issues = update_issues(snapshot, decisions)
+    issues = snapshot.insights.update_issues(decisions)
     if issues is None:
         raise ApiError("the label issues are still being computed; try again in a moment", status=409)
     return without_dropped_copies(issues, snapshot.gallery)
 
 
-def update_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues | None:
-    """The label issues, as far as they were updated; None before they are found. New decisions start an update."""
-    return snapshot.insights.update_issues(decisions)
-
-
 def find_open_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> list[LabelIssue] | None:
     """The label issues without a decision; None before they are found."""
-    issues = update_issues(snapshot, decisions)
+    issues = snapshot.insights.update_issues(decisions)
     if issues is None:
         return None
     errors = without_dropped_copies(issues, snapshot.gallery).errors
     return [issue for issue in errors if issue.key not in decisions]
 
 
-def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:
-    """The issues with a given label, a suggested label and a kind, the most probable errors first.
-
-    Without a kind, all but proposals.
-    """
-    return [issue for issue in issues.items if _is_wanted(issue, wanted)]
-
-
 def _is_wanted(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> bool:
+    """Whether an issue has the labels and the kind that are asked for; without a kind, proposals have not."""
     is_kind = issue.kind != PROPOSAL if wanted.kind is None else issue.kind == wanted.kind
     return is_kind and _has_labels(issue, wanted)
 
@@ -307,11 +291,8 @@ def _has_labels(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> b
 def _list_set_aside(gallery: Gallery, issues: LabelIssues, wanted: LabelIssuePage) -> list[LabelIssue]:
     """The images that are set aside: those with an issue first; without a kind also unlabelled ones."""
     aside = {number: one for number, one in gallery.decided.by_id.items() if one.left_out == SET_ASIDE}
-    if not aside:
-        return []
     found = [issue for issue in issues.items if issue.id in aside]
-    with_issue = {issue.id for issue in found}
-    others = sorted(aside.keys() - with_issue)
+    others = sorted(aside.keys() - {issue.id for issue in found})
     with gallery.without_decisions.catalog() as catalog:
         rows = [row for row in catalog.rows_of(others) if row.status == "indexed"]
     found += [LabelIssue(row.id, row.label, 0.0, verdict=SET_ASIDE, sha256=row.sha256 or "") for row in rows]

@@ -328,13 +328,10 @@ class Insights:
             decisions, base = self._seen, self.get("label_issues").value
             if not decisions or base is None:
                 return self._updated
-        with self._given.catalog() as catalog:
-            found = list(catalog.find_contents({sha256 for sha256, _ in decisions}))
         self._updated, self._calibration = label_issues.apply_decisions(
             self._given,
-            {number: decisions[sha256, label] for number, sha256, label in found if (sha256, label) in decisions},
+            decisions,
             base=base,
-            decisions=len(decisions),
             before=self._calibration,
             duplicates=self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given),
             progress=progress,

@@ -36,14 +36,9 @@ class PrecisionAtScore(Answer):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Precision for every score, which never falls with a rising score.
+    """Precision for every score, which never falls with a rising score; of so many `queries`."""
 
-    Attributes:
-        points: (score, share, low, high), scores rising; a share holds from its score on.
-        queries: members that it was computed from.
-    """
-
-    points: tuple[tuple[float, float, float, float], ...]
+    points: tuple[tuple[float, float, float, float], ...]  # (score, share, low, high); a share holds from its score on
     queries: int
 
     @cached_property
@@ -81,12 +76,7 @@ def learn_shares(
     """Calibration from the `DEPTH` nearest labelled rows of at most 2,000 queries, whose label another group has too.
 
     Isotonic regression of "has the same label" on the score, with Wilson's interval; its number of trials is that of
-    the queries, as the hits of one query are not independent.
-
-    Args:
-        vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` without one.
-        groups: (N,) int64; rows of one group do not find each other.
+    the queries, as the hits of one query are not independent. Rows of one group do not find each other.
     """
     rows = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, groups = vectors[rows], labels[rows], None if groups is None else groups[rows]

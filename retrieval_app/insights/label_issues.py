@@ -28,11 +28,7 @@ Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
 def find_label_issues(
     gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
 ) -> LabelIssues:
-    """Label issues: the labels that the gallery's vectors contradict, and proposals for images without a label.
-
-    Args:
-        duplicates: of the gallery; None finds them first.
-    """
+    """Label issues: the labels that the gallery's vectors contradict, and proposals for images without a label."""
     images = read_labelled(gallery, duplicates or find_duplicate_groups(gallery))
     found = _name_contents(list_label_issues(images, progress=progress), gallery)
     return replace(found, is_lower_bound=gallery.knows_labels)
@@ -59,10 +55,9 @@ def read_labelled(gallery: Gallery, duplicates: DuplicateReport) -> LabelledImag
 
 def apply_decisions(
     gallery: Gallery,
-    decided: Mapping[int, LabelDecision],
+    decisions: Decisions,
     *,
     base: LabelIssues,
-    decisions: int,
     before: Calibration | None,
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
@@ -72,36 +67,33 @@ def apply_decisions(
     Labels that a machine decided take part as they were given; where no person decided, nothing is detected again.
 
     Args:
-        decided: decisions by image id.
-        base: the label issues from before the decisions.
-        decisions: their number.
+        base: the label issues from before the decisions; those with decisions stay as they were.
         before: calibration from before the decisions; None computes it first, which takes as long again.
-        duplicates: of the gallery.
-
-    Returns:
-        The label issues, in which those with decisions stay as they were, and the calibration.
     """
+    with gallery.catalog() as catalog:
+        found = catalog.find_contents({sha256 for sha256, _ in decisions})
+        decided = {number: decisions[sha, label] for number, sha, label in found if (sha, label) in decisions}
     by_people = {number: one for number, one in decided.items() if one.source != "bulk" and one.p_right == 1}
     if not by_people:  # a machine that learns from its own decisions becomes too sure of what it left
-        return replace(base, decisions=decisions), before
+        return replace(base, decisions=len(decisions)), before
     given = read_labelled(gallery, duplicates)
     if before is None:
         own = given.labelled
         before = find_label_errors(
             own.vectors, own.labels, count=len(own.names), groups=own.groups, p_right=own.p_right, progress=progress
         ).calibration
-    found = list_label_issues(_relabel(given, by_people), decided=decided, before=before, progress=progress)
+    now = list_label_issues(_relabel(given, by_people), decided=decided, before=before, progress=progress)
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]
-    others = [one for one in _name_contents(found, gallery).items if one.id not in decided]
+    others = [one for one in _name_contents(now, gallery).items if one.id not in decided]
     items = sorted([*kept, *others], key=lambda issue: (issue.kind == PROPOSAL, -issue.p_error))
     # What is open counts as no more than before: decisions never raise the estimate.
-    errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + found.noise_rate * found.checked
+    errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + now.noise_rate * now.checked
     errors = min(errors, base.noise_rate * base.checked)
     updated = collect_issues(
-        items, checked=base.checked, errors=errors, confused_classes=found.confused_classes, base=base
+        items, checked=base.checked, errors=errors, confused_classes=now.confused_classes, base=base
     )
-    return replace(updated, decisions=decisions), before
+    return replace(updated, decisions=len(decisions)), before
 
 
 def _relabel(images: LabelledImages, decided: Mapping[int, LabelDecision]) -> LabelledImages:
@@ -146,12 +138,9 @@ def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues
 
 
 def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
-    """Label issues that an audit found, of the members of a gallery with the same bytes and label.
+    """Label issues that an audit found, of the members of a gallery with the same bytes and label; others are left out.
 
-    An image whose bytes are not in the gallery, or have another label there, is left out.
-
-    Args:
-        path: the folder that `retrieval audit` wrote, or its audit.csv.
+    `path` is the folder that `retrieval audit` wrote, or its audit.csv.
     """
     table = path / "audit.csv" if path.is_dir() else path
     audited = read_issues(table)

@@ -33,7 +33,7 @@ from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplic
 from retrieval_app.review.acceptance import Acceptance, plan_acceptance
 from retrieval_app.review.activity_log import record_command
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
-from retrieval_app.review.subjects import find_decided_ids, find_subjects, read_all_subjects
+from retrieval_app.review.subjects import find_subjects, read_all_subjects
 
 DECISIONS_NAME = "decisions.csv"
 
@@ -64,27 +64,15 @@ def find_current_issues(
     if not issues.checked:
         raise InputError(f"{printable_path(gallery.name)}: no label can be checked; build it from more images")
     if decisions:
-        keys = {number: key for key, number in find_decided_ids(gallery, decisions.values()).items()}
-        keys |= {issue.id: issue.key for issue in issues.items if issue.key in decisions}
-        issues, _ = label_issues.apply_decisions(
-            gallery,
-            {number: decisions[key] for number, key in keys.items()},
-            base=issues,
-            decisions=len(decisions),
-            before=None,
-            duplicates=duplicates,
-        )
+        issues, _ = label_issues.apply_decisions(gallery, decisions, base=issues, before=None, duplicates=duplicates)
     return label_issues.without_dropped_copies(issues, opened), duplicates, decisions
 
 
 def score_gallery(gallery: Gallery) -> tuple[LabelIssues, Callable[[], Floats]]:
     """Label-error detection on a gallery's given labels, with all labels as items, and then images without one.
 
-    Labels of one image, near-duplicates apart, are left out.
-
-    Returns:
-        The labels, the most probable errors first, and what computes (N, C) float32 confidences of those N of the items
-        that have a label, in the classes in the order of their names; rows sum to 1.
+    Labels of one image, near-duplicates apart, are left out. The function computes (N, C) confidences of those N of the
+    items that have a label, in the classes in the order of their names.
     """
     gallery = gallery.without_decisions
     images = label_issues.read_labelled(gallery, find_duplicate_groups(gallery))
@@ -159,10 +147,7 @@ def accept_verdicts(
     dry_run: bool = False,
     progress: Progress = no_progress,
 ) -> tuple[Acceptance, int | None]:
-    """Decide on the open label issues of a gallery in one step; the plan, and the number of the step.
-
-    Arguments as those of `plan_acceptance`. Without a decision, or with `dry_run`, there is no step.
-    """
+    """Decide on the open label issues of a gallery in one step, as `plan_acceptance` says; the plan and the step."""
     opened = Gallery.open(gallery)
     issues, duplicates, decisions = find_current_issues(opened, progress)
     plan = plan_acceptance(

@@ -25,14 +25,8 @@ def write_audit_page(
 ) -> int:
     """Write the page of a run's audit into one HTML file; how many images can be decided on there.
 
-    An image that cannot be read any more, or that is not the one audited, is shown as a placeholder.
-
-    Args:
-        out: the file; it is replaced in one step.
-        limit: most images shown: those whose verdict is not to keep the label first, then by `p_error`.
-
-    Raises:
-        InputError: the file cannot be written.
+    An image that cannot be read any more, or that is not the one audited, is shown as a placeholder. At most `limit`
+    images are shown: those whose verdict is not to keep the label first, then by `p_error`.
     """
     order = sorted(audited.items, key=lambda one: (one.verdict == KEEP, -one.p_error, one.confidence, one.id))
     cards = _Cards(audited.items)

@@ -39,11 +39,8 @@ class AuditOutcome:
     """Outcome of an audit.
 
     Attributes:
-        run: its folder.
         audited: all labels of the run, with the decisions about them.
         files: in the audit's folder.
-        decisions: the file of decisions.
-        cleaned: the label file.
         trained: the config.json of the run, for the command that trains again.
     """
 
@@ -77,7 +74,6 @@ def audit(
     """Label audit of a run: the labels that look wrong, the likeliest first, as tables and as a page to decide on them.
 
     Args:
-        run: folder of a finished training run.
         out: folder of the audit; None is `audit` in the run.
         decisions: file of what a person decided on the page, in place of the verdicts; None takes decisions.csv
             of the folder, where there is one.
@@ -86,13 +82,8 @@ def audit(
             set aside.
         limit: images on the page.
         cache: folder of backbone features; None is your cache folder.
-        device: `auto`, `cpu` or `cuda`.
         workers: threads that decode; None is one for each core.
         progress: called with (step, done, total).
-
-    Raises:
-        RunError: no run, or one that is not finished.
-        InputError: images that changed since, or a folder or file that cannot be used.
     """
     if not isinstance(limit, int) or limit < 1:
         raise InputError(f"limit must be a whole number of at least 1, got {limit!r}")

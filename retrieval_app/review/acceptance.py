@@ -24,8 +24,7 @@ class Acceptance:
     """What accepting verdicts decides, and what to expect of it.
 
     Attributes:
-        decisions: those that decide.
-        left_open: of issues that stay, with the probability that their label is right; kept beside the others.
+        left_open: of issues that stay, with the probability that their label is right; kept beside the decisions.
         threshold: probability from which on a label stays or is changed; with a threshold of label errors that one.
         stay: number of labels that stay as they are, undecided.
         changed_right: expected number of right ones among the changed labels.
@@ -80,10 +79,8 @@ def plan_acceptance(
     A step has at most `MAX_STEP_DECISIONS`: of more, the most probable errors. Suggested labels that nobody could type
     are set aside.
 
-    Args:
-        chosen: which issues may be decided; either proposals or others.
-        at_least_right: 0..1; `AT_LEAST_RIGHT` without a threshold.
-        threshold: decides instead on the issues with at least this probability of a label error.
+    `chosen` says which issues may be decided, either proposals or others; a `threshold` decides instead on those with
+    at least this probability of a label error.
     """
     present = find_decided_ids(gallery, decisions.values())
     held = [decisions[key].p_right for key in present if decisions[key].label_after is not None]
@@ -131,9 +128,7 @@ def _estimate_unlisted(
 ) -> tuple[int, float]:
     """The number of undecided labels that are no issues, and their mean probability of an error.
 
-    Args:
-        errors: the open issues of given labels.
-        present: of the decisions, those about images that the gallery has.
+    `errors` are the open issues of given labels, `present` the decisions about images that the gallery has.
     """
     listed = {issue.key: issue for issue in issues.errors if issue.key in decisions}
     unlisted = issues.checked - len(errors) - len(listed)

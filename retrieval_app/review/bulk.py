@@ -37,11 +37,9 @@ def select_images(
     count: int | None = None,
     sample: Callable[[Ids], Ids] | None = None,
 ) -> Ids:
-    """(N,) int64 rising ids of named images, or of the members that a filter keeps, or of a `sample` of these.
+    """(N,) rising ids of named images, or of the members that a filter keeps, or of a `sample` of these.
 
-    Raises:
-        SelectionChangedError: there are others than `count` of them, before the sample is taken.
-        InputError: there are none, or more are chosen than a step takes.
+    There must be `count` of them, before the sample is taken, if that is given.
     """
     if (ids is None) == (where is None):
         raise InputError("name the images either by ids or by a condition")
@@ -126,15 +124,10 @@ def set_labels(
     It is a decision like those of the Labels view: an open page undoes it, and servers show it at once.
 
     Args:
-        gallery: its folder.
         label: the new label, of any text; None takes back what was decided about the labels.
         where: a filter, such as `"label IS NULL AND path LIKE 'shoes/%'"`.
         ids: the images, instead of a filter; at most 100,000 at once.
         drop: leave the images out instead; `label` is None.
-
-    Raises:
-        InputError: no image is meant, too many are, the label cannot be one, or images to drop are to get one.
-        GalleryError: the gallery is missing or damaged.
     """
     if drop and label is not None:
         raise InputError("a dropped image gets no label; give either a label or drop")

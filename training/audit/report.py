@@ -21,14 +21,7 @@ _HEADER = ["rank", *COLUMNS, "confidence", *_SIDES, "duplicate_of"]
 
 
 def write_audit_tables(audited: LabelIssues, out: Path, *, run: Path) -> list[Path]:
-    """Write audit.csv and summary.json into a folder; every file is replaced atomically.
-
-    Returns:
-        The files written.
-
-    Raises:
-        InputError: a file of somebody else has one of the names.
-    """
+    """Write audit.csv and summary.json into a folder, which has no file of somebody else of these names; the files."""
     check_audit_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     written = [out / "audit.csv", out / "summary.json"]

@@ -50,11 +50,8 @@ def audit_labels(
 ) -> LabelIssues:
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
-    Args:
-        run: of any method, once its features are made; of an unfinished one those before fine-tuning are read.
-        machine: device, feature cache, decoding threads; the precision is the run's own.
-        at_least_right: share (0..1) of right labels that the verdicts aim at, among the images that stay.
-        progress: called for the steps "features", "fine-tuned features" and "confidences", in images.
+    Of an unfinished run the features before fine-tuning are read. The verdicts aim at the share `at_least_right` of
+    right labels among the images that stay.
     """
     images = read_images(run)
     names = sorted({image.used for image in images})
@@ -183,10 +180,7 @@ def _embed(run: RunFolder, features: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class CleanedLabels:
-    """How many images a cleaned label file has, how many of them with a new label, and how many it leaves out.
-
-    `expected` is the share of right labels among its images.
-    """
+    """How many images a cleaned label file has, how many of them with a new label, and how many it leaves out."""
 
     file: Path
     images: int

@@ -80,9 +80,10 @@ def test_images_without_a_label_get_proposals_until_somebody_decides(
         assert issue.p_error == issue.suggestions[0][1] > 0.5
         assert {gallery.image(near).label for near, _ in issue.agreeing} == {issue.suggested}
     choices = (("0.png", CHANGE, "red"), ("1.png", DROP, None))
-    decided = {proposals[path].id: LabelDecision("", None, decision, label) for path, decision, label in choices}
+    keys = {path: proposals[path].key for path, *_ in choices}
+    decided = {keys[path]: LabelDecision(*keys[path], decision, label) for path, decision, label in choices}
     duplicates = find_duplicate_groups(gallery)
-    now, _ = apply_decisions(gallery, decided, base=found, decisions=2, before=None, duplicates=duplicates)
+    now, _ = apply_decisions(gallery, decided, base=found, before=None, duplicates=duplicates)
     assert {issue.id for issue in now.items if issue.kind == "unlabelled"} == {one.id for one in proposals.values()}
     assert now.noise_rate <= found.noise_rate
     monkeypatch.setattr("index.labels.list_issues._MOST_PROPOSALS", 1)
