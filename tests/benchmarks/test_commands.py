@@ -47,7 +47,6 @@ def one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     climb = peers._climb
     monkeypatch.setattr(peers, "_climb", lambda *asked: climb(*asked[:3], [asked[3][0][:1]]))
     monkeypatch.setitem(VARIANTS, "fastapi", VARIANTS["fastapi"][:1])
-    monkeypatch.setattr("benchmarks.training.evaluation.WAIT_POLICIES", ("PASSIVE",))
 
 
 def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,12 +261,3 @@ def test_losses_at_scale(tmp_path: Path) -> None:
     for row in rows.values():
         assert row["seconds"]["median"] > 0
         assert max(row["apart"].values()) < 1e-5
-
-
-@pytest.mark.usefixtures("one_trial")
-def test_evaluation(tmp_path: Path) -> None:
-    table = np.random.default_rng(0).normal(size=(120, 5, 16)).astype(np.float16)
-    np.save(tmp_path / "coefficients-5-0-16.npy", table)  # where the command keeps its vectors
-    few = ("--vectors", tmp_path, "--rows", "500", "--width", "16", "--rounds", "1")
-    results = run("training.evaluation", tmp_path / "out", *few, "--classes", "large", record="record.json")
-    assert max(results["large classes"]["differences"]["pytorch-metric-learning"].values()) < 1e-6

@@ -79,68 +79,57 @@ class FeatureStore:
 
     def __init__(self, folder: Path, *, description: Mapping[str, Any]) -> None:
         self.folder = folder
-        try:
+        with self._writing("choose another --cache"):
             folder.mkdir(parents=True, exist_ok=True)
             write_durably(folder / "description.txt", json.dumps(description, indent=2).encode())
-        except OSError as error:
-            raise InputError(
-                f"{folder}: the feature cache cannot be written ({error}); choose another --cache"
-            ) from error
         self._rows: dict[str, tuple[str, int]] = {}
         self.read_again()
 
     def __contains__(self, sha256: str) -> bool:
         return sha256 in self._rows
 
+    @contextmanager
+    def _writing(self, advice: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise InputError(f"{self.folder}: the feature cache cannot be written ({error}); {advice}") from error
+
     def read_again(self) -> None:
         """Read what other writers have added."""
         known = {name for name, _ in self._rows.values()}
         for listing in sorted(self.folder.glob("*.json")):
-            if listing.stem not in known and listing.with_suffix(".npy").exists():
-                self._note(listing.stem, _read_listing(listing))
-
-    def _note(self, name: str, hashes: Sequence[str]) -> None:
-        self._rows.update({sha256: (name, row) for row, sha256 in enumerate(hashes)})
+            if listing.stem in known or not listing.with_suffix(".npy").exists():
+                continue
+            try:
+                hashes: list[str] = json.loads(listing.read_text(encoding="ascii"))
+                self._rows.update({sha256: (listing.stem, row) for row, sha256 in enumerate(hashes)})
+            except (ValueError, TypeError) as error:
+                raise InputError(
+                    f"{listing}: the feature cache is damaged ({error}); delete this file and run again"
+                ) from error
 
     def add(self, hashes: Sequence[str], features: Features) -> None:
         """Store (n, V, F) features of n images, atomically."""
         name = uuid.uuid4().hex
-        try:
+        with self._writing("free space or choose another --cache"):
             with replacing(self.folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
                 np.save(file, features, allow_pickle=False)
             write_durably(self.folder / f"{name}.json", json.dumps(list(hashes)).encode())
-        except OSError as error:
-            raise InputError(
-                f"{self.folder}: the feature cache cannot be written ({error}); free space or choose another --cache"
-            ) from error
-        self._note(name, hashes)
+        self._rows.update({sha256: (name, row) for row, sha256 in enumerate(hashes)})
 
     def load(self, hashes: Sequence[str]) -> Features:
-        """(N, V, F) float32 of stored images."""
+        """(N, V, F) float32 of stored images, at least one."""
         by_file: dict[str, list[tuple[int, int]]] = {}
         for position, sha256 in enumerate(hashes):
             name, row = self._rows[sha256]
             by_file.setdefault(name, []).append((position, row))
-        result: Features | None = None
+        stored = {name: np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in by_file}
+        result = np.empty((len(hashes), *next(iter(stored.values())).shape[1:]), dtype=np.float32)
         for name, pairs in by_file.items():
-            stored = np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            if result is None:
-                result = np.empty((len(hashes), *stored.shape[1:]), dtype=np.float32)
             positions, rows = zip(*pairs, strict=True)
-            result[list(positions)] = stored[list(rows)]
-        if result is None:
-            raise ValueError("no features asked for")
+            result[list(positions)] = stored[name][list(rows)]
         return result
-
-
-def _read_listing(path: Path) -> list[str]:
-    try:
-        hashes = json.loads(path.read_text(encoding="ascii"))
-    except ValueError as error:
-        raise InputError(f"{path}: the feature cache is damaged ({error}); delete this file and run again") from error
-    if not isinstance(hashes, list):
-        raise InputError(f"{path}: the feature cache is damaged (no list); delete this file and run again")
-    return hashes
 
 
 BATCH_IMAGES = 32
@@ -294,7 +283,9 @@ def extract_features(
     rows: list[int] = []
     hashes: list[str] = []
     skipped: list[SkippedImage] = []
-    pending = _PendingBatches(store, extractor)
+    waiting: dict[str, Pixels] = {}  # views of the next batch
+    computed: dict[str, Features] = {}  # (V, F) by hash, of the next shard
+    total = 0
 
     def read(path: Path) -> tuple[str, Pixels | None] | ImageError:
         """Hash and views of an image; None for views that the store has."""
@@ -308,6 +299,24 @@ def extract_features(
             return error.apart()
         return sha256, edited_views(image, extractor.preprocess, count=views, sha256=sha256)
 
+    def compute() -> None:
+        """Run the backbone on the waiting views.
+
+        The batch is always padded to its full size: kernels differ by batch size in the last bits, and features must
+        not depend on the number of new images.
+        """
+        pixels = np.stack(list(waiting.values()))  # (n, V, H, W, 3)
+        count = len(pixels)
+        filled = np.concatenate([pixels, np.repeat(pixels[-1:], BATCH_IMAGES - count, axis=0)])
+        features = [extractor.extract(filled[:, view])[:count].cpu().numpy() for view in range(views)]
+        computed.update(zip(waiting, np.stack(features, axis=1), strict=True))
+        waiting.clear()
+
+    def save() -> None:
+        if computed:
+            store.add(list(computed), np.stack(list(computed.values())))
+            computed.clear()
+
     try:
         for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):
             if isinstance(result, ImageError):
@@ -316,52 +325,16 @@ def extract_features(
                 sha256, drawn = result
                 rows.append(row)
                 hashes.append(sha256)
-                if drawn is not None:
-                    pending.add(sha256, drawn)
+                if drawn is not None and sha256 not in waiting and sha256 not in computed and sha256 not in store:
+                    waiting[sha256] = drawn
+                    total += 1
+                if len(waiting) == BATCH_IMAGES:
+                    compute()
+                if len(computed) == SHARD_BATCHES * BATCH_IMAGES:
+                    save()
             progress(row + 1, len(paths))
-        pending.compute()
+        if waiting:
+            compute()
     finally:
-        pending.save()
-    return ExtractedSet(np.array(rows, dtype=np.int64), tuple(hashes), tuple(skipped), pending.computed)
-
-
-class _PendingBatches:
-    """Collects views into batches of a fixed size for the backbone, and batches into shards for the store."""
-
-    def __init__(self, store: FeatureStore, extractor: Extractor) -> None:
-        self._store, self._extractor = store, extractor
-        self._views: dict[str, Pixels] = {}
-        self._hashes: list[str] = []
-        self._features: list[Features] = []
-        self.computed = 0
-
-    def add(self, sha256: str, views: Pixels) -> None:
-        if sha256 in self._views or sha256 in self._hashes:
-            return  # the same content twice in one pass
-        self._views[sha256] = views
-        if len(self._views) == BATCH_IMAGES:
-            self.compute()
-        if len(self._features) == SHARD_BATCHES:
-            self.save()
-
-    def compute(self) -> None:
-        """Run the backbone on the waiting views.
-
-        The batch is always padded to its full size: kernels differ by batch size in the last bits, and features must
-        not depend on the number of new images.
-        """
-        if not self._views:
-            return
-        pixels = np.stack(list(self._views.values()))  # (n, V, H, W, 3)
-        count, views = pixels.shape[:2]
-        filled = np.concatenate([pixels, np.repeat(pixels[-1:], BATCH_IMAGES - count, axis=0)])
-        features = [self._extractor.extract(filled[:, view])[:count].cpu().numpy() for view in range(views)]
-        self._features.append(np.stack(features, axis=1))
-        self._hashes += self._views
-        self._views = {}
-        self.computed += count
-
-    def save(self) -> None:
-        if self._features:
-            self._store.add(self._hashes, np.concatenate(self._features))
-            self._hashes, self._features = [], []
+        save()
+    return ExtractedSet(np.array(rows, dtype=np.int64), tuple(hashes), tuple(skipped), total)

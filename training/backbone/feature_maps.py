@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ class FeatureMap:
         call: index of the module's call in one pass, as several layers may share an activation.
         side: size in pixels, more than one.
         channels_last: the output is (N, side, side, C), not (N, C, side, side).
+        storage: maps of one storage are one map: changed in place, or seen through a container.
+        rank: how much the map says: 2 after an activation, 1 before one, 0 of channels that are convolved one by one.
     """
 
     module: str
@@ -32,14 +35,8 @@ class FeatureMap:
     channels: int
     side: int
     channels_last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    map: FeatureMap
-    storage: int  # maps of one storage are one map: changed in place, or seen through a container
-    is_activated: bool
-    is_depthwise: bool  # of channels that are convolved one by one, which says little that they did not say before
+    storage: int = field(default=0, compare=False)
+    rank: int = field(default=0, compare=False)
 
 
 def choose_maps(network: nn.Module, *, side: int) -> tuple[int, dict[str, FeatureMap]]:
@@ -56,89 +53,62 @@ def choose_maps(network: nn.Module, *, side: int) -> tuple[int, dict[str, Featur
     if not maps:
         raise InputError("it makes no feature maps, or turns them into tokens")
     last = maps[-1]
-    others = [m for m in maps if m.map.side == last.map.side and m.storage != last.storage]
-    larger = [m.map.side for m in maps if m.map.side > last.map.side]
-    before = [m for m in maps if larger and m.map.side == min(larger)]
-    chosen = {"gem": last.map, "wide": _widest(others), "earlier": _widest(before)}
-    return own_dim, {name: found for name, found in chosen.items() if found is not None}
-
-
-def _widest(maps: list[_Seen]) -> FeatureMap | None:
-    for preferred in (
-        [m for m in maps if m.is_activated and not m.is_depthwise],
-        [m for m in maps if not m.is_depthwise],
-        maps,
+    larger = min((one.side for one in maps if one.side > last.side), default=0)
+    chosen = {"gem": last}
+    for name, found in (
+        ("wide", [one for one in maps if one.side == last.side and one.storage != last.storage]),
+        ("earlier", [one for one in maps if one.side == larger]),
     ):
-        if preferred:
-            widest = max(seen.map.channels for seen in preferred)
-            return [seen.map for seen in preferred if seen.map.channels == widest][-1]
-    return None
+        if found:
+            chosen[name] = max(reversed(found), key=lambda one: (one.rank, one.channels))
+    return own_dim, chosen
 
 
 @torch.no_grad()
-def _dry_run(network: nn.Module, *, side: int) -> tuple[list[_Seen], int]:
-    """All maps in the order of computation, none after they become tokens; and the width of the result."""
-    recorder = _Recorder()
-    weights = {
-        name: tensor.to("meta")
-        for tensors in (network.named_parameters(), network.named_buffers())
-        for name, tensor in tensors
-    }
-    named = {module: name for name, module in network.named_modules() if name}
-    with hooked(named, lambda module, _, output: recorder.note(named[module], module, output)):
-        result = torch.func.functional_call(network, weights, (torch.zeros(1, 3, side, side, device="meta"),))
-    return [] if recorder.ends_in_tokens else recorder.maps, int(result.flatten(1).shape[1])
+def _dry_run(network: nn.Module, *, side: int) -> tuple[list[FeatureMap], int]:
+    """All maps in the order of computation, none where they end as tokens; and the width of the result."""
+    maps: list[FeatureMap] = []
+    outputs: list[Tensor] = []  # kept, which is free on the meta device, so that no two share an id
+    calls: Counter[str] = Counter()
+    activated: Tensor | None = None
+    is_depthwise = ends_in_tokens = False
 
-
-class _Recorder:
-    """Notes every map as modules end; keeps all outputs (free on the meta device), so that no two share an id."""
-
-    def __init__(self) -> None:
-        self.maps: list[_Seen] = []
-        self.ends_in_tokens = False
-        self._calls: Counter[str] = Counter()
-        self._outputs: list[Tensor] = []
-        self._activated: Tensor | None = None
-        self._is_depthwise = False
-
-    def note(self, name: str, module: nn.Module, output: Any) -> None:
-        call = self._calls[name]
-        self._calls[name] += 1
+    def note(module: nn.Module, _: Any, output: Any) -> None:
+        nonlocal activated, is_depthwise, ends_in_tokens
+        name = named[module]
+        call, kind = calls[name], type(module).__name__.lower()
+        calls[name] += 1
         if not isinstance(output, Tensor):
             return
-        self._outputs.append(output)
+        outputs.append(output)
         if isinstance(module, nn.Conv2d):
-            self._is_depthwise = 1 < module.groups == module.in_channels == module.out_channels
+            is_depthwise = 1 < module.groups == module.in_channels == module.out_channels
         elif isinstance(module, nn.Linear):  # as ConvNeXt has for convolutions of one pixel
-            self._is_depthwise = False
-        if _is_activation(module):
-            self._activated = output
+            is_depthwise = False
+        if next(module.children(), None) is None and any(part in kind for part in _ACTIVATIONS):
+            activated = output
         if output.ndim == 3:
-            self.ends_in_tokens = True
-        elif not isinstance(module, _POOLING) and (found := _as_map(name, call, output.shape)):
-            self.ends_in_tokens = False
-            self.maps.append(
-                _Seen(found, output.untyped_storage()._cdata, output is self._activated, self._is_depthwise)
-            )
+            ends_in_tokens = True
+        elif not isinstance(module, _POOLING) and (size := _measure(output.shape)) is not None:
+            ends_in_tokens, rank = False, 0 if is_depthwise else 2 if output is activated else 1
+            maps.append(FeatureMap(name, call, *size, output.untyped_storage()._cdata, rank))
+
+    tensors = chain(network.named_parameters(), network.named_buffers())
+    weights = {name: tensor.to("meta") for name, tensor in tensors}
+    named = {module: name for name, module in network.named_modules() if name}
+    with hooked(named, note):
+        result = torch.func.functional_call(network, weights, (torch.zeros(1, 3, side, side, device="meta"),))
+    return [] if ends_in_tokens else maps, int(result.flatten(1).shape[1])
 
 
-def _is_activation(module: nn.Module) -> bool:
-    name = type(module).__name__.lower()
-    return next(module.children(), None) is None and any(part in name for part in _ACTIVATIONS)
-
-
-def _as_map(name: str, call: int, shape: torch.Size) -> FeatureMap | None:
-    """The output as a map; maps of square images are square, which tells channels from pixels."""
-    if len(shape) != 4:
+def _measure(shape: torch.Size) -> tuple[int, int, bool] | None:
+    """Channels and side of a map, and whether channels lie last; maps of square images are square."""
+    if len(shape) != 4 or shape[0] != 1:  # more than one are windows of one image, or its patches
         return None
-    images, first, second, third = shape
-    if images != 1:  # but windows of one, or its patches
-        return None
+    _, first, second, third = shape
     if second == third > 1:
-        return FeatureMap(name, call, channels=first, side=second, channels_last=False)
-    if first == second > 1:
-        return FeatureMap(name, call, channels=third, side=first, channels_last=True)
-    return None
+        return first, second, False
+    return (third, first, True) if first == second > 1 else None
 
 
 @contextmanager
