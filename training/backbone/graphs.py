@@ -2,8 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -87,11 +86,17 @@ def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
     try:
         try:
             return _convert(model, example, contract)
-        except torch.onnx.OnnxExporterError:
-            with _plain_attention(model) as found_some:
-                if not found_some:
-                    raise
+        except torch.onnx.OnnxExporterError:  # timm's fused attention may have masks that the exporter does not know
+            fused: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False) is True]
+            if not fused:
+                raise
+            for module in fused:
+                module.fused_attn = False
+            try:
                 return _convert(model, example, contract)
+            finally:
+                for module in fused:
+                    module.fused_attn = True
     except _FAILURES as error:
         told = (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
         raise NoGraphError(f"torch cannot write --backbone {contract.backbone} as ONNX: {told}") from error
@@ -102,7 +107,11 @@ def serialize_model(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
     proto.producer_name, proto.producer_version = "retrieval-app", ""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
-    _forget_source_lines(proto)
+    for graph in (proto.graph, *proto.functions):  # the exporter's Python stacks name folders of this machine
+        for node in (*graph.node, *graph.value_info):
+            del node.metadata_props[:]
+            node.doc_string = ""
+    del proto.graph.metadata_props[:]
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
@@ -112,59 +121,30 @@ def serialize_model(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
 
 
 def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) -> onnx.ModelProto:
-    with _quiet_exporter():
-        program = torch.onnx.export(
-            model,
-            (example,),
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=[INPUT_NAME],
-            output_names=[GRAPH_NAMES[output] for output in contract.widths],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            external_data=False,
-            verbose=False,
-        )
-    if program is None:
-        raise RuntimeError("torch.onnx.export returned no program")
-    proto = program.model_proto
-    insert_graph(proto, model)
-    return proto
-
-
-@contextmanager
-def _plain_attention(model: PixelModel) -> Iterator[bool]:
-    """Replace timm's fused attention, whose masks the exporter does not know; returns whether there is any."""
-    fused: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False) is True]
-    for module in fused:
-        module.fused_attn = False
-    try:
-        yield bool(fused)
-    finally:
-        for module in fused:
-            module.fused_attn = True
-
-
-def _forget_source_lines(proto: onnx.ModelProto) -> None:
-    """Remove the exporter's Python stacks, which name folders of this machine."""
-    for graph in (proto.graph, *proto.functions):
-        for node in (*graph.node, *graph.value_info):
-            del node.metadata_props[:]
-            node.doc_string = ""
-    del proto.graph.metadata_props[:]
-
-
-@contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """Silence the exporter's deprecation warnings and log lines."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+            warnings.simplefilter("ignore")  # deprecations in the exporter
+            program = torch.onnx.export(
+                model,
+                (example,),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=[INPUT_NAME],
+                output_names=[GRAPH_NAMES[output] for output in contract.widths],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                external_data=False,
+                verbose=False,
+            )
     finally:
         logger.setLevel(level)
+    if program is None:
+        raise RuntimeError("torch.onnx.export returned no program")
+    proto = program.model_proto
+    insert_graph(proto, model)
+    return proto
 
 
 def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
@@ -175,20 +155,8 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
     """
     description = {**extractor.describe(), "torch": torch.__version__, "opset": OPSET}
     path = cache / "graphs" / f"{folder_name(extractor.backbone)}-{name_content(description)}.onnx"
-    try:
+    with suppress(ModelFileError):  # none yet, or a damaged one
         return read_model_file(path)
-    except ModelFileError:  # none yet, or a damaged one
-        data = _write(extractor)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, data)
-    except OSError as error:
-        raise InputError(f"{path}: the graph cannot be kept ({error}); choose another --cache") from error
-    return read_model_file(path)
-
-
-def _write(extractor: Extractor) -> bytes:
-    """Write the graph of a copy, as torch keeps its own weights in the memory layout of convolutions."""
     backbone = extractor.backbone
     contract = ModelContract(
         backbone=backbone.short_name,
@@ -199,9 +167,16 @@ def _write(extractor: Extractor) -> bytes:
         view=backbone.view,
         pooling=backbone.pooling,
     )
+    # A copy, as torch keeps its own weights in the memory layout of convolutions.
     network = deepcopy(backbone.module).to(device="cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     model = PixelModel(network, nn.Flatten(1), preprocess=extractor.preprocess)
-    return serialize_model(write_graph(model.eval().float(), contract), contract)
+    data = serialize_model(write_graph(model.eval().float(), contract), contract)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, data)
+    except OSError as error:
+        raise InputError(f"{path}: the graph cannot be kept ({error}); choose another --cache") from error
+    return read_model_file(path)
 
 
 def compute_by_graph(extractor: Extractor, runtime: str, graph: ModelFile) -> Extractor:

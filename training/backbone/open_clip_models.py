@@ -6,7 +6,7 @@ belongs to the weights; without a tag it is what all of a model's weights agree 
 
 import difflib
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,29 +22,8 @@ from index.images.preprocess import PreprocessConfig
 from training.backbone.weights_files import fetch_weights, hushed_library, load_weights, read_weights, seeded
 
 
-@dataclass(frozen=True, slots=True)
-class OpenClipModel:
-    """A model and its pretrained weights.
-
-    Attributes:
-        tag: of its weights; None without one.
-        config: open_clip's config of the model: `embed_dim`, `vision_cfg`, …
-        preprocess: open_clip's `PreprocessCfg` as a dictionary, with the model's `size`.
-    """
-
-    model: str
-    tag: str | None
-    config: dict[str, Any]
-    preprocess: dict[str, Any]
-
-    @property
-    def side(self) -> int:
-        """Image size of the tower in pixels."""
-        return int(self.config["vision_cfg"]["image_size"])
-
-
-def find_open_clip_model(name: str) -> OpenClipModel:
-    """Model and weights by name."""
+def find_model(name: str) -> tuple[str, str, dict[str, Any], PreprocessConfig]:
+    """Model, tag of its weights, its config (`embed_dim`, …) and preprocessing; nothing is cropped off."""
     model, _, tag = name.partition("/")
     config = open_clip.get_model_config(model) if model in open_clip.list_models() else None
     if config is None:
@@ -68,66 +47,53 @@ def find_open_clip_model(name: str) -> OpenClipModel:
         )
     merged = [merge_preprocess_dict(PreprocessCfg(), weights) for weights in known]
     agree = bool(merged) and all(one == merged[0] for one in merged)
-    preprocess = dict(merged[0]) if agree else asdict(PreprocessCfg())
-    return OpenClipModel(model, tag or None, config, preprocess | {"size": size})
+    own = dict(merged[0]) if agree else asdict(PreprocessCfg())
+    preprocess = PreprocessConfig(size, size, own["interpolation"], tuple(own["mean"]), tuple(own["std"]))
+    return model, tag, config, preprocess
 
 
 def describe_input(name: str) -> PreprocessConfig:
-    """Preprocessing that a tower was trained with; nothing is cropped off."""
-    own = find_open_clip_model(name).preprocess
-    return PreprocessConfig(
-        resize=own["size"],
-        crop=own["size"],
-        interpolation=own["interpolation"],
-        mean=tuple(own["mean"]),
-        std=tuple(own["std"]),
-    )
+    """Preprocessing that a tower was trained with."""
+    return find_model(name)[3]
 
 
 def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
     """Vision tower, and the width of its features; arguments as in `load_backbone`."""
-    found = find_open_clip_model(name)
-    side = found.side if side is None else side
+    model, tag, config, preprocess = find_model(name)
+    own_side, width = preprocess.crop, int(config["embed_dim"])
+    side = own_side if side is None else side
     try:
         if weights == "pretrained":
-            tower = _fetch(found, name=name, side=side)
-        else:
-            tower = _build_random(found, seed=seed, side=side)
-            if weights != "none":
-                _load_file(tower, Path(weights), model=found.model)
-            if side != found.side and isinstance(tower, TimmModel):
-                tower.set_input_size(side)  # which resamples its positions
+            return _fetch(model, tag, size={} if side == own_side else {"force_image_size": side}), width
+        # By open_clip's own classes, as the text part may need more packages or a download.
+        vision = {**config["vision_cfg"], "image_size": side, "output_tokens": False, "timm_model_pretrained": False}
+        with seeded(seed):
+            tower = _build_vision_tower(width, vision, quick_gelu=bool(config.get("quick_gelu")))
+        if weights != "none":
+            _load_file(tower, Path(weights), model=model)
+        if side != own_side and isinstance(tower, TimmModel):
+            tower.set_input_size(side)  # which resamples its positions
     except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(
             f"open_clip cannot make --backbone open_clip:{name} for images of --crop {side}: {error}"
         ) from error
-    return tower, int(found.config["embed_dim"])
+    return tower, width
 
 
-def _fetch(found: OpenClipModel, *, name: str, side: int) -> nn.Module:
-    tags = ", ".join(open_clip.list_pretrained_tags_by_model(found.model))
-    if found.tag is None:
+def _fetch(model: str, tag: str, *, size: dict[str, int]) -> nn.Module:
+    if not tag:
+        tags = ", ".join(open_clip.list_pretrained_tags_by_model(model))
         raise InputError(
-            f"--weights pretrained: which of open_clip's for {found.model}? Name them with the backbone: "
-            f"open_clip:{found.model}/TAG, with TAG one of {tags or 'none'}; or --weights FILE"
+            f"--weights pretrained: which of open_clip's for {model}? Name them with the backbone: "
+            f"open_clip:{model}/TAG, with TAG one of {tags or 'none'}; or --weights FILE"
         )
-    with fetch_weights(f"open_clip:{name}"):
-        file = open_clip.download_pretrained(open_clip.get_pretrained_cfg(found.model, found.tag))
-    size = {} if side == found.side else {"force_image_size": side}
+    with fetch_weights(f"open_clip:{model}/{tag}"):
+        file = open_clip.download_pretrained(open_clip.get_pretrained_cfg(model, tag))
     with hushed_library():
-        tower = open_clip.create_model(found.model, pretrained=str(file), pretrained_text=False, **size).visual
+        tower: Any = open_clip.create_model(model, pretrained=str(file), pretrained_text=False, **size).visual
     if hasattr(tower, "output_tokens"):
         tower.output_tokens = False
     return tower
-
-
-def _build_random(found: OpenClipModel, *, seed: int, side: int) -> nn.Module:
-    """Tower by open_clip's own classes, as the text part may need more packages or a download."""
-    vision = {**found.config["vision_cfg"], "image_size": side, "output_tokens": False}
-    vision["timm_model_pretrained"] = False
-    gelu = bool(found.config.get("quick_gelu"))
-    with seeded(seed):
-        return _build_vision_tower(found.config["embed_dim"], vision, quick_gelu=gelu)
 
 
 def _load_file(tower: nn.Module, path: Path, *, model: str) -> None:

@@ -5,7 +5,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 Labels = npt.NDArray[np.int64]
 NEAREST = 5  # classes that nearest-class noise draws from
-_MOST_PAIRS = 20
 
 
 def read_parents(path: Path) -> dict[str, str]:
@@ -200,36 +198,3 @@ def _find_nearest(features: Floats, labels: Labels) -> tuple[Labels, Labels]:
     means = np.stack([normalise_rows(features[rows]).mean(axis=0, dtype=np.float64) for rows in rows_by_class])
     unit = normalise_rows(means.astype(np.float32))
     return present, present[search(unit, unit, k=width, own=np.arange(len(present))).rows]
-
-
-def describe_noise(given: Labels, used: Labels, *, classes: Sequence[str]) -> dict[str, Any]:
-    """Effect of noise on labels, for report.json; both (N,) int64 numbers of `classes`.
-
-    `purity` is the share of right labels among all of a class, None for an emptied class, which stays a class. The 20
-    most frequent swaps come first.
-    """
-    count, wrong = len(classes), given != used
-    before, after = np.bincount(given, minlength=count), np.bincount(used, minlength=count)
-    away, wrongly = np.bincount(given[wrong], minlength=count), np.bincount(used[wrong], minlength=count)
-    pairs, frequency = np.unique(given[wrong] * count + used[wrong], return_counts=True)
-    top = np.argsort(-frequency, kind="stable")[:_MOST_PAIRS]
-    return {
-        "samples": len(given),
-        "wrong": int(wrong.sum()),
-        "rate": float(wrong.mean()) if len(given) else 0.0,
-        "emptied_classes": int(((before > 0) & (after == 0)).sum()),
-        "classes": [
-            {
-                "name": name,
-                "samples": int(before[c]),
-                "relabelled_away": int(away[c]),
-                "wrongly_labelled": int(wrongly[c]),
-                "purity": float((after[c] - wrongly[c]) / after[c]) if after[c] else None,
-            }
-            for c, name in enumerate(classes)
-        ],
-        "swaps": [
-            {"given": classes[pairs[i] // count], "used": classes[pairs[i] % count], "samples": int(frequency[i])}
-            for i in top
-        ],
-    }

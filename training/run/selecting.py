@@ -9,7 +9,6 @@ import numpy as np
 from index.evaluation.metrics import RetrievalScores
 from training.backbone.backbones import load_backbone
 from training.confidence.confidences import LabelConfidences
-from training.data.label_noise import describe_noise
 from training.head.embedding_heads import Head
 from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rivals, fit_untrained
 from training.options.config import TrainConfig
@@ -19,8 +18,8 @@ from training.run.finetuning.stage import StageResult
 from training.run.fit import FrozenEmbedding
 from training.run.label_confidences import known_weights
 from training.run.phases import TrainingJob
-from training.run.prepare import PreparedData, TrainingSet, open_extractor, prepare_validation
-from training.run.run_folder import FINETUNED
+from training.run.prepare import PreparedData, open_extractor, prepare_validation
+from training.run.run_folder import FINETUNED, LabelledImage
 from training.run.searches import KnownImages, Searches, SearchScores, plan_searches
 from training.run.verdict import FROZEN_HEAD, PARTS, TRAINED, VAL, MethodComparison, Verdict, compare
 
@@ -191,15 +190,13 @@ def save_selected(
         "trained_on": frozen.trained_on,
         "classes": len(training.classes),
         "skipped": run.count_skipped(),
-        "noise": None if config.data.noise is None else _report_noise(training),
+        "noise": None if config.data.noise is None else _report_noise(training.images),
         "method": method,
         "embedding_dim": head.embedding_dim,
         "finetuning": network,
     }
 
 
-def _report_noise(training: TrainingSet) -> dict[str, Any]:
-    numbers = {label: number for number, label in enumerate(training.classes)}
-    given = np.array([numbers[image.given] for image in training.images], dtype=np.int64)
-    used = np.array([numbers[image.used] for image in training.images], dtype=np.int64)
-    return describe_noise(given, used, classes=training.classes)
+def _report_noise(images: Sequence[LabelledImage]) -> dict[str, Any]:
+    wrong = sum(image.given != image.used for image in images)
+    return {"samples": len(images), "wrong": wrong, "rate": wrong / len(images)}

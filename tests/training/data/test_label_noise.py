@@ -1,6 +1,5 @@
 """Label noise: exact, seeded, and always wrong; and the report on what it did."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from index.errors import InputError
 from training.data import label_noise
-from training.data.label_noise import Labels, add_label_noise, describe_noise
+from training.data.label_noise import Labels, add_label_noise
 from training.options.config import NOISE_KINDS, LabelNoise
 
 
@@ -184,26 +183,3 @@ def test_noise_that_cannot_be_made_is_refused(kind: str) -> None:
 def test_a_kind_of_noise_that_is_unknown_is_refused() -> None:
     with pytest.raises(InputError, match=r"must be one of uniform, .*'gaussian'"):
         LabelNoise("gaussian", 0.5)
-
-
-def test_the_report_counts_what_left_and_what_came() -> None:
-    given_labels = np.array([0, 0, 0, 0, 1, 1, 2])
-    used = np.array([0, 0, 1, 1, 1, 0, 1])
-    report = describe_noise(given_labels, used, classes=["ant", "bee", "cat", "dog"])
-    assert json.loads(json.dumps(report)) == {
-        "samples": 7,
-        "wrong": 4,
-        "rate": 4 / 7,
-        "emptied_classes": 1,
-        "classes": [
-            {"name": "ant", "samples": 4, "relabelled_away": 2, "wrongly_labelled": 1, "purity": 2 / 3},
-            {"name": "bee", "samples": 2, "relabelled_away": 1, "wrongly_labelled": 3, "purity": 1 / 4},
-            {"name": "cat", "samples": 1, "relabelled_away": 1, "wrongly_labelled": 0, "purity": None},
-            {"name": "dog", "samples": 0, "relabelled_away": 0, "wrongly_labelled": 0, "purity": None},
-        ],
-        "swaps": [
-            {"given": "ant", "used": "bee", "samples": 2},
-            {"given": "bee", "used": "ant", "samples": 1},
-            {"given": "cat", "used": "bee", "samples": 1},
-        ],
-    }
