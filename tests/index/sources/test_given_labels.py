@@ -40,6 +40,7 @@ def test_paths_are_relative_to_the_csv_or_absolute_and_empty_labels_are_none(tmp
     [
         (b"file,label\na,b\n", "expected a column path; found file, label"),
         (b"", "expected a column path and a column label; found none"),
+        (b"path,label,label\n1,2,3\n", "the column label is there twice; found path, label, label"),
         (b"path,label\n,b\n", "line 2: the path is empty"),
         (b"path,label\na\0.jpg,b\n", "line 2: the path has a NUL in it"),
         (b"path,label\na.jpg,cat\n./a.jpg,dog\n", "line 3: ./a.jpg is labelled 'dog' here and 'cat' above"),
@@ -50,11 +51,6 @@ def test_a_label_file_that_cannot_be_right_is_refused(tmp_path: Path, content: b
     (tmp_path / "labels.csv").write_bytes(content)
     with pytest.raises(InputError, match=problem):
         read_labels(tmp_path / "labels.csv")
-
-
-def test_a_missing_label_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.csv: no such label file"):
-        read_labels(tmp_path / "none.csv")
 
 
 def write_parquet(target: Path, /, **columns: Any) -> Path:
@@ -178,14 +174,6 @@ def test_the_named_columns_give_path_and_label_and_the_others_metadata(table: Pa
     table.write_text("path,label,split\na.png,a,train\n./a.png,a,val\n")
     with pytest.raises(InputError, match=r"line 3: ./a\.png has another value of 'split' above"):
         read_column(table, "split")
-
-
-def test_a_column_that_is_not_there_is_named_beside_those_that_are(table: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"expected a column kind; found image, class, price, path\. Say what"
-    ) as caught:
-        list(find_source(f"{table}#path=image,label=kind").scan())
-    assert "--label-column" in str(caught.value)
 
 
 def test_a_file_whose_own_name_looks_like_an_address_is_that_file(tmp_path: Path) -> None:

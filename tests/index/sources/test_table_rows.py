@@ -60,12 +60,6 @@ def test_a_csv_value_is_a_number_where_it_is_one_in_json(tmp_path: Path, text: s
     assert type(found["x"]) is type(value)
 
 
-@given(st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)))
-def test_json_numbers_come_back_from_csv(tmp_path_factory: pytest.TempPathFactory, number: int | float) -> None:
-    file = write_csv(tmp_path_factory.mktemp("csv") / "t.csv", f"path,x\na,{json.dumps(number)}\n")
-    assert metadata(file) == [{"x": number}]
-
-
 def test_a_csv_with_ragged_rows_and_nameless_columns_is_read(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "t.csv", ",path,x,y\n0,a.jpg,1\n1,b.jpg,1,2,3,4\n2\n")
     with pytest.raises(InputError, match=r"t\.csv, line 4: the path is empty"):
@@ -106,20 +100,6 @@ def test_parquet_values_become_json(tmp_path: Path, column: pyarrow.Array, value
 @given(st.recursive(st.floats() | st.text(st.characters()), lambda inner: st.lists(inner, max_size=3)))
 def test_whatever_comes_can_be_written_as_json(value: Any) -> None:
     json.dumps(as_json(value), ensure_ascii=False, allow_nan=False).encode()
-
-
-@pytest.mark.parametrize(
-    ("header", "problem"),
-    [
-        ("file,label", "expected a column path; found file, label"),
-        ("path,x,path", "the column path is there twice; found path, x, path"),
-        ("path,label,label", "the column label is there twice; found path, label, label"),
-    ],
-)
-def test_a_csv_needs_one_path_column_and_at_most_one_label(tmp_path: Path, header: str, problem: str) -> None:
-    file = write_csv(tmp_path / "t.csv", f"{header}\n1,2,3\n")
-    with pytest.raises(InputError, match=rf"t\.csv: {problem}"):
-        metadata(file)
 
 
 @pytest.mark.parametrize("kind", ["text", "repeated", "list"])

@@ -82,12 +82,6 @@ def test_columns_are_named_in_the_address(tmp_path: Path, web: FileServer) -> No
     assert find_source(source.location) == source
 
 
-def test_a_list_without_its_column_names_those_that_it_has(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text(json.dumps({"link": "http://x/1.png", "caption": "a"}))
-    with pytest.raises(InputError, match=r"expected a column (path|url); found link, caption.*#url="):
-        list(find_source(f"{tmp_path}/t.jsonl").scan())
-
-
 def test_rows_that_are_no_address_are_skipped_with_a_reason(tmp_path: Path, web: FileServer) -> None:
     good = f"{web.address}/ü b.png"
     lines = [
