@@ -143,9 +143,13 @@ def refuse_unknown(values: Mapping[str, Any], *configs: type) -> None:
     known = list(option_names(*configs))
     for name in values:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
-            raise InputError(f"{name}: no such option; {hint}")
+            raise InputError(f"{name}: no such option; {suggest(name, known)}")
+
+
+def suggest(name: str, known: list[str]) -> str:
+    """Suggestion of a known name."""
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
 
 
 def as_path(value: str | Path, name: str) -> Path:

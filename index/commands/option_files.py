@@ -6,7 +6,6 @@ names, refusals, and the origin of each value.
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from index.commands.console import PATH, Command, GroupedCommand
+from index.config_fields import suggest
 from index.errors import InputError, reading
 from index.text import printable_path
 
@@ -71,12 +71,6 @@ def tell_source(ctx: click.Context, option: click.Option) -> str:
     if source is ParameterSource.DEFAULT_MAP:
         return printable_path(str(ctx.meta[FILE]))
     return "option" if source is ParameterSource.COMMANDLINE else "default"
-
-
-def suggest(name: str, known: list[str]) -> str:
-    """Suggestion of a known name."""
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
 
 
 def _read_settings(ctx: click.Context, path: Path, *, command: OptionFileCommand, example: str) -> dict[str, Any]:

@@ -155,34 +155,24 @@ class CellSource(LocalSource):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        if os.path.isfile(text):
-            file, said = text, dict[str, str]()
-        else:
-            file, said = split_address(text)
+        file, said = split_address(text)
         if said.keys() - {"label"} or not has_image_cells(file):
             return None
         return cls(make_address(os.path.abspath(file), replace(USUAL, **said)))
 
     def is_there(self) -> bool:
-        return os.path.exists(self._open()[0])
+        return os.path.exists(split_address(self.location)[0])
 
     def find_files(self) -> Iterator[FoundItem]:
-        file, _ = self._open()
+        file, _ = split_address(self.location)
         found = find_file(file, relative=below(self.root, file))
         if found.problem is not None:
             raise InputError(f"cannot be read: {found.problem.detail}", at=file)
         yield replace(found, is_archive=True)
 
     def members(self, archive: FoundItem) -> Iterator[FoundItem]:
-        file, label = self._open()
-        return scan_cells(Path(file), archive, label=label)
-
-    def _open(self) -> tuple[str, str | None]:
-        """The file, and the column of labels if it was named."""
-        if os.path.isfile(self.location):
-            return self.location, None
         file, said = split_address(self.location)
-        return file, said.get("label")
+        return scan_cells(Path(file), archive, label=said.get("label"))
 
 
 class ListSource(LocalSource):

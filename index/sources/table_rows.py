@@ -53,13 +53,13 @@ USUAL = TableColumns()
 
 
 def split_address(text: str) -> tuple[str, dict[str, str]]:
-    """Split `photos.csv#path=image,label=category` into the file and the column names by role.
+    """Split `photos.csv#path=image,label=category` into the file and the column names by role; never a file's name.
 
     >>> split_address("photos.csv#label=category"), split_address("photos.csv")
     (('photos.csv', {'label': 'category'}), ('photos.csv', {}))
     """
     match = _ADDRESS.fullmatch(text)
-    if match is None:
+    if match is None or os.path.isfile(text):
         return text, {}
     pairs = [part.partition("=") for part in match["columns"].split(",")]
     names = {role: unquote(name) for role, _, name in pairs}
@@ -196,8 +196,6 @@ def folder_label(relative_path: str) -> str | None:
 
 def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, TableColumns]:
     """The file and the columns of a table; column names in its address override `columns`."""
-    if os.path.isfile(text):
-        return Path(text), columns
     table, said = split_address(str(text))
     if "url" in said:
         raise InputError("expected a table of files with a column path, found a list of addresses", at=text)

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -48,13 +48,12 @@ class UrlListSource(ImageSource):
     @classmethod
     def find(cls, text: str) -> Self | None:
         """A list that has addresses by its columns, its first line or its name."""
-        file, said = (text, {}) if os.path.isfile(text) else split_address(text)
+        file, said = split_address(text)
         if "path" in said or not (is_address(file) or os.path.isfile(file)):
             return None
         if not ("url" in said or _has_addresses(file)):
             return None
-        columns = TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
-        return cls(make_address(file if is_address(file) else os.path.abspath(file), columns))
+        return cls(make_address(file if is_address(file) else os.path.abspath(file), _name_columns(said)))
 
     def is_there(self) -> bool:
         file = self._open()[0]
@@ -86,8 +85,8 @@ class UrlListSource(ImageSource):
         return Place(Path(item.path), printable_path(item.path), store="", key=item.path)
 
     def _open(self) -> tuple[str, TableColumns]:
-        file, said = (self.location, {}) if os.path.isfile(self.location) else split_address(self.location)
-        return file, TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
+        file, said = split_address(self.location)
+        return file, _name_columns(said)
 
     def _rows(self) -> Iterator[TableRow]:
         named, columns = self._open()
@@ -104,6 +103,10 @@ class UrlListSource(ImageSource):
                 yield from read_table_rows(file, columns=columns, checked=False)
         except InputError as error:
             raise InputError(str(error).replace(printable_path(str(file)), shown)) from error
+
+
+def _name_columns(said: Mapping[str, str]) -> TableColumns:
+    return TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
 
 
 def _look_again(asked: tuple[FoundItem, bool]) -> tuple[FoundItem, bool]:

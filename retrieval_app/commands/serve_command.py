@@ -14,8 +14,8 @@ import click
 from click.core import ParameterSource
 
 from index.commands.console import NAMED, backend_option, config_options, emit, help_all_option, output_options
-from index.commands.option_files import OptionFileCommand, config_file_option, name_setting, suggest, tell_source
-from index.config_fields import make_config
+from index.commands.option_files import OptionFileCommand, config_file_option, name_setting, tell_source
+from index.config_fields import make_config, suggest
 from index.errors import InputError
 from index.text import align, printable_path
 from retrieval_app.commands.server_commands import token_file_option
