@@ -26,7 +26,6 @@ from index.text import align
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
     from index.filters.condition import Condition
-    from index.model.contract import ModelContract
 
 _WORST_LABELS = 5
 _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labels
@@ -101,8 +100,6 @@ def evaluate(
 
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
-    if where is not None and (gallery is None or query is not None):
-        raise click.UsageError("--where selects images of GALLERY as queries: leave out --model and --query")
     model = None if model is None else find_named_model(model)
     opened = None if gallery is None else open_gallery(ensure_gallery(gallery))
     with progress_bars() as begin:
@@ -120,18 +117,12 @@ def evaluate(
     text = _describe_evaluation(evaluation)
     if query is None:
         contract = opened.find_contract() if opened is not None else find_contract(model) if model is not None else None
-        text += _warn_of_training(contract)
+        if contract is not None and contract.run_id:  # the file does not have the images that it was trained on
+            text += (
+                "\nnote: `retrieval train` made this model: for images that it was trained on the figures are too "
+                "good; --query takes photos that it has not seen"
+            )
     emit(evaluation.to_json(), as_json=as_json, text=text)
-
-
-def _warn_of_training(contract: ModelContract | None) -> str:
-    """A line where a training made the model, as its file does not have the images that it was trained on."""
-    if contract is None or not contract.run_id:
-        return ""
-    return (
-        "\nnote: `retrieval train` made this model: for images that it was trained on the figures are too good; "
-        "--query takes photos that it has not seen"
-    )
 
 
 def _describe_evaluation(evaluation: Evaluation) -> str:

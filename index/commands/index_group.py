@@ -93,7 +93,7 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
         report = tune_gallery(gallery, changes=changes, queries=queries, **run)
     described = read_info(gallery)
     text = "\n".join([describe_build(report, out=gallery), *describe_index(described, gallery=gallery)])
-    emit({**asdict(report), "index": described.index}, as_json=as_json, text=text)
+    emit({**asdict(report), "index": described["index"]}, as_json=as_json, text=text)
 
 
 @click.command(name="cluster")

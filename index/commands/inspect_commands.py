@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from index.catalog.reader import Catalog
     from index.catalog.rows import CatalogRow
     from index.filters.condition import Condition
-    from index.gallery.info import GalleryInfo
 
 _PAGE_ROWS = 50
 
@@ -45,7 +44,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
         emit(document, as_json=as_json, text=text)
         return
     described = read_info(gallery)
-    emit(described.to_json(), as_json=as_json, text=_describe_info(described, gallery=gallery))
+    emit(described, as_json=as_json, text=_describe_info(described, gallery=gallery))
 
 
 @click.command(name="list")
@@ -241,35 +240,35 @@ def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None, measure
     return align(rows, right=set(range(1 + len(measures))))
 
 
-def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
+def _describe_info(described: Mapping[str, Any], *, gallery: Path) -> str:
     from index.gallery.info import describe_index
     from index.text import printable_path
 
-    model = {name: value for name, value in described.model.items() if name != "preprocessing"}
-    copy = None if described.copy is None else {**described.copy, "index": described.copy["index"]["factory"]}
+    model = {name: value for name, value in described["model"].items() if name != "preprocessing"}
+    copy = None if described["copy"] is None else {**described["copy"], "index": described["copy"]["index"]["factory"]}
     parts = {
         "model": [_say(model)],
-        "computed by": [_say(described.runtime)],
-        "images": [_say(described.counts)],
+        "computed by": [_say(described["runtime"])],
+        "images": [_say(described["counts"])],
         "sources": [
             f"{source['kind']} {printable_path(source['location'])}: {source['images']:,} images"
-            for source in described.sources
+            for source in described["sources"]
         ],
-        "labels": [_say(described.labels)],
-        "settings": [_say(described.settings)],
+        "labels": [_say(described["labels"])],
+        "settings": [_say(described["settings"])],
         "index": describe_index(described, gallery=gallery),
         "copies": [_say(copy)],
-        "on disk": [_say({name: show_bytes(size) for name, size in described.disk_bytes.items()})],
+        "on disk": [_say({name: show_bytes(size) for name, size in described["disk_bytes"].items()})],
         "unfinished": []
-        if described.unfinished is None
-        else _describe_unfinished(described.unfinished, gallery=gallery),
+        if described["unfinished"] is None
+        else _describe_unfinished(described["unfinished"], gallery=gallery),
     }
-    if described.counts["skipped"]:
+    if described["counts"]["skipped"]:
         parts["images"].append(f"skipped: see {command_line('list', gallery, {'--status': 'skipped'})}")
     shown = {title: [line for line in lines if line] for title, lines in parts.items()}
     rows = [("" if line else title, text) for title, lines in shown.items() for line, text in enumerate(lines)]
-    made = datetime.fromisoformat(described.made).astimezone()
-    head = f"{printable_path(str(gallery))}: version {described.version}, made {made:%Y-%m-%d %H:%M}"
+    made = datetime.fromisoformat(described["made"]).astimezone()
+    head = f"{printable_path(str(gallery))}: version {described['version']}, made {made:%Y-%m-%d %H:%M}"
     return "\n".join([head, *align(rows, right=set())])
 
 

@@ -30,14 +30,10 @@ def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_de
             raise InputError(_explain(names[:depth], connection))
     for leaf in tree.list_leaves(where):
         match leaf:
-            case tree.Compare(tree.LABEL, "=" | "!=", constant):
-                _check_labels([constant], connection, has_decided=has_decided)
-            case tree.Among(tree.LABEL, constants):
-                _check_labels(constants, connection, has_decided=has_decided)
-            case tree.Compare(tree.TAG, "=" | "!=", constant):
-                _check_tags([constant], connection)
-            case tree.Among(tree.TAG, constants):
-                _check_tags(constants, connection)
+            case tree.Compare(tree.LABEL | tree.TAG as column, "=" | "!=", constant):
+                _check_values(column, [constant], connection, has_decided=has_decided)
+            case tree.Among(tree.LABEL | tree.TAG as column, constants):
+                _check_values(column, constants, connection, has_decided=has_decided)
 
 
 def _exists(names: tuple[str, ...], connection: sqlite3.Connection) -> bool:
@@ -69,30 +65,26 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
     return [(*inside, str(name)) for (name,) in rows]
 
 
-def _check_labels(constants: Sequence[tree.Constant], connection: sqlite3.Connection, *, has_decided: bool) -> None:
-    # Not the view with decisions, which has no index by label.
-    tables = ["main.images", *(["(SELECT new_label AS label FROM decided) AS images"] if has_decided else [])]
+def _check_values(
+    column: tree.Column, constants: Sequence[tree.Constant], connection: sqlite3.Connection, *, has_decided: bool
+) -> None:
+    """Check that some row has each label or tag."""
+    [what], is_tag = column.names, column == tree.TAG
+    # Of labels not the view with decisions, which has no index by label.
+    tables = ["(SELECT id FROM tags) AS images"] if is_tag else ["main.images"]
+    if has_decided and not is_tag:
+        tables.append("(SELECT new_label AS label FROM decided) AS images")
     for constant in constants:
-        found = write_sql(tree.Compare(tree.LABEL, "=", constant))
+        found = write_sql(tree.Compare(column, "=", constant))
         queries = (f"SELECT 1 FROM {rows} WHERE {found.text} LIMIT 1" for rows in tables)
         if not any(connection.execute(query, found.values).fetchone() for query in queries):
-            query = (  # of many labels first those that contain it, then those with its first letter
-                "SELECT DISTINCT label FROM images WHERE label IS NOT NULL "
-                "ORDER BY instr(lower(label), lower(?1)) > 0 DESC, "
-                "lower(substr(label, 1, 1)) = lower(substr(?1, 1, 1)) DESC LIMIT ?2"
+            query = (  # of many first those that contain it, then those with its first letter
+                f"SELECT DISTINCT {what} FROM {'tags' if is_tag else 'images'} WHERE {what} IS NOT NULL "
+                f"ORDER BY instr(lower({what}), lower(?1)) > 0 DESC, "
+                f"lower(substr({what}, 1, 1)) = lower(substr(?1, 1, 1)) DESC LIMIT ?2"
             )
             rows = connection.execute(query, (valid_text(constant.text), _MOST_COMPARED))
-            labels = [str(label) for (label,) in rows]
-            raise InputError(_tell("label", valid_text(constant.text), labels))
-
-
-def _check_tags(constants: Sequence[tree.Constant], connection: sqlite3.Connection) -> None:
-    tags = [str(tag) for (tag,) in connection.execute("SELECT DISTINCT tag FROM tags LIMIT ?", (_MOST_COMPARED,))]
-    for constant in constants:
-        found = write_sql(tree.Compare(tree.TAG, "=", constant))
-        query = f"SELECT 1 FROM (SELECT id FROM tags) AS images WHERE {found.text} LIMIT 1"
-        if connection.execute(query, found.values).fetchone() is None:
-            raise InputError(_tell("tag", valid_text(constant.text), tags))
+            raise InputError(_tell(what, valid_text(constant.text), [str(value) for (value,) in rows]))
 
 
 def _tell(what: str, wanted: str, known: Sequence[str], *, also: Collection[str] = ()) -> str:

@@ -3,8 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,6 @@ from index.versions.manifest import (
 )
 from index.versions.versions import holding_current
 
-_BETTER_TARGETS = (0.95, 0.98, 0.99, 0.995, 0.999)
-
 _LARGEST_LABELS = 5
 _OF_CONTRACT = ("backbone", "method", "view", "pooling", "precision")
 # Every search scans vectors beside the index and skips deleted ones; below this it is not noticeable.
@@ -40,44 +37,12 @@ _FELT_ROWS = 1024
 _FELT_SHARE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class GalleryInfo:
-    """A summary of the current version, as `index info --json` prints it.
+def read_info(path: Path) -> dict[str, Any]:
+    """A summary of the current version: the document of `index info --json`.
 
-    Attributes:
-        made: time of the manifest, ISO 8601 in UTC.
-        disk_bytes: of `vectors`, `index`, `catalog` and `model`, their `total`, `each_image` without the model, and
-            the `whole_folder` with older versions and unfinished work.
-        beside_index: vectors added after the index was built.
-        runtime: that computed the vectors, where it was not the usual one.
+    `disk_bytes` has each part, their `total`, `each_image` without the model, and the `whole_folder` with older
+    versions and unfinished work; `beside_index` counts vectors added after the index was built.
     """
-
-    gallery: str
-    version: str
-    made: str
-    model: dict[str, Any]
-    counts: dict[str, Any]
-    sources: list[dict[str, Any]]
-    labels: dict[str, Any]
-    settings: dict[str, Any]
-    index: dict[str, Any]
-    disk_bytes: dict[str, int]
-    beside_index: int
-    unfinished: dict[str, int] | None
-    copy: dict[str, Any] | None = None
-    runtime: dict[str, Any] | None = None
-
-    @property
-    def should_compact(self) -> bool:
-        """Whether searches are slower for vectors beside the index and deleted ones."""
-        loose = self.beside_index + int(self.counts["deleted"])
-        return loose >= max(_FELT_ROWS, _FELT_SHARE * int(self.counts["indexed"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "should_compact": self.should_compact}
-
-
-def read_info(path: Path) -> GalleryInfo:
     with holding_current(path) as version:
         manifest = Manifest.read(version)
         check_file(version.folder, CATALOG_NAME, manifest, contents=False)
@@ -85,22 +50,29 @@ def read_info(path: Path) -> GalleryInfo:
             sources, labels = _describe_sources(catalog, manifest), catalog.indexed_labels(limit=_LARGEST_LABELS)
             settings = _describe_settings(catalog)
         made = (version.folder / MANIFEST_NAME).stat().st_mtime
-        return GalleryInfo(
-            gallery=valid_text(str(path.resolve())),
-            version=version.name,
-            made=datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds"),
-            model=_describe_model(version, manifest),
-            counts=manifest.counts,
-            sources=sources,
-            labels=labels,
-            settings=settings,
-            index=manifest.index,
-            disk_bytes=_measure(path, manifest),
-            beside_index=0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_beside(),
-            unfinished=find_unfinished(path),
-            copy=manifest.copy,
-            runtime=manifest.runtime,
-        )
+        beside = 0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_beside()
+        return {
+            "gallery": valid_text(str(path.resolve())),
+            "version": version.name,
+            "made": datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds"),
+            "model": _describe_model(version, manifest),
+            "counts": manifest.counts,
+            "sources": sources,
+            "labels": labels,
+            "settings": settings,
+            "index": manifest.index,
+            "disk_bytes": _measure(path, manifest),
+            "beside_index": beside,
+            "should_compact": is_worth_compacting(manifest.counts, beside),
+            "unfinished": find_unfinished(path),
+            "copy": manifest.copy,
+            "runtime": manifest.runtime,
+        }
+
+
+def is_worth_compacting(counts: Mapping[str, Any], beside: int) -> bool:
+    """Whether searches are slower for vectors beside the index and deleted ones."""
+    return beside + int(counts["deleted"]) >= max(_FELT_ROWS, _FELT_SHARE * int(counts["indexed"]))
 
 
 def find_unfinished(path: Path) -> dict[str, int] | None:
@@ -169,12 +141,12 @@ def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
     }
 
 
-def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
+def describe_index(described: Mapping[str, Any], *, gallery: Path) -> list[str]:
     """The lines of `index info` on the index."""
-    index, rate = described.index, f"{described.index['queries_per_second']:,.0f}"
+    index, rate = described["index"], f"{described['index']['queries_per_second']:,.0f}"
     speed = f"{index['latency_ms_median']:.3g} ms for a query alone, {rate} a second in batches, when it was measured"
     if KINDS[index["type"]].is_exact:
-        size = show_bytes(described.disk_bytes["vectors"])
+        size = show_bytes(described["disk_bytes"]["vectors"])
         lines = [f"Flat: every search reads all vectors, {size}; {index['reason']}", f"exact; {speed}"]
     else:
         error, met = f"{100 * 2 * index['recall_error']:.1f}", "met" if index["target_met"] else "NOT met"
@@ -191,27 +163,15 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
             speed,
             f"measured with {asked}; --json has the curve of recall and time:",
             *("  " + line for line in align([("filter keeps", "recall", "ms"), *kept], right={0, 1, 2})),
-            *_advise(index, gallery=gallery),
         ]
-    deleted = int(described.counts["deleted"])
-    if described.beside_index or deleted:
-        advice = f"worth {command_line('compact', gallery)}" if described.should_compact else "too few to compact"
-        lines.append(f"vectors added since: {described.beside_index:,}, deleted: {deleted:,}; {advice}")
+        if not index["target_met"]:
+            exactly = command_line("tune", gallery, {"--index-type": "flat"})
+            lines.append(f"for the target, search exactly: {exactly}")
+    deleted = int(described["counts"]["deleted"])
+    if described["beside_index"] or deleted:
+        advice = f"worth {command_line('compact', gallery)}" if described["should_compact"] else "too few to compact"
+        lines.append(f"vectors added since: {described['beside_index']:,}, deleted: {deleted:,}; {advice}")
     return lines
-
-
-def _advise(index: Mapping[str, Any], *, gallery: Path) -> Iterator[str]:
-    if not index["target_met"]:
-        yield f"for the target, search exactly: {command_line('tune', gallery, {'--index-type': 'flat'})}"
-        return
-    for target in _BETTER_TARGETS:
-        if target <= max(index["recall_target"], index["recall_at_10"]):
-            continue
-        for point in index["curve"]:
-            if point["recall_at_10"] - 2 * point["recall_error"] >= target:
-                command = command_line("tune", gallery, {"--recall-target": f"{target:g}"})
-                yield f"{100 * target:g} % would take {point['latency_ms_median']:.3f} ms: {command}"
-                return
 
 
 def _percent(share: float) -> str:

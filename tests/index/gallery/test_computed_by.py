@@ -46,7 +46,7 @@ def test_another_one_is_remembered_and_asked_with(by_openvino: Path) -> None:
     runtime = manifest["runtime"]
     assert (runtime["backend"], runtime["precision"]) == ("openvino", "float32")
     assert runtime["agreement"] > 0.999
-    assert read_info(by_openvino).runtime == runtime
+    assert read_info(by_openvino)["runtime"] == runtime
     assert Gallery.open(by_openvino).embedder.backend == "openvino"
     assert verify_gallery(by_openvino).problems == []
 

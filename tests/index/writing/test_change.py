@@ -233,7 +233,7 @@ def test_images_that_match_are_skipped_until_a_build_without_the_condition(
     [skipped] = [row for row in rows(gallery) if row.status == "skipped"]
     assert (skipped.path, skipped.detail, skipped.measures.height) == ("red/tiny.png", "small_side < 9", 12)
     assert skipped.id not in vectors(gallery)
-    assert read_info(gallery).settings["skip_if"] == "small_side < 9"
+    assert read_info(gallery)["settings"]["skip_if"] == "small_side < 9"
     assert not build(image_folder, gallery, tiny_model, skip_if=TINY).changed
     assert not update_gallery(gallery).changed
     draw_tiny(image_folder / "red" / "second.png", 2)

@@ -113,7 +113,7 @@ def test_it_answers_as_its_twin(made: tuple[Path, Path, Path]) -> None:
     assert answers(milvus) == answers(files)
     report = verify_gallery(milvus, seed=0)
     assert (report.problems, report.compared) == ([], 15)
-    assert read_info(milvus).index["collection"].startswith("retrieval_")
+    assert read_info(milvus)["index"]["collection"].startswith("retrieval_")
     assert not (Gallery.open(milvus)._root / "vectors").exists()
 
 
