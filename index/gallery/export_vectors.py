@@ -68,7 +68,7 @@ def _check_out(files: list[Path], *, gallery: Path) -> None:
             raise InputError(f"{shown}: exists already; remove it, or give another --out")
 
 
-def _read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
+def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
     """The members in id order, in blocks of n catalogue rows and their (n, D) float32 vectors."""
     done = 0
     with gallery.catalog() as catalog:
@@ -102,7 +102,7 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
         np.lib.format.write_array_header_1_0(array, header)
         writer, numbers = csv.writer(table), count()
         writer.writerow(CSV_COLUMNS)
-        for rows, vectors in _read_blocks(gallery, progress):
+        for rows, vectors in read_blocks(gallery, progress):
             array.write(vectors.astype("<f4", copy=False).data)
             writer.writerows((next(numbers), row.id, *_describe(gallery, row)) for row in rows)
 
@@ -117,7 +117,7 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
         replacing(files[0]) as temporary,
         pyarrow.parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
     ):
-        for rows, vectors in _read_blocks(gallery, progress):
+        for rows, vectors in read_blocks(gallery, progress):
             columns = zip(*(_describe(gallery, row) for row in rows), strict=True)
             arrays = [
                 pyarrow.array([row.id for row in rows], pyarrow.int64()),

@@ -11,7 +11,6 @@ import index.evaluation.metrics
 import index.sources.table_rows
 import index.text
 from index.errors import InputError
-from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.metrics import Labelled, RetrievalScores, score_retrieval
 
 
@@ -58,26 +57,6 @@ def test_a_k_below_one_is_refused() -> None:
     for ks in ([], [0, 1]):
         with pytest.raises(InputError, match="k must be whole numbers"):
             score_retrieval(images, images, ks=ks)
-
-
-def test_the_interval_holds_the_mean_and_shrinks_with_more_queries() -> None:
-    random = np.random.default_rng(0)
-    few, many = (random.integers(0, 2, size).astype(np.float64) for size in (40, 4000))
-    low, high = bootstrap_interval(few, seed=0, resamples=500)
-    assert low < few.mean() < high
-    narrow_low, narrow_high = bootstrap_interval(many, seed=0, resamples=500)
-    assert narrow_high - narrow_low < (high - low) / 4
-    assert bootstrap_interval(few, seed=3, resamples=50) == bootstrap_interval(few, seed=3, resamples=50)
-
-
-@pytest.mark.parametrize(("count", "block"), [(1, 1), (19, 77), (300, 77), (300, 1 << 20)])
-def test_draws_in_blocks_are_those_of_a_loop(count: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.evaluation.comparison._BLOCK_DRAWS", block)
-    scores = np.random.default_rng(1).random(count)
-    generator = np.random.default_rng(7)
-    means = [np.mean(generator.choice(scores, size=count)) for _ in range(60)]
-    found = bootstrap_interval(scores, seed=7, resamples=60, level=0.9)
-    assert found == pytest.approx(np.quantile(means, [0.05, 0.95]), rel=1e-12)
 
 
 MODULES = (index.evaluation.metrics, index.evaluation.groups, index.arrays, index.text, index.sources.table_rows)

@@ -85,18 +85,6 @@ def test_a_copy_of_the_query_is_found_without_the_query(engine: Engine, ids: dic
     assert 1 + len(first.duplicates) == COPIES
 
 
-def test_the_server_ranks_again_as_the_gallery_does_page_by_page(engine: Engine) -> None:
-    gallery = engine.snapshot().gallery
-    expected = gallery.search(gallery.vector(5), k=39, exclude_id=5, rerank=True)
-    whole = _search(engine, 5, k=39, rerank=True, collapse_duplicates=False).hits
-    assert [(hit.id, hit.score) for hit in whole] == [(hit.id, hit.score) for hit in expected]
-    assert [hit.id for hit in _search(engine, 5, k=39, collapse_duplicates=False).hits] != [hit.id for hit in expected]
-    pages = [
-        _search(engine, 5, k=5, offset=start, rerank=True, collapse_duplicates=False).hits for start in range(0, 39, 5)
-    ]
-    assert [hit for page in pages for hit in page] == list(whole)
-
-
 def test_ranked_again_copies_stay_folded_and_low_scores_stay_away(engine: Engine) -> None:
     plain, again = _search(engine, 5, k=39), _search(engine, 5, k=39, rerank=True)
     assert {hit.id for hit in again.hits if hit.duplicates} == {hit.id for hit in plain.hits if hit.duplicates} != set()

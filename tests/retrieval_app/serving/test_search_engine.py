@@ -99,17 +99,6 @@ def test_two_images_are_searched_with_their_weighted_sum(engine: Engine, gallery
     assert _ids(hits) == expected[:20]
 
 
-def test_filters_thresholds_and_exclusions_hold(engine: Engine, ids: Any) -> None:
-    part = MemberQuery(image_id=ids["red/0.jpg"])
-    blue = _search(engine, part, k=50, where=parse_filter("label = 'blue'"), with_rows=True)
-    assert {hit.label for hit in blue} == {"blue"}
-    scores = [hit.score for hit in _search(engine, part, k=50)]
-    above = _search(engine, part, k=50, min_score=scores[3])
-    assert [hit.score for hit in above] == [score for score in scores if score >= scores[3]]
-    left_out = frozenset(_ids(above)[:2])
-    assert not left_out & set(_ids(_search(engine, part, k=50, exclude_ids=left_out)))
-
-
 def test_a_vector_of_any_length_is_a_direction_or_refused(engine: Engine, gallery: Gallery, ids: Any) -> None:
     vector = gallery.vector(ids["red/0.jpg"])
     hits = _search(engine, VectorQuery(vector=(vector * 7).tolist()), k=1)
