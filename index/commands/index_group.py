@@ -185,13 +185,9 @@ def repair(*, gallery: Path, model: Path | None, uri: str | None, no_cache: bool
 
 
 def _describe_repair(report: RepairReport, *, gallery: Path) -> str:
-    if report.version is None:
-        state = "no version to repair"
-    elif not report.damaged:
-        state = f"nothing is damaged, version {report.version}, {report.indexed:,} images"
-    else:
-        state = f"repaired, version {report.version} ({report.action}), {report.indexed:,} images"
-    lines = [f"{printable_path(str(gallery))}: {state}"]
+    action = "nothing is damaged" if report.action == "used" and not report.damaged else report.action
+    state = f"{action}, version {report.version}, {report.indexed:,} images"
+    lines = [f"{printable_path(str(gallery))}: {state if report.version else 'no version to repair'}"]
     lines += [f"  {report.embedded:,} embedded again"] if report.embedded else []
     lines += [f"  {report.lost:,} lost: neither a vector nor a usable file is left"] if report.lost else []
     lines += [f"  was damaged: {problem}" for problem in report.damaged]
@@ -221,11 +217,7 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
 
     with indexing_bars() as run:
         report = rollback_gallery(gallery, to=to, progress=run["begin_step"]("Checking"))
-    before = "a damaged CURRENT" if report.left is None else f"version {report.left}"
-    shown = printable_path(str(gallery))
-    lines = [f"{shown}: back from {before} to version {report.version}, {report.indexed:,} images"]
-    lines += [f"  not intact: {problem}" for problem in report.passed_over]
-    emit(asdict(report), as_json=as_json, text="\n".join(lines))
+    emit(asdict(report), as_json=as_json, text=_describe_repair(report, gallery=gallery))
 
 
 @click.group(name="index")

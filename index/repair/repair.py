@@ -174,18 +174,30 @@ def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackReport:
-    """The result of a rollback: the version that was `left`, if any, and damage of those `passed_over`."""
+class RepairReport:
+    """The result of a repair or a rollback.
+
+    Attributes:
+        version: the current one now; None where no build was ever finished.
+        damaged: the damage, in words.
+        action: `used`: a whole version is current; `rebuilt`: from an intact catalogue, with damaged vectors embedded
+            again; or the version from which a rollback went back.
+        embedded: images whose vectors were computed or came from the cache.
+        lost: images whose vectors are lost and that cannot be read now.
+    """
 
     gallery: str
-    left: str | None
-    version: str
-    indexed: int
-    passed_over: list[str]
-    seconds: float
+    version: str | None
+    damaged: Sequence[str]
+    action: str = USED
+    indexed: int = 0
+    embedded: int = 0
+    lost: int = 0
+    notes: Sequence[str] = ()
+    seconds: float = 0.0
 
 
-def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress = no_progress) -> RollbackReport:
+def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress = no_progress) -> RepairReport:
     """Make an earlier version, the previous one or `to`, the current one again.
 
     The version that is left stays on the disk until the next change; unfinished work, based on it, is removed. Ids and
@@ -213,41 +225,17 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
                 passed += version.problems
                 continue
             use_version(gallery, version, identity=identity)
-            return RollbackReport(
+            return RepairReport(
                 gallery=valid_text(str(gallery.resolve())),
-                left=left,
                 version=folder.name,
+                damaged=passed,
+                action=f"back from {'a damaged CURRENT' if left is None else f'version {left}'}",
                 indexed=version.indexed,
-                passed_over=passed,
                 seconds=time.perf_counter() - start,
             )
     wanted = "no version before the current one is whole" if to is None else f"version {to} is not whole"
     listed = f" ({'; '.join(passed)})" if passed else ""
     raise GalleryError(shown, f"{wanted}{listed}; repair the gallery with `retrieval index repair`")
-
-
-@dataclass(frozen=True, slots=True)
-class RepairReport:
-    """The result of a repair.
-
-    Attributes:
-        version: the current one now; None where no build was ever finished.
-        damaged: the damage, in words.
-        action: `used`: a whole version is current; `rebuilt`: from an intact catalogue, with damaged vectors embedded
-            again.
-        embedded: images whose vectors were computed or came from the cache.
-        lost: images whose vectors are lost and that cannot be read now.
-    """
-
-    gallery: str
-    version: str | None
-    damaged: Sequence[str]
-    action: str = USED
-    indexed: int = 0
-    embedded: int = 0
-    lost: int = 0
-    notes: Sequence[str] = ()
-    seconds: float = 0.0
 
 
 def repair_gallery(

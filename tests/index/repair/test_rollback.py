@@ -33,7 +33,7 @@ def gallery(tmp_path: Path, tiny_model: Path, image_folder: Path) -> Path:
 
 def test_the_version_before_is_current_again_and_ids_go_on(gallery: Path, image_folder: Path) -> None:
     report = rollback_gallery(gallery)
-    assert (report.left, report.version, report.indexed) == ("000002", "000001", 15)
+    assert (report.action, report.version, report.indexed) == ("back from version 000002", "000001", 15)
     assert verify_gallery(gallery).problems == []
     assert len(Gallery.open(gallery).ids) == 15
     assert update_gallery(gallery, config=SMALL).version == "000003"
@@ -58,8 +58,8 @@ def test_a_version_that_is_not_sound_is_passed_over(tmp_path: Path, tiny_model: 
         update_gallery(gallery, config=SMALL)
     flip_alone(gallery / "versions" / "000002" / "catalog.sqlite")
     report = rollback_gallery(gallery)
-    assert (report.left, report.version, held.version) == ("000003", "000001", "000001")
-    assert report.passed_over == [
+    assert (report.action, report.version, held.version) == ("back from version 000003", "000001", "000001")
+    assert report.damaged == [
         f"{gallery}/versions/000002/catalog.sqlite: damaged: its SHA-256 is not the one in the manifest"
     ]
 
