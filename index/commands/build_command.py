@@ -38,7 +38,7 @@ from index.writing.build_config import DEDUP, BuildConfig
 if TYPE_CHECKING:
     from index.writing.publishing import BuildReport
     from index.writing.shard_plan import Shard
-    from index.writing.sharding import ShardReport, SharedWork
+    from index.writing.sharding import SharedWork
 
 
 RAY = "ray"
@@ -76,24 +76,9 @@ def check_machines(context: click.Context, options: dict[str, Any]) -> None:
         return
     if shard is not None:
         refuse_unused(context, "strict", needs="`retrieval index merge`, where --shard is given")
-    for flag, names, command in (("--skip-if", ("skip_if",), "update"), ("--store", option_names(StoreConfig), "copy")):
-        if any(is_given(context, name) for name in names):
-            flags = "" if command == "copy" else f" {flag}"
-            raise click.UsageError(
-                f"{flag} goes without --shard and --engine ray: use `retrieval index {command}{flags}` afterwards",
-                ctx=context,
-            )
-
-
-def _describe_shard(report: ShardReport) -> str:
-    shown = printable_path(report.folder)
-    done = (
-        f"{report.new_images:,} new at {report.images_per_second:,.0f} images/s"
-        if report.new_images
-        else ("all of them were done already")
-    )
-    skipped = f", {report.skipped:,} cannot be used" if report.skipped else ""
-    return f"{shown}: shard {report.shard} of {report.count}: {report.images:,} images{skipped}, {done}"
+    refuse_unused(context, "skip_if", needs="a build by one machine, or `retrieval index update` afterwards")
+    stores = option_names(StoreConfig)
+    refuse_unused(context, *stores, needs="a build by one machine, or `retrieval index copy` afterwards")
 
 
 def finish(context: click.Context, report: BuildReport, gallery: Path, *, as_json: bool, strict: bool) -> None:
@@ -258,7 +243,9 @@ def build(
 
             work = _open_shards(model, sources, gallery, options, chosen)
             made = embed_shard(work, options["shard"], progress=run["progress"], begin_step=run["begin_step"])
-            emit(asdict(made), as_json=as_json, text=_describe_shard(made))
+            images = f"{made.images:,} images, {made.new_images:,} of them new, {made.skipped:,} cannot be used"
+            text = f"{printable_path(made.folder)}: shard {made.shard} of {made.count}: {images}"
+            emit(asdict(made), as_json=as_json, text=text)
             return
         run["wait_s"] = options["wait_s"]
         if options["engine"] == RAY:

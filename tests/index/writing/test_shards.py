@@ -80,7 +80,7 @@ def test_wrong_shards_are_refused(tmp_path: Path, tiny_model: Path, folder: Path
         assert result.exit_code == 2
         assert "I in 1..N" in result.stderr or "is not I/N" in result.stderr
     assert "shard 1 of 2: 16 images" in run(index_group, *words, "1/2")[0]
-    assert "all of them were done already" in run(index_group, *words, "1/2")[0]
+    assert "16 images, 0 of them new" in run(index_group, *words, "1/2")[0]
     assert '"new_images": 17' in "\n".join(run(index_group, *words, "2/2", "--json"))
     assert invoke(index_group, "merge", tmp_path / "g", "--strict").exit_code == 1
 
