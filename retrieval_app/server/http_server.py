@@ -10,8 +10,6 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from functools import partial
-from types import FrameType
 from typing import Any
 
 import h11
@@ -43,8 +41,18 @@ def run_server(
     quiet_uvicorn()
     if threading.current_thread() is threading.main_thread():  # which alone may set handlers
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again in the end
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_if_there(message: Message) -> None:
+            try:
+                await send(message)
+            except h11.LocalProtocolError as error:  # as where a client has left with requests waiting
+                logger.debug("an answer could not be sent: %s", error)
+
+        await app(scope, receive, send_if_there)
+
     config = uvicorn.Config(
-        Lifecycle(app, on_ready=on_ready, on_end=on_end),
+        answer,
         http="h11",  # the one parser that bounds heads
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         limit_concurrency=limits.connections,
@@ -56,50 +64,25 @@ def run_server(
         proxy_headers=False,
         server_header=False,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    _Server(config, on_ready=on_ready, on_end=on_end).run(sockets=[listener])
 
 
-class Lifecycle:
-    """Calls `on_ready` when an application has started, `on_end` when a signal ends it with requests under way."""
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, *, on_ready: Callable[[], object], on_end: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._on_ready, self._on_end = on_ready, on_end
 
-    def __init__(self, app: ASGIApp, *, on_ready: Callable[[], object], on_end: Callable[[], object]) -> None:
-        self._app, self._on_ready, self._on_end = app, on_ready, on_end
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: looking through it again would stop every request for 0.1 s
+        asyncio.get_running_loop().set_exception_handler(_log_failure)
+        self._on_ready()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_if_there(message: Message) -> None:
-            try:
-                await send(message)
-            except h11.LocalProtocolError as error:  # as where a client has left with requests waiting
-                logger.debug("an answer could not be sent: %s", error)
-
-        async def send_lifespan(message: Message) -> None:
-            await send(message)
-            if message["type"] == "lifespan.startup.complete":
-                gc.collect()
-                gc.freeze()  # what is loaded stays: looking through it again would stop every request for 0.1 s
-                asyncio.get_running_loop().set_exception_handler(_log_failure)
-                self._watch_signals()
-                self._on_ready()
-
-        await self._app(scope, receive, send_lifespan if scope["type"] == "lifespan" else send_if_there)
-
-    def _watch_signals(self) -> None:
-        """Call `on_end` beside uvicorn's own handlers, which wait for requests under way."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        loop = asyncio.get_running_loop()
-
-        def end() -> None:
-            quiet_uvicorn(logging.CRITICAL)  # requests that are cancelled in the end have tracebacks of no use
-            self._on_end()
-
-        def handle(before: Any, number: int, frame: FrameType | None) -> None:
-            loop.call_soon_threadsafe(end)
-            before(number, frame)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if callable(before := signal.getsignal(number)):
-                signal.signal(number, partial(handle, before))
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        quiet_uvicorn(logging.CRITICAL)  # requests that are cancelled in the end have tracebacks of no use
+        self._on_end()
+        await super().shutdown(sockets)
 
 
 def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
