@@ -34,11 +34,6 @@ _STALE_SECONDS = 3600
 _WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?|\.retrieval-[0-9a-f]{16}\.tmp")
 
 
-def read_label(name: str) -> str | None:
-    """The label that an added image has by its folder."""
-    return name.partition("/")[0] if "/" in name else None
-
-
 def check_folder_label(text: str) -> str:
     """The label, if it can be the name of a folder."""
     label = check_label(text)

@@ -359,9 +359,6 @@ def _describe_added(image: str, row: CatalogRow | None, *, version: str) -> Outc
         return "the image was not added: its file is not there any more; send it again", None
     if row.status not in ("indexed", "duplicate"):
         return f"the image was not added: {REASONS.get(row.reason or '', row.detail or row.status)}", None
-    label = added_images.read_label(image)
-    if label is not None and row.label != label:
-        return f"image {row.id} was added, but its label is {row.label!r}, not {label!r}", None
     copy = "" if row.kept_id is None else f", left out as a near-duplicate of image {row.kept_id}"
     result = {"image_id": row.id, "label": row.label, "duplicate_of": row.kept_id, "version": version}
     return f"added as image {row.id}{copy}", result

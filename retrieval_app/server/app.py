@@ -23,7 +23,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from index.versions.annotations import annotations_folder
 from retrieval_app.api import several_routes
 from retrieval_app.api.document import make_api
-from retrieval_app.api.errors import ApiError, add_last_routes
+from retrieval_app.api.errors import add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import Access, choose_access
@@ -209,13 +209,9 @@ def _create_gallery_app(gradio: MountedApp, *, requires_token: bool, has_gradio:
     for router in (sign_in_router, shell.router, static_files.router):
         app.router.routes += router.routes
     add_last_routes(app)
-    answer = gradio if has_gradio else _refuse_gradio
-    app.router.routes += [Route(GRADIO, answer), Route(GRADIO + "/{path:path}", answer)]
+    if has_gradio:
+        app.router.routes += [Route(GRADIO, gradio), Route(GRADIO + "/{path:path}", gradio)]
     return app
-
-
-async def _refuse_gradio(_: Request) -> Response:
-    raise ApiError("the Gradio app needs Gradio: install the extra `ui`", status=404)
 
 
 def _create_list_app(galleries: Mapping[str, FastAPI], *, requires_token: bool) -> FastAPI:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import ImageError, InputError
-from retrieval_app.review.added_images import clear_incoming, read_label, store_image
+from retrieval_app.review.added_images import clear_incoming, store_image
 from tests.conftest import draw_image
 
 
@@ -41,7 +41,7 @@ def test_the_name_comes_from_the_content_alone(tmp_path: Path, kind: str, extens
 def test_an_image_with_a_label_lies_in_the_folder_of_the_label(tmp_path: Path) -> None:
     image = store(tmp_path, encode("PNG"), label=" O'Neill & 漢字; $(rm) ")
     assert path_of(tmp_path, image).parent == tmp_path / "annotations" / "added" / "O'Neill & 漢字; $(rm)"
-    assert read_label(image) == "O'Neill & 漢字; $(rm)"
+    assert image.startswith("O'Neill & 漢字; $(rm)/")
 
 
 def test_a_label_that_is_no_plain_name_of_a_folder_is_refused(tmp_path: Path) -> None:
