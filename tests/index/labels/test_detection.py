@@ -78,21 +78,6 @@ def test_planted_mistakes_are_the_most_suspicious_and_are_counted_for_their_pair
     assert _noise(found, labels)[0, 0] == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.3])
-def test_the_rate_of_mistakes_is_found_where_confidences_know_what_is_shown(rate: float) -> None:
-    random = np.random.default_rng(0)
-    shown = random.integers(0, 5, size=2000)
-    wrong = random.random(2000) < rate
-    labels = np.where(wrong, (shown + random.integers(1, 5, size=2000)) % 5, shown)
-    # Who has learnt from such labels expects mistakes: the confidence in what is shown is 1 - rate.
-    confidences = np.full((2000, 5), rate / 4, dtype=np.float32)
-    confidences[np.arange(2000), shown] = 1 - rate
-    found = _find(confidences, labels)
-    assert found.p_error.mean() == pytest.approx(wrong.mean(), rel=0.3)
-    assert found.p_error[wrong].min() > 0.5
-    assert found.p_error[~wrong].max() < 0.1
-
-
 def test_a_class_of_few_images_does_not_swallow_what_fits_nowhere() -> None:
     random = np.random.default_rng(0)
     labels = np.concatenate([np.repeat(np.arange(3), 600), np.full(200, 3), np.full(7, 4)])

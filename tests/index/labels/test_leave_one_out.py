@@ -121,17 +121,6 @@ def test_sets_over_several_blocks_are_judged_as_in_one(monkeypatch: pytest.Monke
     assert max(sizes) == _WIDTH + 1  # no matrix is as large as a large set squared
 
 
-def test_a_wrong_label_cannot_vouch_for_itself() -> None:
-    features, labels = blobs(seed=1, per_class=10, classes=3, width=60)  # wide enough to learn any label by heart
-    wrong = labels.copy()
-    wrong[0] = 1
-    confidences = collect(LeaveOneOut(features, wrong, count=3))
-    own = confidences[np.arange(30), wrong]
-    assert confidences[0].argmax() == 0
-    assert own[0] < 0.2
-    assert own[1:].min() > 0.5
-
-
 def test_a_grid_goes_on_until_its_best_value_is_inside() -> None:
     features, labels = blobs(seed=3, per_class=3, classes=150, width=40)
     judge = LeaveOneOut(features, labels, count=150)

@@ -80,16 +80,6 @@ def test_the_posterior_is_the_equation(seed: int, classes: int, rate: float, pow
     np.testing.assert_allclose(permuted.posterior(confidences[:, order], inverse[labels]), found[:, order], atol=1e-12)
 
 
-def test_without_noise_the_posterior_is_the_label_and_with_nothing_else_the_features() -> None:
-    confidences, labels, _ = _plant(share=0.3, alike=False)
-    uniform = np.full((CLASSES, CLASSES), 1 / CLASSES)
-    np.testing.assert_array_equal(NoiseModel(0.0, 1.0, uniform).posterior(confidences, labels), np.eye(CLASSES)[labels])
-    np.testing.assert_allclose(NoiseModel(1.0, 1.0, uniform).posterior(confidences, labels), confidences, atol=1e-6)
-    flat = np.full((1, CLASSES), 1 / CLASSES, dtype=np.float32)
-    smoothed = np.where(np.arange(CLASSES) == 2, 0.7 + 0.3 / CLASSES, 0.3 / CLASSES)
-    np.testing.assert_allclose(NoiseModel(0.3, 2.0, uniform).posterior(flat, np.array([2]))[0], smoothed, atol=1e-12)
-
-
 def test_posteriors_know_the_true_class_better_than_labels_and_confidences() -> None:
     confidences, labels, right = _plant(share=0.4, alike=False)
     model = fit_noise_model(confidences, labels)
@@ -140,24 +130,6 @@ def test_the_posterior_of_labels_that_somebody_set_is_the_equation(
             fits.append(max(float(confidences[row, k]), 1e-7) ** model.power * (r * (k == y) + wrong))
         if sum(fits) > 1e-200:
             np.testing.assert_allclose(found[row], [fit / sum(fits) for fit in fits], atol=1e-9)
-
-
-def test_a_label_that_a_person_set_is_certain_and_one_that_nobody_decided_is_as_without_a_prior() -> None:
-    model, confidences, labels = _draw_model(0, classes=4, rate=0.3)
-    other = (labels + 1) % 4
-    for before in (labels, other):
-        sure = model.posterior(confidences, labels, LabelPrior(np.ones(8), before))
-        np.testing.assert_allclose(sure, np.eye(4)[labels], atol=1e-12)
-        unknown = model.posterior(confidences, labels, LabelPrior(np.full(8, np.nan), before))
-        np.testing.assert_allclose(unknown, model.posterior(confidences, labels), atol=1e-12)
-        for p_right in (0.0, 0.4, 0.99):
-            found = model.posterior(confidences, labels, LabelPrior(np.full(8, p_right), before))
-            np.testing.assert_allclose(found.sum(axis=1), 1)
-    doubted, given_again = (
-        model.posterior(confidences, labels, LabelPrior(np.full(8, 0.5), before)) for before in (labels, other)
-    )
-    rows = np.arange(8)
-    assert (given_again[rows, other] > doubted[rows, other]).all()  # a label before the change counts as one
 
 
 def test_a_prior_of_some_images_is_numbered_by_their_classes_and_forgets_others() -> None:

@@ -67,12 +67,6 @@ def test_the_threshold_is_the_lowest_of_which_the_share_is_right(
         assert threshold == share
 
 
-def test_of_equally_probable_labels_all_stay_or_none() -> None:
-    p_best = np.array([1.0] * 10 + [0.8] * 9)
-    assert choose_threshold(p_best, 0.95) == 1.0  # two of the nine would do
-    assert choose_threshold(p_best, 0.9) == 0.8
-
-
 @given(rows=st.lists(st.tuples(SHARES, SHARES, SHARES), min_size=1, max_size=30), threshold=st.floats(0.5, 1))
 def test_no_verdict_goes_against_the_most_probable_of_label_suggestion_and_none(
     rows: list[tuple[float, float, float]], threshold: float

@@ -1,5 +1,4 @@
 import csv
-import hashlib
 import io
 import json
 import tracemalloc
@@ -14,16 +13,12 @@ from fastapi.testclient import TestClient
 from httpx import Response
 from PIL import Image
 
-from index.labels.decisions import MOST_RIGHT, LabelDecision
+from index.labels.decisions import LabelDecision
 from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
-from retrieval_app.api.issue_list import apply_verdicts
-from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.insights.background import Insights
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.acceptance import is_spared
-from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import CLASSES, draw_folder, draw_image
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.test_gallery_routes import wait_for
@@ -188,47 +183,6 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
     assert count_blue() == before["blue"]
 
 
-def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(review: TestClient) -> None:
-    issues = wait_for(review, "/v1/labels/issues")
-    wait_for(review, "/v1/duplicates")
-    copies = [item for item in issues["items"] if item["kind"] == "conflicting_duplicates"]
-    assert sorted(item["verdict"] for item in copies) == ["drop", "keep"]
-    threshold = 0.6
-    likely = {item["id"]: item for item in issues["items"] if item["p_error"] >= threshold}
-    body = {"threshold": threshold}
-    preview = review.post("/v1/labels/accept", json=body).json()
-    assert preview["dropped"] > 0
-    assert review.get("/v1/labels/decisions").json()["decisions"] == []
-    for other in ({"digest": 64 * "0"}, {"digest": preview["digest"], "threshold": 0.99}):
-        assert review.post("/v1/labels/accept", json=body | other).status_code == 409
-    done = review.post("/v1/labels/accept", json=body | {"digest": preview["digest"]}).json()
-    decided = review.get("/v1/labels/decisions").json()["decisions"]
-    words = [one["decision"] for one in decided]
-    assert [words.count(word) for word in ("change", "set_aside", "drop")] == [
-        preview[name] for name in ("changed", "set_aside", "dropped")
-    ]
-    changed = [one for one in decided if one["decision"] == "change"]
-    assert preview["changed_right"] == pytest.approx(sum(one["p_right"] for one in changed))
-    for one in decided:
-        item = likely[one["image_id"]]  # no other issue is decided
-        assert one["source"] == "bulk"
-        if one["decision"] == "change":
-            assert (one["new_label"], one["p_right"]) == (
-                item["suggested"],
-                pytest.approx(min(item["p_suggested"], MOST_RIGHT)),
-            )
-    assert not {one["image_id"] for one in decided} & {one["id"] for one in copies if one["verdict"] == "keep"}
-    assert {one["id"] for one in copies if one["verdict"] == "drop"} <= {one["image_id"] for one in decided}
-    left = review.get("/v1/labels/issues").json()
-    assert left["open"] == issues["open"] - len(decided)
-    doubt = sum(1 - one["p_right"] for one in changed)
-    assert doubt - 1e-9 <= left["left"]["errors"] < issues["left"]["errors"]
-    again = review.post("/v1/labels/accept", json=body).json()
-    assert (again["changed"], again["set_aside"], again["dropped"]) == (0, 0, 0)
-    undone = review.post("/v1/labels/undo", json={"step": done["step"]}).json()["undone"]
-    assert sorted(undone) == sorted(one["image_id"] for one in decided)
-
-
 @pytest.fixture(scope="module")
 def partly_labelled(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """A gallery of three labels, and of six images without a label, `0.png` to `5.png`, two of each colour."""
@@ -283,39 +237,6 @@ def test_of_near_duplicates_one_is_dropped_only_for_another_label_that_stays(
     group = DuplicateGroup(images[0], tuple(images[1:]))
     held = {one.key: one for one in decisions}
     assert is_spared("cat", group, dropping=dropping, decisions=held) is spared
-
-
-def test_suggestions_of_an_audit_that_nobody_could_type_are_set_aside(served: Path, tmp_path: Path) -> None:
-    suggested = {"red/1.png": "blue", "red/3.png": "a\nb", "red/5.png": " blue", "red/7.png": "x" * 201}
-    with (tmp_path / "audit.csv").open("w", newline="", encoding="utf-8") as file:
-        names = ("path", "sha256", "label", "p_error", "p_none", "verdict", "suggestion_1", "suggestion_probability_1")
-        csv.writer(file).writerows(
-            [
-                names,
-                *(
-                    (
-                        path,
-                        hashlib.sha256((served.parent / "images" / path).read_bytes()).hexdigest(),
-                        "red",
-                        0.9,
-                        0,
-                        "change",
-                        label,
-                        0.9,
-                    )
-                    for path, label in suggested.items()
-                ),
-            ]
-        )
-    live, store = LiveGallery(served, audit=tmp_path), ReviewStore(tmp_path / "review.sqlite")
-    live.current.insights.wait("label_issues", timeout=60)
-    counted = apply_verdicts(live.current, store, AcceptVerdicts(threshold=0.5))
-    body = AcceptVerdicts(threshold=0.5, digest=counted["digest"])
-    assert apply_verdicts(live.current, store, body)["changed"] == counted["changed"] == 1
-    made = [(one.decision, one.new_label) for one in store.label_decisions().values()]
-    assert sorted(made, key=str) == [("change", "blue"), *[("set_aside", None)] * 3]
-    live.close()
-    store.close()
 
 
 def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, image_ids: dict[str, int]) -> None:
