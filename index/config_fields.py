@@ -86,9 +86,6 @@ def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
     """A config from values by name, nested configs included; missing fields keep their defaults.
 
     None means the default, for a field that cannot be None.
-
-    Raises:
-        InputError: a value is of another type, or out of range.
     """
     hints = get_type_hints(config)
     made: dict[str, Any] = {}

@@ -165,11 +165,7 @@ def reading(path: object) -> Iterator[None]:
 
 @contextmanager
 def naming_extras(purpose: str) -> Iterator[None]:
-    """Name the extra to install where a library is missing that the block imports; `purpose` needs it.
-
-    Raises:
-        MissingDependencyError: in the place of the ModuleNotFoundError of a library that an extra brings.
-    """
+    """Name the extra to install where a library is missing that the block imports; `purpose` needs it."""
     try:
         yield
     except ModuleNotFoundError as error:

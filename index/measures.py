@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +44,7 @@ class Measures:
 
     def to_numbers(self) -> list[float]:
         """The measures as floats, NaN where one is unknown."""
-        return [math.nan if value is None else float(value) for value in self.to_values()]
+        return [math.nan if value is None else float(value) for value in astuple(self)]
 
     @classmethod
     def from_numbers(cls, numbers: Iterable[float]) -> Measures:
@@ -52,14 +52,6 @@ class Measures:
         known = [None if math.isnan(number) else number for number in numbers]
         whole = [None if number is None else int(number) for number in (*known[:2], known[6])]
         return cls(whole[0], whole[1], known[2], known[3], known[4], known[5], whole[2])
-
-    def to_json(self) -> dict[str, float | None]:
-        """The measures by name."""
-        return dict(zip(MEASURES, self.to_values(), strict=True))
-
-    def to_values(self) -> tuple[float | None, ...]:
-        """The measures in the order of `MEASURES`."""
-        return tuple(getattr(self, name) for name in MEASURES)
 
 
 MEASURES = tuple(field.name for field in fields(Measures))

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import astuple
 from pathlib import Path
 
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
@@ -341,7 +342,7 @@ class CatalogWriter(Catalog):
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
     """The columns of a row that was pending: indexed, or skipped for a problem; size and time of a fetched item."""
     size_bytes, mtime_ns = item.fetched or (None, None)
-    place, measured = (size_bytes, mtime_ns, item.id), (item.measures or Measures()).to_values()
+    place, measured = (size_bytes, mtime_ns, item.id), astuple(item.measures or Measures())
     if (problem := item.problem) is not None:
         return ("skipped", item.sha256, None, problem.reason, problem.detail, *measured, *place)
     return ("indexed", item.sha256, item.phash, None, None, *measured, *place)

@@ -140,9 +140,7 @@ def config_options(
     repeated; a field without a default is required; one that is a config class adds its own fields; one without help,
     or inherited, is no option.
 
-    Args:
-        remembered: options that are not given are None, and keep their earlier value.
-        only: the fields that become options; None: all.
+    With `remembered`, options that are not given are None, and keep their earlier value; `only` selects fields.
     """
 
     def decorate(command: Command) -> Command:

@@ -29,12 +29,7 @@ def run_command(
     prog_name: str,
     how_to_go_on: Callable[[Sequence[str]], str],
 ) -> int:
-    """Exit code of a command; expected errors are printed, not raised.
-
-    Args:
-        arguments: those of the process unless given.
-        how_to_go_on: what to do after an interrupt of these arguments.
-    """
+    """Exit code of a command; expected errors are printed, not raised. `how_to_go_on` advises after an interrupt."""
     switch_off_telemetry()
     log_warnings()
     telling = [logging.getLogger(name) for name in _TELLING]

@@ -204,7 +204,7 @@ def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[st
             "label": row.label,
             **({} if row.given_label == row.label else {"given_label": row.given_label}),
             "metadata": row.metadata,
-            "measures": row.measures.to_json(),
+            "measures": asdict(row.measures),
             "path": valid_text(row.path),
             "source": valid_text(locations[row.source]),
             "keeper": row.kept_id,

@@ -23,11 +23,7 @@ _OF_A_CALL = frozenset(("help", "help_all", "as_json", "debug", "show_config"))
 
 
 class OptionFileCommand(GroupedCommand):
-    """Command whose options a file can give.
-
-    Attributes:
-        not_in_file: names of options that no file may have, with what to do.
-    """
+    """Command whose options a file can give, but those `not_in_file`, by name with what to do instead."""
 
     not_in_file: Mapping[str, str] = MappingProxyType({})
 

@@ -46,13 +46,7 @@ class DecodingPool:
         self._idle: list[_Worker] = []
 
     def decode(self, data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-        """As `index.images.image_files.decode_image`.
-
-        Raises:
-            ImageError: the file cannot be used; `too-costly` where it takes too much memory or time.
-            InputError: no worker can be started.
-            AbandonedError: nobody waits for it any more.
-        """
+        """As `index.images.image_files.decode_image`; `too-costly` where it takes too much memory or time."""
         cpu_s = self._cpu_s + len(data) // DECODED_BYTES_A_S
         while not self._room.acquire(timeout=_LOOK_MS / 1000):
             raise_if_abandoned()

@@ -12,6 +12,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -55,8 +56,7 @@ def is_compressed(name: str) -> bool:
 def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
     """Every member but folders and sidecars, in the archive's order; damage is one item with a problem.
 
-    Args:
-        archive: the file's path below the source's root, or its absolute path.
+    `archive` is the file's path below the source's root, or its absolute path.
     """
     found = find_file(str(file), relative=archive)
     return scan_shard(found, lambda: spool_local(file) if is_compressed(file.name) else (file, None))
@@ -238,7 +238,10 @@ def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
 
 def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> FoundItem:
     """A member by the archive's directory, whose offset and size are checked."""
-    member, offset, size = FoundItem(safe_name(_zip_name(info)), 0, 0, starts_at=0), info.header_offset, info.file_size
+    name, offset, size = info.filename, info.header_offset, info.file_size
+    with suppress(UnicodeError):  # in UTF-8 where possible even without the flag, else in cp437
+        name = name if info.flag_bits & 0x800 else name.encode("cp437").decode()
+    member = FoundItem(safe_name(name), 0, 0, starts_at=0)
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
     if kind not in (0, stat.S_IFREG):
         return member.with_problem(*_SPECIAL)
@@ -257,11 +260,3 @@ def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) ->
         detail = f"{size} bytes are announced, of {info.compress_size} in the archive at most {most} are unpacked"
         return member.with_problem("too-costly", detail)
     return replace(member, size_bytes=size, starts_at=offset)
-
-
-def _zip_name(info: zipfile.ZipInfo) -> str:
-    """The member's name, in UTF-8 where possible even without the flag, else in cp437."""
-    try:
-        return info.filename if info.flag_bits & 0x800 else info.filename.encode("cp437").decode()
-    except UnicodeError:
-        return info.filename

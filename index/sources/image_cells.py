@@ -114,12 +114,7 @@ def _is_image(field: Any, feature: Mapping[str, Any] | None) -> bool:
 def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Iterator[FoundItem]:
     """Every cell of the images' column, in the order of rows; damage is one item with a problem.
 
-    Args:
-        found: the file itself, as its source names it.
-        label: the column of labels; None: `label`, or else the first column of classes.
-
-    Raises:
-        InputError: there is no such column, or it has other values than texts and numbers.
+    `found` is the file itself; the column of labels is `label`, or else the first one of classes.
     """
     pyarrow, number, split = import_pyarrow(_PURPOSE), 0, _find_split(file)
     names: dict[str, int] = {}

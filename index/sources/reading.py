@@ -38,11 +38,7 @@ _MOST_S, _HURRIED_S = 120.0, 20.0  # limits for fetching one image
 
 
 def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
-    """The bytes of one item; safe among threads.
-
-    Raises:
-        ImageError: they cannot be read, the check refuses the first ones, or the archive changed since the scan.
-    """
+    """The bytes of one item, whose first ones the check may refuse; safe among threads."""
     if place.problem is not None:
         raise place.problem.apart()
     if place.data is not None:

@@ -69,11 +69,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def find_files(self) -> Iterator[FoundItem]:
-        """Every file once, in a fixed order; an archive is one item, and an unusable file has a problem.
-
-        Raises:
-            InputError: the source as a whole cannot be used.
-        """
+        """Every file once, in a fixed order; an archive is one item, and an unusable file has a problem."""
 
     def members(self, archive: FoundItem) -> Iterator[FoundItem]:
         """The items in an archive that `find_files` gave."""

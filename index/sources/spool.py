@@ -64,14 +64,7 @@ def find_spooled(key: str, *, name: str) -> Spooled | None:
 def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spooled:
     """An archive of the spool, fetched and unpacked if needed; one at a time.
 
-    Args:
-        key: unique to the archive and its state.
-        name: of the archive; its suffix gives the format.
-        fetch: gives its bytes.
-
-    Raises:
-        ImageError: it is too large, or unpacking needs a package; `fetch` may raise others.
-        InputError: the folder cannot be written.
+    `key` is unique to the archive and its state; the suffix of `name` gives the format.
     """
     if (found := find_spooled(key, name=name)) is not None:
         return found

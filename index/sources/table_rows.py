@@ -115,10 +115,8 @@ def read_table_rows(
 ) -> Iterator[TableRow]:
     """Read a table in order: Parquet or JSON lines by the suffix `.parquet` or `.jsonl`, else CSV.
 
-    Args:
-        required: which of `path` and `label` must be there.
-        metadata: whether to read the other columns.
-        checked: whether a row without a usable path is an error.
+    Columns of the roles in `required` must be there; `metadata` reads the others; with `checked` a row without a usable
+    path is an error.
     """
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
     with reading(path):
@@ -418,11 +416,7 @@ def _long_columns(path: Path) -> list[str]:
 
 
 def read_batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
-    """Batches of the table, of fewer rows where rows are long.
-
-    Raises:
-        pyarrow.ArrowInvalid: a few bytes would unpack to so many that memory may not hold them.
-    """
+    """Batches of the table, of fewer rows where rows are long; few bytes that would unpack to very many are refused."""
     from pyarrow import ArrowInvalid
 
     for number in range(file.metadata.num_row_groups):

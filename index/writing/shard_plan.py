@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def write_outcomes(folder: Path, items: Mapping[str, EmbeddedItem], *, made_by: 
         key: {
             "sha256": item.sha256,
             "phash": item.phash,
-            "measures": None if item.measures is None else item.measures.to_values(),
+            "measures": None if item.measures is None else astuple(item.measures),
             "problem": item.problem and (item.problem.path, item.problem.reason, item.problem.detail),
             "fetched": item.fetched,
         }
