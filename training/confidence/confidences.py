@@ -162,6 +162,11 @@ class LabelConfidences:
         for part in rows.split(rows_at_once(self.class_count)):
             yield part, read_columns(take_rows(self.by_class, part), 0, self.class_count)
 
+    def to_json(self) -> dict[str, float | None]:
+        """Mean confidence in the labels, with the estimated noise rate and the power of posteriors, for the report."""
+        found: dict[str, float | None] = {"mean": float(self.own.cpu().numpy().mean())}
+        return found if self.noise is None else {**found, "noise_rate": self.noise_rate, "power": self.noise.power}
+
     def posteriors(self) -> csr_array | None:
         """(N, C) float32 posteriors of the true class, without those below .001; None for the confidence module."""
         if self.noise is None:

@@ -30,6 +30,7 @@ from training.run.phases import (
 )
 from training.run.prepare import PreparedData
 from training.run.searches import ValidationSet, embed_features
+from training.run.verdict import TRAINED, Verdict
 
 TrainedHead = EmbeddingHead | WhitenedHead
 CHECKPOINTS = 10  # of phase 2, where it is counted in steps
@@ -58,14 +59,16 @@ def fit_frozen(
     prepared: PreparedData,
     confidences: LabelConfidences | None,
     *,
-    method: str,
     holdout: Mapping[str, Any] | None,
+    verdict: Verdict | None,
 ) -> FrozenEmbedding:
-    """Head of a method on the frozen backbone: trained, or in closed form for a rival.
+    """Head on the frozen backbone: trained, or that of a rival where the verdict of the holdout evaluation exports it.
 
-    `holdout` is the holdout evaluation, as in the report, which has selected an L2-SP weight.
+    `holdout` is this evaluation, as in the report, which has selected an L2-SP weight.
     """
-    training, config = prepared.training, job.config
+    training, config, method = prepared.training, job.config, job.config.loss.method
+    if verdict is not None and verdict.exported != TRAINED and not prepared.chooses_by_val(config):
+        method = verdict.exported
     rows, width = choose_rows(confidences, config=config), config.head.width
     count = len(training.images) if rows is None else len(rows)
     if config.head.embedding_dim is None:

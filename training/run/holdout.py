@@ -28,7 +28,16 @@ from training.run.label_confidences import choose_rows, estimate_confidences, kn
 from training.run.phases import PhaseContext, TrainingJob
 from training.run.prepare import PreparedData
 from training.run.searches import ValidationSet, embed_features
-from training.run.verdict import LEAST_CLASSES, QUESTIONS, TRAINED, MethodComparison, band_by_size, compare
+from training.run.verdict import (
+    LEAST_CLASSES,
+    PARTS,
+    QUESTIONS,
+    TRAINED,
+    MethodComparison,
+    Verdict,
+    band_by_size,
+    compare,
+)
 
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # to search two and train on two
@@ -170,6 +179,19 @@ def evaluate_run_holdout(
         )
     job.watcher.on_holdout(holdout)
     return holdout
+
+
+def judge_holdout(config: TrainConfig, holdout: Mapping[str, Any] | None) -> Verdict | None:
+    """Verdict of the holdout evaluation on the head; None for a method without training."""
+    if not config.loss.trains:
+        return None
+    unmeasured = "the data has too few classes or photos to hold some out"
+    if holdout is None:
+        unmeasured = f"nothing was held out ({'--guidance' if config.holdout else '--no-holdout'})"
+    answers = {
+        question: MethodComparison(**holdout[part]) for question, part in PARTS.items() if holdout and holdout[part]
+    }
+    return Verdict(config.for_, answers, unmeasured, chooses=config.select == "auto")
 
 
 def plan_fold_searches(

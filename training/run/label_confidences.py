@@ -58,14 +58,6 @@ def _list_suggestions(training: TrainingSet, confidences: LabelConfidences) -> I
             yield [image.path, image.given, image.used, f"{confidences.own[row].item():.6f}", *suggestions]
 
 
-def describe_confidences(confidences: LabelConfidences | None) -> dict[str, float | None] | None:
-    """Mean confidence in the labels, with the estimated noise rate and the power of posteriors."""
-    if confidences is None:
-        return None
-    noise, mean = confidences.noise, float(confidences.own.cpu().numpy().mean())
-    return {"mean": mean} | ({} if noise is None else {"noise_rate": confidences.noise_rate, "power": noise.power})
-
-
 def estimate_confidences(
     features: Tensor,
     labels: Tensor,

@@ -181,6 +181,10 @@ class PreparedData:
     decoding: MappedArray | None
     guidance: Guidance | None
 
+    def chooses_by_val(self, config: TrainConfig) -> bool:
+        """Whether --val selects the exported embedding; the test part of a benchmark only reports."""
+        return self.validation is not None and config.data.protocol == "folder"
+
 
 def list_inputs(
     data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool

@@ -11,7 +11,6 @@ from training.backbone.backbones import load_backbone
 from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head
 from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rivals, fit_untrained
-from training.options.config import TrainConfig
 from training.options.losses import RIVALS, UNTRAINED_METHODS
 from training.run.copy_stage import COPY_PHASE, COPY_STATE, train_copy_head
 from training.run.finetuning.stage import StageResult
@@ -21,25 +20,7 @@ from training.run.phases import TrainingJob
 from training.run.prepare import PreparedData, open_extractor, prepare_validation
 from training.run.run_folder import FINETUNED, LabelledImage
 from training.run.searches import KnownImages, Searches, SearchScores, plan_searches
-from training.run.verdict import FROZEN_HEAD, PARTS, TRAINED, VAL, MethodComparison, Verdict, compare
-
-
-def judge_holdout(config: TrainConfig, holdout: Mapping[str, Any] | None) -> Verdict | None:
-    """Verdict of the holdout evaluation on the head; None for a method without training."""
-    if not config.loss.trains:
-        return None
-    unmeasured = "the data has too few classes or photos to hold some out"
-    if holdout is None:
-        unmeasured = f"nothing was held out ({'--guidance' if config.holdout else '--no-holdout'})"
-    answers = {
-        question: MethodComparison(**holdout[part]) for question, part in PARTS.items() if holdout and holdout[part]
-    }
-    return Verdict(config.for_, answers, unmeasured, chooses=config.select == "auto")
-
-
-def chooses_by_val(config: TrainConfig, prepared: PreparedData) -> bool:
-    """Whether --val selects the exported embedding; the test part of a benchmark only reports."""
-    return prepared.validation is not None and config.data.protocol == "folder"
+from training.run.verdict import FROZEN_HEAD, TRAINED, VAL, Verdict, compare
 
 
 def judge_by_val(
@@ -139,7 +120,7 @@ def evaluate_methods(
     if network is not None or frozen.method not in RIVALS:
         scores[TRAINED] = searches.score(trained)
     found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
-    if verdict is not None and TRAINED in found and chooses_by_val(config, prepared):
+    if verdict is not None and TRAINED in found and prepared.chooses_by_val(config):
         verdict = judge_by_val(verdict, found, validation, classes=training.classes, seed=config.seed)
     return Evaluation(heads, scores, searches, verdict)
 

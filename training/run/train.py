@@ -10,13 +10,13 @@ from training.options.machine import Machine
 from training.options.resolve import why_frozen
 from training.run.finetuning.stage import finetune_backbone
 from training.run.fit import fit_frozen
-from training.run.holdout import evaluate_run_holdout
-from training.run.label_confidences import describe_confidences, estimate_run_confidences
+from training.run.holdout import evaluate_run_holdout, judge_holdout
+from training.run.label_confidences import estimate_run_confidences
 from training.run.phases import TrainingJob, Watcher
 from training.run.prepare import list_inputs, prepare_data
 from training.run.run_folder import RunFolder
-from training.run.selecting import chooses_by_val, evaluate_methods, judge_holdout, save_selected
-from training.run.verdict import SEARCHED, TRAINED
+from training.run.selecting import evaluate_methods, save_selected
+from training.run.verdict import SEARCHED
 
 
 def train(
@@ -58,10 +58,8 @@ def train(
         raise
     confidences = estimate_run_confidences(job, prepared.training)
     holdout = evaluate_run_holdout(job, prepared, confidences)
-    verdict, method = judge_holdout(config, holdout), config.loss.method
-    if verdict is not None and verdict.exported != TRAINED and not chooses_by_val(config, prepared):
-        method = verdict.exported
-    frozen = fit_frozen(job, prepared, confidences, method=method, holdout=holdout)
+    verdict = judge_holdout(config, holdout)
+    frozen = fit_frozen(job, prepared, confidences, holdout=holdout, verdict=verdict)
     stage = None
     if config.finetuning.trains:
         if verdict is not None and verdict.answers:
@@ -70,7 +68,7 @@ def train(
         stage = finetune_backbone(job, prepared, confidences, frozen)
     evaluation = evaluate_methods(job, prepared, confidences, frozen=frozen, stage=stage, verdict=verdict)
     report = save_selected(job, prepared, evaluation, frozen=frozen, stage=stage)
-    report |= {"holdout": holdout, "confidences": describe_confidences(confidences)}
+    report |= {"holdout": holdout, "confidences": None if confidences is None else confidences.to_json()}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
     return report
