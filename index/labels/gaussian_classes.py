@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
-from index.labels.leave_one_out import Tell, softmax
+from index.labels.leave_one_out import Tell, add_by_label, cut_rows, softmax
 
 FOLDS = 10
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of W towards a sphere, times the mean variance of a direction
@@ -84,8 +84,7 @@ class GaussianClasses:
         self.shrinkage, self.temperature = self._choose(shrinkages) if self._folds > 1 else (shrinkages[0], 0.0)
 
     def _cut(self, rows: Ids) -> Iterator[Ids]:
-        size = min(_ROWS_AT_ONCE, max(1, _VALUES_AT_ONCE // self._count))
-        return (rows[start : start + size] for start in range(0, len(rows), size))
+        return cut_rows(rows, min(_ROWS_AT_ONCE, max(1, _VALUES_AT_ONCE // self._count)))
 
     def _add_up(self, rows: Ids) -> "_Sums":
         """Weights and sums of the rows of every label, and their scatter about 0."""
@@ -95,15 +94,11 @@ class GaussianClasses:
             np.zeros((self._count, width)),
             np.zeros((width, width)),
         )
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            some = rows[start : start + _ROWS_AT_ONCE]
+        for some in cut_rows(rows, _ROWS_AT_ONCE):
             values = self._rows[some].astype(np.float64)
             weighted = values * self._weights[some, None]
             found.scatter[:] += weighted.T @ values
-            order = np.argsort(self._labels[some], kind="stable")
-            ordered = self._labels[some][order]
-            starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-            found.rows[ordered[starts]] += np.add.reduceat(weighted[order], starts, axis=0)
+            add_by_label(found.rows, weighted, self._labels[some])
             self._tell(0)
         return found
 

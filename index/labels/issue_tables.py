@@ -15,16 +15,11 @@ from index.text import printable_path
 Cell = str | float | None
 _RANKS = range(1, NEIGHBOURS + 1)
 COLUMNS = (
-    {"path": "string", "sha256": "string", "label": "string", "p_error": "float64", "p_none": "float64"}
-    | {"suggested": "string", "p_suggested": "float64"}
-    | {
-        f"suggestion{name}_{rank}": kind
-        for rank in _RANKS
-        for name, kind in (("", "string"), ("_probability", "float64"))
-    }
-    | {"kind": "string", "verdict": "string", "decision": "string", "new_label": "string", P_RIGHT: "float64"}
+    *("path", "sha256", "label", "p_error", "p_none", "suggested", "p_suggested"),
+    *(f"suggestion{name}_{rank}" for rank in _RANKS for name in ("", "_probability")),
+    *("kind", "verdict", "decision", "new_label", P_RIGHT),
 )
-"""Columns of every table, with their types in Parquet; the last three are of the decision."""
+"""Columns of every table; the last three are of the decision."""
 _REQUIRED = ("path", "sha256", "label", "p_error", "p_none", "verdict")
 
 

@@ -61,7 +61,7 @@ def sum_moments(
         centred = rows[some] - mean
         weighted = centred * parts[some, None]
         scatter += weighted.T @ centred
-        _add_by_label(sums, weighted, labels[some])
+        add_by_label(sums, weighted, labels[some])
         tell(0)
     return mean, add_up(scatter), add_up(sums)
 
@@ -163,7 +163,7 @@ class LeaveOneOut:
         return softmax(self.temperature * (along @ self._weights)).astype(np.float32)
 
     def _blocks(self, rows: Ids) -> Iterator[Ids]:
-        return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self.count)))
+        return cut_rows(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self.count)))
 
     def _choose(self, ridges: Sequence[float]) -> tuple[float, float]:
         """The ridge and the temperature of the lowest cross-entropy with the given labels of some rows."""
@@ -245,11 +245,11 @@ class LeaveOneOut:
     def _weights_without(self, together: Ids) -> Doubles:
         """(D + 1, C) weights of the regression without a set."""
         kept, sums = np.eye(len(self._weights)), self._weights.T.copy()
-        for rows in _cut(together, _ROWS_AT_ONCE):
+        for rows in cut_rows(together, _ROWS_AT_ONCE):
             features = self._features(rows)
             weighted = features * self._parts[rows, None]
             kept -= weighted.T @ features
-            _add_by_label(sums, -weighted, self._labels[rows])
+            add_by_label(sums, -weighted, self._labels[rows])
             self._tell(0)
         return np.asarray(np.linalg.solve(kept, sums.T), dtype=np.float64)
 
@@ -279,7 +279,7 @@ def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | N
     return None
 
 
-def _add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:
+def add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:
     """Add each of (n, D) values to the one of (C, D) sums that is its label's."""
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
@@ -287,10 +287,10 @@ def _add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:
 
 
 def _all(rows: Floats) -> Iterator[Ids]:
-    return _cut(np.arange(len(rows)), _ROWS_AT_ONCE)
+    return cut_rows(np.arange(len(rows)), _ROWS_AT_ONCE)
 
 
-def _cut(rows: Ids, size: int) -> Iterator[Ids]:
+def cut_rows(rows: Ids, size: int) -> Iterator[Ids]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 

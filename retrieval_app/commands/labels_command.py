@@ -13,7 +13,7 @@ from index.text import align, count_images, printable_path
 if TYPE_CHECKING:
     from index.filters.condition import Condition
 
-_FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
+_FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv")
 _PLACE = click.argument("place", type=click.Path(path_type=Path))
 
 
@@ -115,7 +115,7 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
 def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) -> None:
     """Write every label of PLACE with the probability that it is wrong, for other programs.
 
-    FORMAT is label-studio, fiftyone, cleanlab (of galleries only), csv or parquet. The labels are those given, with the
+    FORMAT is label-studio, fiftyone, cleanlab (of galleries only) or csv. The labels are those given, with the
     decisions beside them; `retrieval train GALLERY` trains on labels as decided.
 
     \b

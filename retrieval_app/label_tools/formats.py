@@ -1,4 +1,4 @@
-"""Export of labels with their error probabilities: Label Studio, FiftyOne, cleanlab, and one flat table."""
+"""Export of labels with their error probabilities: Label Studio, FiftyOne, cleanlab, and a CSV."""
 
 import json
 import os
@@ -16,7 +16,6 @@ from index.errors import InputError
 from index.labels.decision_files import DROP_CONTROL, LABEL_CONTROL
 from index.labels.issue_tables import COLUMNS, describe_row
 from index.labels.issues import LabelIssue, LabelIssues
-from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 
 _DROP_CHOICE = "leave this image out"
@@ -122,23 +121,10 @@ def write_table(issues: LabelIssues, path: Path) -> list[Path]:
     return [path]
 
 
-def write_parquet(issues: LabelIssues, path: Path) -> list[Path]:
-    """The same as Parquet."""
-    pyarrow = import_pyarrow("writing Parquet")
-    schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in COLUMNS.items()])
-    rows = [
-        {name: valid_text(cell) if isinstance(cell, str) else cell for name, cell in describe_row(issue).items()}
-        for issue in issues.items
-    ]
-    with replacing(path) as temporary:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
-    return [path]
-
-
 def _write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-WRITERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone, "csv": write_table, "parquet": write_parquet}
+WRITERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone, "csv": write_table}
 """Of formats that every place has; `write_cleanlab` needs a gallery's confidences."""

@@ -92,8 +92,7 @@ def audit(
     started = time.perf_counter()
     with naming_extras("auditing"):
         from retrieval_app.reports.audit_page import write_audit_page
-        from training.audit.report import write_audit_tables
-        from training.audit.run_audit import audit_labels, read_images, write_cleaned_labels
+        from training.audit.run_audit import audit_labels, read_images, write_audit_tables, write_cleaned_labels
         from training.options.machine import Machine
 
         machine = make_config(Machine, {"cache": cache, "device": device, "workers": workers})
@@ -115,8 +114,7 @@ def audit(
 
 def _open_run(folder: Path, *, out: Path, target: Path | None, cache: Path) -> RunFolder:
     """Open a run, once all places that an audit writes to can be written."""
-    from training.audit.report import check_audit_folder
-    from training.audit.run_audit import check_label_target
+    from training.audit.run_audit import check_audit_folder, check_label_target
     from training.data.datasets import require_outside
     from training.run.run_folder import RunFolder
 
@@ -147,7 +145,7 @@ def _read_decisions(file: Path, images: Sequence[LabelledImage]) -> list[LabelDe
 
 def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
     """The outcome as one JSON document."""
-    from training.audit.report import summarise_audit
+    from training.audit.run_audit import summarise_audit
 
     cleaned = outcome.cleaned
     return {

@@ -19,7 +19,7 @@ from retrieval_app.insights.label_issues import apply_decisions, find_label_issu
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
-from training.audit.report import write_audit_tables
+from training.audit.run_audit import write_audit_tables
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,7 @@ from index.sources.table_rows import read_labels
 from tests.training.audits import audit_of, audited
 from tests.training.conftest import make_config
 from tests.training.runs import read_csv
-from training.audit.report import write_audit_tables
-from training.audit.run_audit import check_label_target, choose_labels, write_cleaned_labels
+from training.audit.run_audit import check_label_target, choose_labels, write_audit_tables, write_cleaned_labels
 from training.run.run_folder import RunFolder
 
 ODD = os.fsdecode(b'caf\xe9, "quoted"\nline.png')

@@ -9,7 +9,7 @@ import pytest
 
 from index.errors import InputError, RunError
 from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision
-from index.labels.issues import NEIGHBOURS, LabelIssues
+from index.labels.issues import LabelIssues
 from tests.training.audits import (
     COLOURS,
     COPY,
@@ -23,8 +23,7 @@ from tests.training.audits import (
 )
 from tests.training.conftest import make_config, make_machine
 from tests.training.runs import InterruptionError, interrupt_at, read_csv
-from training.audit.report import rank_images
-from training.audit.run_audit import CleanedLabels, audit_labels, write_cleaned_labels
+from training.audit.run_audit import CleanedLabels, audit_labels, rank_images, write_cleaned_labels
 from training.run.run_folder import RunFolder
 
 
@@ -70,17 +69,6 @@ def test_a_report_says_everything_of_every_image_in_the_order_of_the_run(messy, 
         assert 0 <= image.confidence <= 1
 
 
-def test_neighbours_agree_or_disagree_and_never_are_the_image_itself(report: LabelIssues) -> None:
-    for row, image in enumerate(report.items):
-        assert len(image.agreeing) == len(image.disagreeing) == NEIGHBOURS
-        assert row not in {n for n, _ in image.agreeing}
-        assert {report.items[n].label for n, _ in image.agreeing} == {image.label}
-        assert image.label not in {report.items[n].label for n, *_ in image.disagreeing}
-        for side in (image.agreeing, image.disagreeing):
-            cosines = [near[1] for near in side]
-            assert cosines == sorted(cosines, reverse=True)
-
-
 def test_a_copy_with_another_label_is_told_on_both_sides_and_has_no_say_in_the_other(messy, report) -> None:
     rows = {Path(image.path): row for row, image in enumerate(report.items)}
     first, second = rows[messy.data / ORIGINAL], rows[messy.data / COPY]
@@ -88,18 +76,6 @@ def test_a_copy_with_another_label_is_told_on_both_sides_and_has_no_say_in_the_o
     assert sorted((original.verdict, copy.verdict)) == [DROP, KEEP]
     assert (original.duplicate_of, copy.duplicate_of) == (second, first)
     assert original.confidence + copy.confidence <= 1 + 1e-6  # two of the confidences in the same image
-
-
-def test_classes_and_pairs_are_ranked_and_add_up(report: LabelIssues) -> None:
-    assert {label for label, *_ in report.classes} == set(COLOURS)
-    assert sum(images for _, images, _ in report.classes) == len(report.items)
-    rates = [rate for *_, rate in report.classes]
-    assert rates == sorted(rates, reverse=True)
-    wrong = sum(rate * images for _, images, rate in report.classes)
-    assert report.noise_rate == pytest.approx(wrong / len(report.items))
-    amounts = [amount for *_, amount in report.pairs]
-    assert amounts == sorted(amounts, reverse=True)
-    assert all(label != suggested and amount >= 0.5 for label, suggested, amount in report.pairs)
 
 
 def test_a_run_is_audited_in_its_own_embedding_by_its_labels_as_they_were_used(messy, report, tmp_path) -> None:
