@@ -64,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--leaks", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--model", type=Path, help="default: the built-in model")
     parser.add_argument("--seed", type=int, default=0, help="of what is planted")
-    parser.add_argument("--pictures", type=Path, help="folder for a picture of the page after each step")
     options = parser.parse_args(arguments)
     with ending_in_words("cleaning"):
         print_machine([options.seed])
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         photos = plant(options, work / "photos")
         model = [options.model] if options.model else []
         run_retrieval("index", "build", *model, work / "photos" / "photos.csv", "--out", work / "gallery")
-        person = clean(work / "gallery", photos, pictures=options.pictures)
+        person = clean(work / "gallery", photos)
         run_retrieval("dataset", "export", work / "gallery", "--as", "parquet", "--out", work / "dataset")
         gallery = Gallery.open(work / "gallery")
         before = judge(photos, {photo.path: (photo.label or None, photo.split) for photo in photos}, gallery)
@@ -166,7 +165,6 @@ class Person:
 
     page: Page
     count_left: Callable[[], dict[str, int]]
-    pictures: Path | None = None
     clicks: int = 0
     keys: int = 0
     looked: int = 0
@@ -212,12 +210,9 @@ class Person:
         each = {"each": round((self.clicks + self.keys) / left["set right"], 2) if left["set right"] else "-"}
         self.stages[name] = effort | {"seconds": seconds} | left | each
         print(name, self.stages[name], file=sys.stderr, flush=True)
-        if self.pictures:
-            self.pictures.mkdir(parents=True, exist_ok=True)
-            self.page.screenshot(path=self.pictures / f"{len(self.stages)}.png")
 
 
-def clean(gallery: Path, photos: Sequence[Photo], *, pictures: Path | None = None) -> Person:
+def clean(gallery: Path, photos: Sequence[Photo]) -> Person:
     """Serve the gallery, and do the whole job on its page."""
     truth = {photo.path: photo for photo in photos}
     with serve(gallery) as url, open_page(url) as page:
@@ -231,7 +226,7 @@ def clean(gallery: Path, photos: Sequence[Photo], *, pictures: Path | None = Non
                 "unlabelled left": sum(label is None for label, _ in rows),
             }
 
-        person = Person(page, count_left, pictures)
+        person = Person(page, count_left)
         with person.stage("image problems"):
             drop_problems(person)
         with person.stage("leaks and near-duplicates"):

@@ -47,13 +47,10 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
+@ending_in_words("ann")
 def main(arguments: Sequence[str] | None = None) -> None:
-    with ending_in_words("ann"):
-        run(parse_options(arguments))
-
-
-def run(options: argparse.Namespace) -> None:
     """Measure each part asked for at each width, and print all tables at the end."""
+    options = parse_options(arguments)
     widths = sorted(options.width or (64, 512), reverse=True)  # what is made wide serves narrower
     tables = []
     for width in widths if options.base is None else [0]:

@@ -206,7 +206,9 @@ def _read(model: Embedder, record: Record) -> np.ndarray:
     return model.preprocess(record.path.read_bytes(), name=str(record.path))
 
 
+@ending_in_words("builtin")
 def main(arguments: list[str] | None = None) -> None:
+    """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the record")
@@ -219,12 +221,6 @@ def main(arguments: list[str] | None = None) -> None:
     add("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     print_machine([options.seed])
-    with ending_in_words("builtin"):
-        run(options)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure and report."""
     cache = options.cache or options.out / "cache"
     splits = {name: _some(list_split(name, work=cache)[1], options.limit) for name in SEARCHED}
     models = {"built-in": find_builtin(), **{path.stem: path for path in options.model}}

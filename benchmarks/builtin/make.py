@@ -42,7 +42,9 @@ NAME, _SOURCE = BUILTIN_NETWORK, "timm:tf_efficientnet_lite2"
 TAUGHT_BY = ("clothing-disjoint", "groceries-disjoint")
 
 
+@ending_in_words("builtin.make")
 def main(arguments: list[str] | None = None) -> None:
+    """Extract features, fit both heads, write the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of builtin.onnx and the record")
@@ -55,12 +57,6 @@ def main(arguments: list[str] | None = None) -> None:
     add("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     print_machine([options.seed])
-    with ending_in_words("builtin.make"):
-        run(options)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Extract features, fit both heads, write the model."""
     cache = options.cache or options.out / "cache"
     extractor = make_extractor(options.side, cache=cache)
     records = list_images(cache)

@@ -38,17 +38,21 @@ def sampling(take: Callable[[], object], *, every_s: float) -> Iterator[None]:
         thread.join()
 
 
-def run_alone(module: str, *words: str, settings: Mapping[str, Any], failing: str) -> dict[str, Any]:
+def run_alone(
+    module: str, *words: str, settings: Mapping[str, Any], failing: str, wait_policy: str | None = None
+) -> dict[str, Any]:
     """Run a module with some words; its document.
 
     Args:
         failing: what is said where it fails, `{}` being its exit status.
+        wait_policy: as `choose_wait_policy` takes it.
 
     Raises:
         SystemExit: it failed; its message is on stderr.
     """
     command, given = [sys.executable, "-m", module, *words], json.dumps(settings, default=str)
-    finished = subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True)
+    environment = choose_wait_policy(wait_policy)
+    finished = subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, env=environment)
     if finished.returncode:
         sys.exit(failing.format(finished.returncode))
     document: dict[str, Any] = json.loads(finished.stdout)

@@ -71,13 +71,10 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+@ending_in_words("chances")
 def main(arguments: list[str] | None = None) -> None:
-    with ending_in_words("chances"):
-        run(parse_options(arguments))
-
-
-def run(options: argparse.Namespace) -> None:
     """Measure the cells that have no record yet, and report on all."""
+    options = parse_options(arguments)
     print_machine(options.seeds)
     rows = []
     for dataset in options.dataset:

@@ -72,14 +72,10 @@ def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: s
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
 
 
+@ending_in_words("network")
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(arguments)
-    with ending_in_words("network"):
-        run(options)
-
-
-def run(options: argparse.Namespace) -> None:
     """Train what is missing, and report."""
+    options = parse_options(arguments)
     cache = options.cache or options.out / "cache"
     weights = find_weights(options.weights, backbone=options.backbone)
     shared = {"weights": weights, "width": options.width, "cache": cache}

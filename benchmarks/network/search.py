@@ -92,14 +92,10 @@ def choose_trials(options: argparse.Namespace, **shared: Any) -> dict[str, dict[
     return chosen
 
 
+@ending_in_words("network.search")
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(arguments)
-    with ending_in_words("network.search"):
-        run(options)
-
-
-def run(options: argparse.Namespace) -> None:
     """Train what is missing, and report."""
+    options = parse_options(arguments)
     weights = find_weights(options.weights, backbone=options.backbone)
     shared = {"weights": weights, "width": options.width, "cache": options.cache or options.out / "cache"}
     print_machine(options.seeds)

@@ -88,14 +88,10 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+@ending_in_words("noise")
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(arguments)
-    with ending_in_words("noise"):
-        run(options)
-
-
-def run(options: argparse.Namespace) -> None:
     """Compute features, run the trainings that are missing, print and write the tables."""
+    options = parse_options(arguments)
     folder = GridFolder(options.out, options.hierarchy)
     if options.hierarchy is not None:  # trainings under another hierarchy must not be taken for these
         path = Path(options.hierarchy)

@@ -97,11 +97,6 @@ PROXY_ANCHOR: Mapping[str, Loss] = {
     "pytorch-metric-learning": of_the_library,
 }
 SMOOTH: Mapping[str, Loss] = {"ours": smooth_ours, "the formula at once": smooth_at_once}
-STEPS: Mapping[str, Mapping[str, bool]] = {
-    "fused (ours)": {"fused": True},
-    "foreach": {"foreach": True},
-    "one by one": {"foreach": False},
-}
 
 
 def measure_loss(loss: Loss, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,20 +135,6 @@ def choose_proxies(classes: int, labels: Tensor) -> Tensor:
     return torch.cat([torch.linspace(0, classes - 1, min(classes, COMPARED_PROXIES)).long(), labels]).unique()
 
 
-def measure_step(how: Mapping[str, bool], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A step of AdamW over (C, D) proxies that have a gradient and running averages."""
-    proxies = nn.Parameter(torch.randn(settings["classes"], settings["width"]))
-    proxies.grad = torch.randn_like(proxies)
-    optimizer = torch.optim.AdamW([proxies], lr=1e-2, weight_decay=1e-4, **how)
-    optimizer.step()  # makes the averages
-
-    def run() -> float:
-        optimizer.step()
-        return 0.0
-
-    return _measure(run, settings["repeats"])
-
-
 def _measure(run: Callable[[], float], repeats: int) -> dict[str, Any]:
     before, peaks = read_memory()["anonymous"], [0]
     with sampling(lambda: peaks.append(read_memory()["anonymous"]), every_s=_EVERY_S):
@@ -168,13 +149,9 @@ def _measure(run: Callable[[], float], repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     settings = json.load(sys.stdin)
-    part, name = settings["part"], settings["contestant"]
-    if part == "step":
-        found = measure_step(STEPS[name], settings)
-    else:
-        Path(settings["gradients"]).parent.mkdir(parents=True, exist_ok=True)
-        found = measure_loss((PROXY_ANCHOR if part == "proxy-anchor" else SMOOTH)[name], settings)
-    json.dump(found, sys.stdout)
+    Path(settings["gradients"]).parent.mkdir(parents=True, exist_ok=True)
+    contestants = PROXY_ANCHOR if settings["part"] == "proxy-anchor" else SMOOTH
+    json.dump(measure_loss(contestants[settings["contestant"]], settings), sys.stdout)
 
 
 if __name__ == "__main__":

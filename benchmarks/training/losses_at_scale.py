@@ -4,7 +4,7 @@
 
 Forward and backward of a batch. Every contestant runs in a process of its own, and they take turns; the table has
 medians, and the least and the most. Memory is the most that is resident and not of a file, above what was there with
-the inputs: gradients count. `--part step` measures AdamW's step over as many proxies.
+the inputs: gradients count.
 On a busy machine the processor time tells more than the clock. A command that was stopped goes on where it was.
 """
 
@@ -24,15 +24,11 @@ from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.processes import run_alone
 from benchmarks.common.record import digest, hash_code, keep, print_machine
 from benchmarks.common.tables import format_spread, format_table, spread
-from benchmarks.training.loss_contestants import PROXY_ANCHOR, SMOOTH, STEPS
+from benchmarks.training.loss_contestants import PROXY_ANCHOR, SMOOTH
 
-STEP, MIB = "step", 1 << 20
+MIB = 1 << 20
 _CONTESTANTS = "benchmarks.training.loss_contestants"
-CONTESTANTS: Mapping[str, Sequence[str]] = {
-    "proxy-anchor": list(PROXY_ANCHOR),
-    "smooth": list(SMOOTH),
-    STEP: list(STEPS),
-}
+CONTESTANTS: Mapping[str, Sequence[str]] = {"proxy-anchor": list(PROXY_ANCHOR), "smooth": list(SMOOTH)}
 
 
 def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -48,9 +44,8 @@ def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
             alone = partial(run_alone, _CONTESTANTS, settings=settings, failing="it ended with {}")
             runs.append(keep(folder / f"{part}-{turn}-{place}.json", alone))
     rows = {name: summarise(runs) for name, runs in found.items()}
-    if part != STEP:
-        for name, row in rows.items():
-            row["apart"] = compare(gradients[name], gradients[next(iter(rows))])
+    for name, row in rows.items():
+        row["apart"] = compare(gradients[name], gradients[next(iter(rows))])
     return {"part": part, **sizes, "rows": rows}
 
 
@@ -80,14 +75,11 @@ def tabulate(results: Mapping[str, Any]) -> str:
         cells = [name, format_spread(row["seconds"], digits=2)]
         cells += [f"{_times(row, own, key):.2f}" for key in ("seconds", "cpu_seconds")]
         cells.append(f"{row['peak_bytes']['median'] / MIB:,.0f}")
-        if results["part"] != STEP:  # which may take no memory at all
-            apart = row["apart"]
-            cells += [f"{_times(row, own, 'peak_bytes'):.1f}", f"{row['value']:.6f}"]
-            cells += [f"{apart['embeddings']:.0e}, {apart['proxies']:.0e}"]
-        rows.append(cells)
-    head = ["", "seconds", "of ours", "processor time, of ours", "peak MiB"]
-    if results["part"] != STEP:
-        head += ["of ours", "loss", "gradients apart (embeddings, proxies)"]
+        apart = row["apart"]
+        cells += [f"{_times(row, own, 'peak_bytes'):.1f}", f"{row['value']:.6f}"]
+        rows.append([*cells, f"{apart['embeddings']:.0e}, {apart['proxies']:.0e}"])
+    head = ["", "seconds", "of ours", "processor time, of ours", "peak MiB", "of ours", "loss"]
+    head.append("gradients apart (embeddings, proxies)")
     sizes = f"{results['classes']:,} classes, batch {results['batch']}, {results['width']}-d"
     return f"{results['part']}: {sizes}\n\n{format_table(head, rows)}"
 

@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional
 
-from index.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
-from index.model.backends.onnxruntime import import_onnxruntime
 from tests.photos import KINDS, write_photos
 from tests.retrieval_app.insights.conftest import draw_labelled
 
@@ -65,72 +61,6 @@ def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str])
     assert run("noise.__main__", tmp_path, *asked, *small, *methods, record="results/*.json") == results
     assert capsys.readouterr().out == printed
     assert [path.stat().st_mtime_ns for path in cells] == before, "nothing is trained twice"
-
-
-def test_resnet50_of_the_papers_gives_the_features_of_kerass_graph(tmp_path: Path) -> None:
-    layers = draw_keras_resnet50(np.random.default_rng(0))
-    entries = [{"name": name, "shape": values.shape} for name, values in layers.items()]
-    (tmp_path / "weights.bin").write_bytes(b"".join(values.tobytes() for values in layers.values()))
-    manifest = [{"paths": ["weights.bin"], "weights": entries}]
-    (tmp_path / "model.json").write_text(json.dumps({"weightsManifest": manifest}))
-    path = tmp_path / "made" / "resnet50.onnx"
-    importlib.import_module("benchmarks.noise.resnet50").main([str(tmp_path), str(path)])
-
-    pixels = torch.randint(256, (1, 3, 224, 224), generator=torch.Generator().manual_seed(0))
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    session = import_onnxruntime().InferenceSession(path)
-    [features] = session.run(None, {"images": ((pixels / 255 - mean) / std).float().numpy()})
-    expected = run_keras_resnet50({name: torch.from_numpy(values) for name, values in layers.items()}, pixels)
-    np.testing.assert_allclose(features, expected, rtol=1e-3, atol=1e-3 * float(expected.max()))
-
-
-def draw_keras_resnet50(generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Random float32 weights of Keras' ResNet-50, by their names there."""
-    layers: dict[str, np.ndarray] = {}
-
-    def add(conv: str, norm: str, side: int, given: int, made: int) -> None:
-        layers[f"{conv}/kernel"] = generator.normal(0, (2 / (side * side * given)) ** 0.5, (side, side, given, made))
-        layers[f"{conv}/bias"] = generator.normal(0, 1, made)
-        layers[f"{norm}/gamma"], layers[f"{norm}/beta"] = generator.uniform(0.2, 0.6, (2, made))
-        layers[f"{norm}/moving_mean"] = generator.normal(0, 1, made)
-        layers[f"{norm}/moving_variance"] = generator.uniform(0.5, 1.5, made)
-
-    add("conv1", "bn_conv1", 7, 3, 64)
-    given = 64
-    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512)), start=2):
-        for name in (f"{stage}{letter}_branch" for letter in "abcdef"[:blocks]):
-            branches = [("2a", 1, given, width), ("2b", 3, width, width), ("2c", 1, width, 4 * width)]
-            branches += [("1", 1, given, 4 * width)] if name[1] == "a" else []
-            for branch, *sizes in branches:
-                add(f"res{name}{branch}", f"bn{name}{branch}", *sizes)
-            given = 4 * width
-    return {name: values.astype(np.float32) for name, values in layers.items()}
-
-
-def run_keras_resnet50(layers: dict[str, torch.Tensor], pixels: torch.Tensor) -> np.ndarray:
-    """(N, 2048) pooled features of (N, 3, H, W) RGB values in 0..255, step by step as Keras' graph has them."""
-
-    def convolve(images: torch.Tensor, conv: str, norm: str, stride: int = 1) -> torch.Tensor:
-        kernel = layers[f"{conv}/kernel"].permute(3, 2, 0, 1)
-        pad = kernel.shape[-1] // 2
-        found = functional.conv2d(images, kernel, layers[f"{conv}/bias"], stride=stride, padding=pad)
-        mean, variance, gamma, beta = (
-            layers[f"{norm}/{name}"] for name in ("moving_mean", "moving_variance", "gamma", "beta")
-        )
-        return functional.batch_norm(found, mean, variance, gamma, beta, eps=1e-3)
-
-    images = pixels.flip(1) - torch.tensor((103.939, 116.779, 123.68)).view(3, 1, 1)
-    images = functional.relu(convolve(images, "conv1", "bn_conv1", stride=2))
-    images = functional.max_pool2d(images, 3, stride=2, padding=1)
-    for stage, blocks in enumerate((3, 4, 6, 3), start=2):
-        for letter in "abcdef"[:blocks]:
-            name, stride = f"{stage}{letter}_branch", 2 if letter == "a" and stage > 2 else 1
-            found = functional.relu(convolve(images, f"res{name}2a", f"bn{name}2a", stride))
-            found = functional.relu(convolve(found, f"res{name}2b", f"bn{name}2b"))
-            found = convolve(found, f"res{name}2c", f"bn{name}2c")
-            shortcut = convolve(images, f"res{name}1", f"bn{name}1", stride) if letter == "a" else images
-            images = functional.relu(found + shortcut)
-    return images.mean(dim=(2, 3)).numpy()
 
 
 def test_network(tmp_path: Path, dataset: str) -> None:
