@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,14 +195,15 @@ def time_image(model: Embedder, records: Sequence[Record]) -> float:
     seconds = []
     for start in range(0, len(records), _BATCH):
         begun, some = time.perf_counter(), records[start : start + _BATCH]
-        read = list(map_ahead(partial(_read, model), some, workers=usable_cores(), ahead=64))
-        model.embed_batch(np.stack(read))
+        pixels = map_ahead(
+            lambda record: model.preprocess(record.path.read_bytes(), name=str(record.path)),
+            some,
+            workers=usable_cores(),
+            ahead=64,
+        )
+        model.embed_batch(np.stack(list(pixels)))
         seconds.append((time.perf_counter() - begun) / len(some))
     return float(np.median(seconds))
-
-
-def _read(model: Embedder, record: Record) -> np.ndarray:
-    return model.preprocess(record.path.read_bytes(), name=str(record.path))
 
 
 @ending_in_words("builtin")

@@ -26,17 +26,8 @@ from index.errors import InputError, RetrievalError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file
 
 PACKAGES = (
-    "torch",
-    "torchvision",
-    "faiss-cpu",
-    "faiss-gpu",
-    "hnswlib",
-    "usearch",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "numpy",
-    "pillow",
-    "simplejpeg",
+    *("torch", "torchvision", "onnxruntime", "onnxruntime-gpu", "numpy", "pillow", "simplejpeg"),
+    *("faiss-cpu", "faiss-gpu", "hnswlib", "usearch"),
 )
 
 WEIGHTS_FILES = {

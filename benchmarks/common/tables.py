@@ -8,12 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
-    return "\n".join(map(format_row, (head, ["---"] * len(head), *rows)))
-
-
-def format_row(cells: Sequence[str]) -> str:
-    """A row of one."""
-    return f"| {' | '.join(cells)} |"
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

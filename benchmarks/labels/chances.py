@@ -35,23 +35,9 @@ from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import find_label_errors
 
 KINDS = (
-    "right",
-    "aggre",
-    "random1",
-    "worse",
-    "any:0.02",
-    "any:0.05",
-    "any:0.2",
-    "any:0.4",
-    "alike:0.02",
-    "alike:0.05",
-    "alike:0.2",
-    "alike:0.4",
-    "none:0.05",
-    "none:0.2",
-    "tail right",
-    "tail any:0.2",
-    "tail alike:0.2",
+    *("right", "aggre", "random1", "worse"),
+    *(f"{kind}:{share}" for kind in ("any", "alike") for share in (0.02, 0.05, 0.2, 0.4)),
+    *("none:0.05", "none:0.2", "tail right", "tail any:0.2", "tail alike:0.2"),
 )
 PEERS_AT = ("aggre", "random1", "worse", "any:0.05", "any:0.2", "alike:0.05", "alike:0.2")
 SEEDS = (0, 1, 2)

@@ -42,27 +42,9 @@ KINDS = (
 CLASSES, IMAGES = 60, 27
 NONE = -1  # the right label of an image that shows none of the classes
 COLUMNS = (
-    "dataset",
-    "kind",
-    "seed",
-    "images",
-    "wrong",
-    "estimate",
-    "of no class",
-    "estimated so",
-    "changed",
-    "right then",
-    "expected",
-    "set aside",
-    "dropped",
-    "of no class",
-    "kept",
-    "right",
-    "expected",
-    "from",
-    "to",
-    "promised",
-    "look-alikes found",
+    *("dataset", "kind", "seed", "images", "wrong", "estimate", "of no class", "estimated so"),
+    *("changed", "right then", "expected", "set aside", "dropped", "of no class"),
+    *("kept", "right", "expected", "from", "to", "promised", "look-alikes found"),
 )
 
 
