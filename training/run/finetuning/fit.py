@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -199,33 +199,10 @@ class EpochScore:
     seconds: float = 0.0
 
 
-@dataclass(slots=True)
-class FittedWeights:
-    """Weights from the loop: the initial, the last and the averaged ones, with the scores of all epochs."""
-
-    start: Weights
-    last: Weights
-    average: Weights
-    epochs: list[EpochScore] = field(default_factory=list)
-
-    def pack(self) -> tuple[Weights, dict[str, Any]]:
-        """Tensors and state for a checkpoint, without the initial weights."""
-        sets = {"last": self.last, "average": self.average}
-        tensors = {f"{name}/{key}": value for name, weights in sets.items() for key, value in weights.items()}
-        return tensors, {"epochs": [asdict(score) for score in self.epochs]}
-
-    def restore(self, tensors: Weights, state: dict[str, Any]) -> None:
-        """From `pack`."""
-        for name, weights in (("last", self.last), ("average", self.average)):
-            for key, tensor in weights.items():
-                tensor.copy_(tensors[f"{name}/{key}"])
-        self.epochs = [EpochScore(**score) for score in state["epochs"]]
-
-
 class FinetuneLoop:
     """Fine-tuning loop; each process that trains together has one with the same arguments.
 
-    The model begins at its initial weights and ends with the last ones. `fitted` are weights and scores so far;
+    The model begins at the weights `start` and ends with `last`; `average` are the averaged ones, `epochs` the scores.
     `ended_by` is `epochs`, `time` or `Ctrl-C`, once training is over.
     """
 
@@ -244,7 +221,8 @@ class FinetuneLoop:
     ) -> None:
         self.model, self.inputs, self.budget = model, inputs, budget
         self.ended_by: str | None = None
-        self.fitted = FittedWeights(copy_weights(model), copy_weights(model), copy_weights(model))
+        self.start, self.last, self.average = (copy_weights(model) for _ in range(3))
+        self.epochs: list[EpochScore] = []
         self._loss, self._data, self._confidences = loss, data, confidences
         self._config, self._options, self._context = config, config.finetuning, context
         self._watcher, self._team = watcher or Watcher(), current_team()
@@ -266,11 +244,14 @@ class FinetuneLoop:
         if (found := self._team.run_on_rank0(self._context.load)) is None:
             started = time.perf_counter()
             score = self._evaluate(0, progress=progress)
-            self.fitted.epochs.append(EpochScore(0, score, seconds=time.perf_counter() - started))
+            self.epochs.append(EpochScore(0, score, seconds=time.perf_counter() - started))
         else:
             tensors, state = found
-            self.fitted.restore(tensors, state)
-            load_weights(self.model, self.fitted.last)
+            for name, weights in (("last", self.last), ("average", self.average)):
+                for key, tensor in weights.items():
+                    tensor.copy_(tensors[f"{name}/{key}"])
+            self.epochs = [EpochScore(**score) for score in state["epochs"]]
+            load_weights(self.model, self.last)
             unpack_module(self._loss, tensors, name="loss")
             unpack_optimizer(self._optimizer, tensors)
             self._confidences = unpack_confidences(tensors)
@@ -278,8 +259,7 @@ class FinetuneLoop:
         self.share()
         # After training come the last evaluation, and features of all images.
         passes = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
-        epochs = self.fitted.epochs
-        note = self.budget.start_clock(epoch=len(epochs) - 1, evaluation_s=passes * epochs[0].seconds)
+        note = self.budget.start_clock(epoch=len(self.epochs) - 1, evaluation_s=passes * self.epochs[0].seconds)
         if note is not None:
             self._watcher.on_note(note)
 
@@ -293,25 +273,24 @@ class FinetuneLoop:
         self.model.zero_grad(set_to_none=True)
         self._shared = self._team.share(self.model, has_unused=has_unused)
 
-    def run(self) -> FittedWeights:
+    def run(self) -> None:
         """Train until epochs or time budget end, or Ctrl-C ends it.
 
         Where preparation has used up the time budget, only the initial model has a score. Processes that train together
         are interrupted as usual.
         """
-        fitted, penalty = self.fitted, self.hold_back(self.fitted.start)
+        penalty = self.hold_back(self.start)
         with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():
             while (ended_by := self._ended_by()) is None:
-                self._run_epoch(len(fitted.epochs), penalty)
+                self._run_epoch(len(self.epochs), penalty)
         self.ended_by = ended_by
-        load_weights(self.model, fitted.last)
-        return fitted
+        load_weights(self.model, self.last)
 
     def _stop(self) -> None:
         self._is_stopped = True
 
     def _ended_by(self) -> str | None:
-        done = len(self.fitted.epochs) - 1
+        done = len(self.epochs) - 1
         return "Ctrl-C" if self._is_stopped and done > 0 else self.budget.ended_by(done)
 
     def own_part(self, count: int) -> slice:
@@ -328,7 +307,7 @@ class FinetuneLoop:
 
     def _run_epoch(self, epoch: int, penalty: Callable[[], None]) -> None:
         """Train, evaluate the averaged weights, report and save one epoch."""
-        started, fitted, budget = time.perf_counter(), self.fitted, self.budget
+        started, budget = time.perf_counter(), self.budget
         total, seen = self._run_steps(epoch, penalty)
         if self._is_stopped:
             self._watcher.on_note("Ctrl-C: fine-tuning ends early, and what it found so far counts; again ends at once")
@@ -336,19 +315,21 @@ class FinetuneLoop:
         speed = seen / (time.perf_counter() - started)
         epochs = budget.foresee(epoch, budget.epochs or 0)
         is_last = self._is_stopped or budget.ended_by(epoch) is not None
-        with using_weights(self.model, fitted.average):
+        with using_weights(self.model, self.average):
             found = self._evaluate(epoch, is_last=is_last)
-        fitted.last = copy_weights(self.model)
-        fitted.epochs.append(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
+        self.last = copy_weights(self.model)
+        self.epochs.append(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         seconds = time.perf_counter() - started
         self._context.on_epoch(EpochReport(FINETUNING, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
         # A resume of a run that is killed now continues after the last whole epoch.
         if not self._is_stopped and (is_last or epoch % budget.at_least(1) == 0):
-            tensors, state = fitted.pack()
+            sets = {"last": self.last, "average": self.average}
+            tensors = {f"{name}/{key}": value for name, weights in sets.items() for key, value in weights.items()}
+            state = {"epoch": epoch, **budget.pack(), "epochs": [asdict(score) for score in self.epochs]}
             tensors |= (
                 pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | pack_confidences(self._confidences)
             )
-            self._context.save(tensors, state={"epoch": epoch, **budget.pack(), **state})
+            self._context.save(tensors, state=state)
 
     def _run_steps(self, epoch: int, penalty: Callable[[], None]) -> tuple[Tensor, int]:
         """Steps of an epoch until the time ends; returns the sum of the losses of the images, and their number."""
@@ -359,7 +340,7 @@ class FinetuneLoop:
             for number, (rows, views) in enumerate(drawn):
                 step = (epoch - 1) * self._steps + number
                 total += self.step(rows, views, step, penalty=penalty) * len(rows)
-                average_weights(self.fitted.average, self.model.moving(), keep=self._options.ema, step=step)
+                average_weights(self.average, self.model.moving(), keep=self._options.ema, step=step)
                 seen += len(rows)
                 done = (epoch - 1) * count + seen
                 self.budget.update(done)

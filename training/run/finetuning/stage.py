@@ -155,11 +155,11 @@ def finetune_backbone(
         found: Found = {}
         head: Head | None = None
         if tuned is not None:
-            found = compare_with_frozen(data, rival, features, fit, tuned, scored=bool(loop.fitted.epochs[0].map_at_r))
+            found = compare_with_frozen(data, rival, features, fit, tuned, scored=bool(loop.epochs[0].map_at_r))
             head = fit(data.labelled(tuned)) or loop.model.head.freeze()
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and _selects_finetuned(deciding)):
-            load_weights(loop.model, loop.fitted.start)
+            load_weights(loop.model, loop.start)
         loop.model.release()
         report |= _describe_end(loop, budget, ended_by=loop.ended_by, found=found, deciding=deciding, selected=selected)
         if tuned is None or not selected:
@@ -355,10 +355,9 @@ def load_exported(loop: FinetuneLoop, task: FinetuneTask, *, progress: Progress 
     The weights are the averaged ones, interpolated with the initial ones. The share is not selected here, as the
     held-out images resemble those that train. All processes call this.
     """
-    fitted = loop.fitted
-    if len(fitted.epochs) == 1:
+    if len(loop.epochs) == 1:
         return None
-    weights = interpolate_weights(fitted.start, fitted.average, task.config.finetuning.wise_ft_alpha)
+    weights = interpolate_weights(loop.start, loop.average, task.config.finetuning.wise_ft_alpha)
     load_weights(loop.model, weights)
     return read_together(loop.inputs, np.arange(len(task.data.labels)), progress=progress).numpy()
 
@@ -482,7 +481,7 @@ def _describe_end(
     selected: bool = False,
 ) -> dict[str, Any]:
     """Rest of the report after training; without a loop it ended before its first step."""
-    epochs = [EpochScore(0, None)] if loop is None else loop.fitted.epochs
+    epochs = [EpochScore(0, None)] if loop is None else loop.epochs
     decided = {name: float(np.mean(list(mean_precisions(parts).values()))) for name, parts in deciding.items()}
     return {
         "parameters": None if loop is None else sum(p.numel() for level in loop.model.levels for p in level),
