@@ -131,7 +131,7 @@ def test_a_file_never_becomes_larger_than_what_is_read(file: Path) -> None:
         for number in range(1000):
             add_token(file, f"guest-{number}", may=rights)
 
-    with pytest.raises(InputError, match="revoke tokens that nobody"):
+    with pytest.raises(InputError, match="revoke unused tokens"):
         fill()
     assert len(read_token_entries(file).entries) > 5
 
