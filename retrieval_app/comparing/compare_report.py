@@ -135,9 +135,7 @@ _WRONG_SHARE = 3  # of both-wrong queries there are so many times fewer
 SHOWN = 60  # queries of every two candidates of which one is right and the other wrong
 HITS = 6
 SIDE = 128  # longest, of an image in pixels
-MAX_THUMBNAILS = 2400  # on the page, which then has some 12 MB
-Hits = Mapping[tuple[int, int], list[tuple[int, float]]]
-"""(candidate, query) to the hits, best first: the row of each, and its cosine."""
+MAX_QUERIES = 140  # of all pairs, about: each takes 13 images of some 5 kB
 Sample = dict[str, list[int]]
 """Queries that two candidates answer differently, or both wrongly, as places among all queries.
 
@@ -146,13 +144,9 @@ Sample = dict[str, list[int]]
 
 
 def write_compare_page(comparison: Comparison, out: Path, *, progress: Progress = no_progress) -> None:
-    """Replace the page, one HTML file; it has fewer queries where it would have too many images."""
-    report, items, shown = comparison.report, comparison.images.items, SHOWN
-    samples = _draw_samples(comparison)
-    hits = _find_hits(comparison, samples)
-    while len(rows := _list_rows(comparison, samples, hits)) > MAX_THUMBNAILS and shown > 2:
-        shown = shown * 3 // 4
-        samples = [_cut(sample, shown) for sample in samples]
+    """Replace the page, one HTML file."""
+    report, items = comparison.report, comparison.images.items
+    rows, queries = _describe_queries(comparison)
     places = [comparison.images.places[row] for row in rows]
     pictures, gone = draw_thumbnails(places, sides=[SIDE] * len(places), progress=progress)
     data = {
@@ -168,7 +162,7 @@ def write_compare_page(comparison: Comparison, out: Path, *, progress: Progress 
             }
             for number, row in enumerate(rows)
         ],
-        **_describe_queries(comparison, samples, hits, number_of={row: number for number, row in enumerate(rows)}),
+        **queries,
     }
     figures = [[*one["recall"].values(), one["map_at_r"], one["r_precision"]] for one in report["candidates"]]
     best = [max(one["value"] for one in column) for column in zip(*figures, strict=True)]
@@ -191,61 +185,45 @@ def write_compare_page(comparison: Comparison, out: Path, *, progress: Progress 
 
 
 def _draw_samples(comparison: Comparison) -> list[Sample]:
-    """A sample for each pair, from one shuffle of all queries, so that pairs share queries and their images."""
-    order = np.random.default_rng(0).permutation(len(comparison.queries))
-    samples = []
+    """A sample for each pair, from one shuffle of all queries, so that pairs share queries and their images.
+
+    Half of the queries on which the two differ are right by each, if there are as many.
+    """
+    order, samples = np.random.default_rng(0).permutation(len(comparison.queries)), list[Sample]()
+    shown = min(SHOWN, max(2, MAX_QUERIES // len(comparison.pairs)))
     for pair in comparison.pairs:
         one, other = (comparison.evaluations[place].scores.hits[1] > 0 for place in pair)
         kinds = {"first": one & ~other, "second": other & ~one, "wrong": ~one & ~other}
-        samples.append(_cut({name: order[kept[order]].tolist() for name, kept in kinds.items()}, SHOWN))
+        sample = {name: order[kept[order]].tolist() for name, kept in kinds.items()}
+        first = min(len(sample["first"]), max(shown - shown // 2, shown - len(sample["second"])))
+        most = {"first": first, "second": shown - first, "wrong": max(1, shown // _WRONG_SHARE)}
+        samples.append({name: sample[name][:count] for name, count in most.items()})
     return samples
 
 
-def _cut(sample: Sample, shown: int) -> Sample:
-    """At most `shown` queries on which the two differ, half of each kind if there are as many, and some both wrong."""
-    first = min(len(sample["first"]), max(shown - shown // 2, shown - len(sample["second"])))
-    most = {"first": first, "second": shown - first, "wrong": max(1, shown // _WRONG_SHARE)}
-    return {name: sample[name][:count] for name, count in most.items()}
-
-
-def _find_hits(comparison: Comparison, samples: Sequence[Sample]) -> Hits:
-    """First hits of every candidate for the queries of its samples."""
-    hits = dict[tuple[int, int], list[tuple[int, float]]]()
+def _describe_queries(comparison: Comparison) -> tuple[list[int], dict[str, Any]]:
+    """Rows of all images on the page, rising; queries with their hits as numbers of images, and pairs with queries."""
+    samples, hits = _draw_samples(comparison), dict[tuple[int, int], list[tuple[int, float]]]()
     for place, candidate in enumerate(comparison.candidates):
         asked = [sample.values() for pair, sample in zip(comparison.pairs, samples, strict=True) if place in pair]
-        queries = sorted(set(chain(*chain(*asked))))
-        rows = comparison.queries[queries]
-        nearest = search(candidate.vectors[rows], candidate.vectors, k=HITS, own=rows)
-        hits |= {(place, query): nearest.of(number) for number, query in enumerate(queries)}
-    return hits
-
-
-def _list_rows(comparison: Comparison, samples: Sequence[Sample], hits: Hits) -> list[int]:
-    """Rows of all images on the page, rising."""
-    rows: set[int] = set()
-    for pair, sample in zip(comparison.pairs, samples, strict=True):
-        for query in chain(*sample.values()):
-            rows.add(int(comparison.queries[query]))
-            rows.update(row for place in pair for row, _ in hits[place, query])
-    return sorted(rows)
-
-
-def _describe_queries(
-    comparison: Comparison, samples: Sequence[Sample], hits: Hits, *, number_of: Mapping[int, int]
-) -> dict[str, Any]:
-    """Queries with their hits as numbers of images, and pairs with their queries."""
-    queries: dict[int, dict[str, Any]] = {}
-    pairs = []
-    for (first, second), sample, found in zip(comparison.pairs, samples, comparison.report["pairs"], strict=True):
+        wanted = sorted(set(chain(*chain(*asked))))
+        own = comparison.queries[wanted]
+        nearest = search(candidate.vectors[own], candidate.vectors, k=HITS, own=own)
+        hits |= {(place, query): nearest.of(number) for number, query in enumerate(wanted)}
+    found_rows = {row for found in hits.values() for row, _ in found}
+    rows = sorted(found_rows | {int(comparison.queries[query]) for _, query in hits})
+    number_of = {row: number for number, row in enumerate(rows)}
+    queries, pairs = dict[int, dict[str, Any]](), []
+    for pair, sample, found in zip(comparison.pairs, samples, comparison.report["pairs"], strict=True):
         for query in chain(*sample.values()):
             one = queries.setdefault(query, {"photo": number_of[int(comparison.queries[query])], "hits": {}})
-            for place in (first, second):
+            for place in pair:
                 one["hits"][place] = [(number_of[row], round(score, 4)) for row, score in hits[place, query]]
         place_of = {query: place for place, query in enumerate(queries)}
         pairs.append(
             {
-                "first": first,
-                "second": second,
+                "first": pair[0],
+                "second": pair[1],
                 "words": _show_pair(found),
                 "words_back": _show_pair(found, is_turned=True),
                 "counts": {
@@ -257,7 +235,7 @@ def _describe_queries(
                 "shown": {name: [place_of[query] for query in some] for name, some in sample.items()},
             }
         )
-    return {"queries": list(queries.values()), "pairs": pairs}
+    return rows, {"queries": list(queries.values()), "pairs": pairs}
 
 
 def _show_pair(pair: Mapping[str, Any], *, is_turned: bool = False) -> str:
@@ -310,11 +288,14 @@ def format_report(report: Mapping[str, Any]) -> str:
     ks = ks[:: max(1, len(ks) - 1)]  # the first and the last
     header = ["", "width", "images/s", *(f"Recall@{k}" for k in ks), "MAP@R", "R-precision"]
     rows = [(*header, f"Recall@1 against {names[0]}")]
-    differences = ["", *map(_format_difference, _with_first(report))]
+    differences = [""]
+    for pair in _with_first(report):
+        few = "" if pair["enough_differ"] else ", too few differ"
+        differences.append(f"{_format_bounds(pair['recall_at_1'], '+')} {pair['verdict']}{few}")
     for name, one, difference in zip(names, candidates, differences, strict=True):
         figures = [*(one["recall"][k] for k in ks), one["map_at_r"], one["r_precision"]]
         speed = "-" if one["images_per_second"] is None else f"{one['images_per_second']:,.0f}"
-        rows.append((name, f"{one['width']}", speed, *map(_format_figure, figures), difference))
+        rows.append((name, f"{one['width']}", speed, *map(_format_bounds, figures), difference))
     lone = f" ({report['lone_queries']:,} more have no other image of their label)" if report["lone_queries"] else ""
     lines = [
         *align(rows, right={1, 2}),
@@ -336,16 +317,10 @@ def _with_first(report: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return list(report["pairs"][: len(report["candidates"]) - 1])
 
 
-def _format_figure(found: Mapping[str, Any]) -> str:
-    low, high = found["interval"]
-    return f"{100 * found['value']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _format_difference(pair: Mapping[str, Any]) -> str:
-    """A difference in points with its interval, and its verdict."""
-    found, few = pair["recall_at_1"], "" if pair["enough_differ"] else ", too few differ"
-    low, high = found["interval"]
-    return f"{100 * found['value']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}] {pair['verdict']}{few}"
+def _format_bounds(found: Mapping[str, Any], sign: str = "") -> str:
+    """A share and its interval in percent."""
+    mean, low, high = (f"{100 * value:{sign}.1f}" for value in (found["value"], *found["interval"]))
+    return f"{mean} [{low}, {high}]"
 
 
 def _is_flattered(report: Mapping[str, Any]) -> bool:

@@ -110,10 +110,7 @@ def _check_folders(out: Path, cache: Path | None, *, source: str) -> None:
 
 
 def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> list[Candidate]:
-    """Candidates from paths, `name=path`, `builtin`, or paths by name.
-
-    The default name is that of the file or folder, with the folder above if two are equal.
-    """
+    """Candidates from paths, `name=path`, `builtin`, or paths by name; the default name is of the file or folder."""
     if isinstance(given, Mapping):
         pairs = [(str(name), str(as_path(path, "candidates"))) for name, path in given.items()]
     elif isinstance(given, str | os.PathLike) or not isinstance(given, Iterable):
@@ -122,13 +119,10 @@ def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> l
         pairs = [_split_name(str(as_path(path, "candidates"))) for path in given]
     if not FEWEST <= len(pairs) <= MOST:
         raise InputError(f"expected {FEWEST} to {MOST} candidates to compare, got {len(pairs)}")
-    found = [(name, *_find_candidate(text)) for name, text in pairs]
-    usual = [name or (path.stem if path.is_file() else path.resolve().name) for name, _, path in found]
     candidates = []
-    for (name, kind, path), short in zip(found, usual, strict=True):
-        if not name:
-            name = short if usual.count(short) == 1 else f"{path.resolve().parent.name}/{short}"
-        candidates.append(Candidate(name, kind, path))
+    for name, text in pairs:
+        kind, path = _find_candidate(text)
+        candidates.append(Candidate(name or (path.stem if path.is_file() else path.resolve().name), kind, path))
     for name, count in Counter(one.name for one in candidates).items():
         if count > 1:
             raise InputError(

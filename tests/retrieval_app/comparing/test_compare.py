@@ -202,11 +202,10 @@ def test_models_runs_galleries_and_the_builtin_model_are_told_apart_and_named(pl
     shutil.copytree(small_gallery, "found")
     Path("a=b.onnx").write_bytes(Path("one/model.onnx").read_bytes())
     assert read_candidates(
-        ["builtin", "one/model.onnx", "two/model.onnx", "run", "found", "small=builtin", "a=b.onnx", "c=a=b.onnx"]
+        ["builtin", "one/model.onnx", "run", "found", "small=builtin", "a=b.onnx", "c=a=b.onnx"]
     ) == [
         Candidate("builtin", "model", BUILTIN_MODEL),
-        Candidate("one/model", "model", Path("one/model.onnx")),  # of one name, and so called by their folders
-        Candidate("two/model", "model", Path("two/model.onnx")),
+        Candidate("model", "model", Path("one/model.onnx")),
         Candidate("run", "run", Path("run")),
         Candidate("found", "gallery", Path("found")),
         Candidate("small", "model", BUILTIN_MODEL),
@@ -219,6 +218,7 @@ def test_models_runs_galleries_and_the_builtin_model_are_told_apart_and_named(pl
     ("given", "message"),
     [
         (["builtin"], "expected 2 to 8 candidates to compare, got 1"),
+        (["one/model.onnx", "two/model.onnx"], "2 candidates are called 'model'; give each a name"),
         (["a=builtin", "a=run"], "2 candidates are called 'a'; give each a name of its own: NAME=PATH"),
         (["builtin", "nothing"], "nothing: no such file or folder; a candidate is an .onnx file"),
         (["builtin", "one"], "one: neither a gallery .* nor a run"),
