@@ -11,7 +11,6 @@ from index.arrays import Ids, Vectors, normalise_rows
 from index.duplicates import near_duplicates
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages, ReadVectors, raise_threshold
-from index.errors import InputError
 from tests.conftest import tries
 
 DIM = 3
@@ -93,22 +92,6 @@ def test_kept_images_are_those_of_a_loop(case: tuple[list[Image], int, list[int]
         assert [number for part in found for number in part.tolist()] == expected
 
 
-def test_no_chain_is_made() -> None:
-    """Each of these looks like the one before it, and the last no more like the first."""
-    angles = np.deg2rad(np.arange(0, 100, 10))
-    vectors = np.stack([np.cos(angles), np.sin(angles), np.zeros(10)], axis=1).astype(np.float32)
-    config = DuplicateConfig(min_similarity=float(np.cos(np.deg2rad(15))), max_hash_distance=0)
-    found = KeptImages(reader(np.arange(10), vectors), config).assign(np.arange(10), np.zeros(10, np.int64))
-    assert found.tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
-
-
-def test_both_the_embedding_and_the_hash_must_be_alike() -> None:
-    vectors = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=np.float32)
-    hashes = np.array([0, -1, 0, 63])
-    found = KeptImages(reader(np.arange(1, 5), vectors)).assign(np.arange(1, 5), hashes)
-    assert found.tolist() == [1, 2, 3, 1]
-
-
 def test_only_vectors_of_images_with_near_hashes_are_read() -> None:
     ids, hashes = np.arange(1, 9), np.array([0, -1, 2**40 - 1, 1, 2**20 - 1, 2**40 - 1, 2**52 - 1, 2**20 - 1])
     vectors = np.eye(8, dtype=np.float32)
@@ -118,22 +101,6 @@ def test_only_vectors_of_images_with_near_hashes_are_read() -> None:
     kept_images.hold(ids[:3], hashes[:3])
     assert kept_images.assign(ids[3:], hashes[3:]).tolist() == [4, 5, 6, 7, 5]
     assert set(read_ids) == {1, 4, 3, 6, 5, 8}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"min_similarity": 0.0},
-        {"min_similarity": 1.1},
-        {"min_similarity": float("nan")},
-        {"max_hash_distance": -1},
-        {"max_hash_distance": 65},
-    ],
-)
-def test_limits_out_of_range_are_named(values: dict[str, float]) -> None:
-    flag = next(iter(values)).replace("_", "-")
-    with pytest.raises(InputError, match=f"--{flag} must be"):
-        DuplicateConfig(**values)
 
 
 THRESHOLD = 0.85

@@ -68,18 +68,6 @@ def test_what_does_not_fit_is_refused_with_what_it_takes(index_type: str) -> Non
     assert choose_ann(count=1_000_000, width=512, config=enough).memory_bytes == least
 
 
-def test_reduced_vectors_take_less_but_codes_of_parts_are_of_all() -> None:
-    for index_type in ("hnsw", "ivf"):
-        config = AnnConfig(index_type=index_type)
-        full = choose_ann(count=200_000, width=768, config=config, machine_bytes=64 * GB)
-        less = choose_ann(count=200_000, width=768, config=config, machine_bytes=64 * GB, reduced_width=128)
-        assert (full.reduced_width, less.reduced_width) == (None, 128)
-        assert full.memory_bytes - less.memory_bytes >= 200_000 * (768 - 128)
-    config = AnnConfig(index_type="pq")
-    plan = choose_ann(count=200_000, width=768, config=config, machine_bytes=GB, reduced_width=128)
-    assert plan.reduced_width is None
-
-
 def test_the_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     monkeypatch.setattr("index.vectors.ann_building._CGROUP_LIMITS", (str(limit), str(tmp_path / "missing")))
@@ -105,11 +93,3 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused_and_shown(text: str) -> None:
     with pytest.raises(InputError, match=r"--memory-limit must be a size like 500MB or 4GB, got"):
         AnnConfig(memory_limit=text)
-
-
-@pytest.mark.parametrize("target", [0.4999, 0.9991, float("nan")])
-def test_targets_out_of_range_and_other_types_are_refused(target: float) -> None:
-    with pytest.raises(InputError, match=r"--recall-target must be in 0\.5\.\.0\.999, got"):
-        AnnConfig(recall_target=target)
-    with pytest.raises(InputError, match=r"--index-type must be one of auto, flat, hnsw, ivf, pq, got"):
-        AnnConfig(index_type="FLAT")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.vectors.stored_rows import RowSet, StoredRows, best_of, pack
+from index.vectors.stored_rows import RowSet, StoredRows, pack
 from tests.conftest import tries
 from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids
 
@@ -16,11 +16,6 @@ NOISE = 1e-5
 @pytest.fixture(scope="module")
 def vectors() -> np.ndarray:
     return VectorSource(width=WIDTH).draw_gallery(ROWS, seed=4)[0]
-
-
-@pytest.fixture(scope="module")
-def queries() -> np.ndarray:
-    return VectorSource(width=WIDTH).draw(64, seed=5)[0]
 
 
 def store(vectors: np.ndarray, *, ends: list[int]) -> StoredRows:
@@ -47,18 +42,6 @@ def check_scan(stored: StoredRows, vectors: np.ndarray, queries: np.ndarray, *, 
     assert (np.diff(scores[:, :count], axis=1) <= 0).all()
     best = -np.sort(-exact, axis=1)[:, :count]
     assert np.abs(own - best).max(initial=0) < NOISE
-
-
-@pytest.mark.parametrize("ends", [[], [777, 777, 778, 2300]])
-@pytest.mark.parametrize("count", [1, 19, 20])
-@pytest.mark.parametrize("density", [None, 0.0, 0.01, 0.39, 0.41, 1.0])
-def test_a_scan_of_all_or_some_rows_finds_the_nearest_of_them(
-    vectors: np.ndarray, queries: np.ndarray, ends: list[int], count: int, density: float | None
-) -> None:
-    among = None if density is None else RowSet.of(np.random.default_rng(6).random(ROWS) < density)
-    stored = store(vectors, ends=ends)
-    for k in (1, 150):
-        check_scan(stored, vectors, queries[:count], k=k, among=among)
 
 
 @st.composite
@@ -108,24 +91,3 @@ def test_faiss_reads_every_bit(count: int) -> None:
     assert not selector.is_member(8 * len(bits))
     among = RowSet.of(np.array([True, False, True, True, False]), indexed=np.array([4, 0, 1, 3]))
     assert np.unpackbits(among.bits, bitorder="little", count=4).tolist() == [0, 1, 0, 1]  # in the index's order
-
-
-def test_the_best_columns_stand_in_order_and_keep_the_order_of_ties() -> None:
-    scores = np.array([[1, 3, 2, 3], [0, -np.inf, 0, 5]], dtype=np.float32)
-    positions = np.array([[4, 5, 6, 7], [1, NO_ID, 2, 3]])
-    best, found = best_of(scores, positions, k=3)
-    assert best.tolist() == [[3, 3, 2], [5, 0, 0]]
-    assert found.tolist() == [[5, 7, 6], [3, 1, 2]]
-    best, found = best_of(scores, positions, k=6)
-    assert found.tolist() == [[5, 7, 6, 4, NO_ID, NO_ID], [3, 1, 2, NO_ID, NO_ID, NO_ID]]
-    assert np.isneginf(best[:, 4:]).all()
-
-
-@pytest.mark.parametrize("ends", [[], [200]])
-def test_a_lone_query_before_faiss_is_loaded_has_the_nearest_in_their_order(
-    vectors: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch, ends: list[int]
-) -> None:
-    monkeypatch.setattr("index.vectors.stored_rows.is_faiss_loaded", lambda: False)
-    monkeypatch.setattr("index.vectors.stored_rows.import_faiss", lambda: pytest.fail("faiss is not needed"))
-    for k in (1, 150, 600):
-        check_scan(store(vectors[:500], ends=ends), vectors[:500], queries[:1], k=k, among=None)

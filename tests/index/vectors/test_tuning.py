@@ -9,9 +9,8 @@ import pytest
 
 from index.faiss_library import faiss_threads
 from index.vectors.ann_building import KEPT_SHARES, tune_ann
-from index.vectors.ann_index import AnnIndex, build_ann, extend_ann
+from index.vectors.ann_index import AnnIndex, build_ann
 from index.vectors.kinds import AnnPlan
-from index.vectors.search import VectorSearch
 from index.vectors.stored_rows import StoredRows
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
 
@@ -110,17 +109,3 @@ def test_a_target_that_is_not_met_is_said_and_the_best_setting_taken(tuned_index
     best = max(described["curve"], key=lambda point: point["recall_at_10"])
     assert described["recall_at_10"] == best["recall_at_10"] < 0.95
     assert described["parameters"] == best["parameters"]
-
-
-def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes: dict[str, Tuned]) -> None:
-    tuned = tuned_indexes["ivf"]
-    queries, _ = VectorSource(width=WIDTH, decay=0.3).draw(60, seed=44)
-    whole = build_ann(AnnPlan("ivf", FACTORIES["ivf"], None, 0, ""), tuned.stored, tuned.index.rows, seed=0)
-    index = extend_ann(whole, tuned.stored, tuned.asking)
-    described = tune_ann(tuned.stored, index, queries, target=0.9)
-    assert described["queries"] == 60
-    always = {**described, "costs": {"rows_per_effort": 0, "rows_per_candidate": 0}}
-    search = VectorSearch(tuned.stored, index=index, described=always)
-    _, found = search.search(queries, k=10)
-    recall = measure_recall(found, exact_scores(queries, tuned.vectors), tuned.stored.ids, k=10)
-    assert recall == pytest.approx(described["recall_at_10"], abs=1e-9)

@@ -221,18 +221,6 @@ def test_a_folder_of_somebody_else_is_no_unfinished_export(gallery: Gallery, tmp
     assert os.listdir(tmp_path / ".out.unfinished") == ["mine"]
 
 
-@pytest.mark.parametrize("out", [".", "../link"])
-def test_the_current_folder_and_a_link_to_an_empty_one_can_be_written(
-    gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
-) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "link").symlink_to("empty")
-    monkeypatch.chdir(tmp_path / "empty")
-    export_dataset(gallery, out)
-    assert (tmp_path / "link" / "manifest.json").is_file()
-    assert sorted(os.listdir(tmp_path)) == ["empty", "link"]
-
-
 def test_places_and_options_that_cannot_be_used_are_refused(gallery: Gallery, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "photo.jpg").write_bytes(b"mine")
