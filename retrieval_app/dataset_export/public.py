@@ -139,19 +139,18 @@ def _write(
 
 
 def _check_out(out: Path, gallery: Gallery) -> None:
-    shown, real = printable_path(str(out)), out.resolve()
+    from index.sources.local_source import find_folder_around
+
+    shown = printable_path(str(out))
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{shown}: exists already, and is no empty folder; remove it, or give another --out")
-    if not real.parent.is_dir():
+    if not out.resolve().parent.is_dir():
         raise InputError(f"{shown}: there is no folder {printable_path(str(out.parent))}; make it first")
-    if real.is_relative_to(gallery.path):
-        raise InputError(f"{shown}: a gallery holds nothing but its own files; give an --out outside it")
-    for source in gallery.sources.values():
-        if source.kind == "folder" and real.is_relative_to(source.location):
-            raise InputError(
-                f"{shown}: lies in {printable_path(source.location)}, a source of the gallery, whose next update would "
-                "index the copies too; give an --out outside it"
-            )
+    if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
+        raise InputError(
+            f"{shown}: lies inside {printable_path(str(folder))}, where the gallery or its images are, so an update "
+            "would index the copies too; give an --out outside it"
+        )
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -90,18 +89,10 @@ def find_leaks(
         rows = {row.id: row for row in catalog.rows(status="indexed")}
     values = {number: value for number, row in rows.items() if (value := _value_of(row, by)) is not None}
     splits = Counter(values.values())
-    if len(splits) < 2:
-        found = f"only {printable_path(next(iter(splits)))}" if splits else "no value"
-        close = get_close_matches(by, {FOLDER, *(name for row in rows.values() for name in row.metadata)} - {by}, n=1)
-        meant = f"; did you mean {printable_path(close[0])}?" if close and not splits else ""
-        raise InputError(
-            f"{printable_path(gallery.name)}: leaks need two splits, but the column {printable_path(by)} has {found}"
-            f"{meant or '; choose another column (--by), or give images a split'}"
-        )
-    if len(splits) > MAX_SPLITS:
+    if not 2 <= len(splits) <= MAX_SPLITS:
         raise InputError(
             f"{printable_path(gallery.name)}: leaks need 2 to {MAX_SPLITS} splits, but the column {printable_path(by)} "
-            f"has {len(splits):,} values; choose another column (--by)"
+            f"has {len(splits):,} values; choose another column (--by), or give images a split"
         )
     near = _join_groups(gallery, duplicates, {number: rows[number] for number in values}, different=different)
     named: dict[str, list[int]] = {}

@@ -82,18 +82,16 @@ class Server:
             try:
                 return ask(self._client)
             except self.exception as error:
-                if wait_s is None or self._is_for_good(error):
+                is_for_good = (
+                    error.code == _NO_COLLECTION or _NO_RIGHTS.search(str(error)) or _FOR_GOOD.search(str(error))
+                )
+                if wait_s is None or (is_for_good and error.code != _NOT_LOADED):
                     raise self._explain(error, doing=doing) from error
                 if error.code == _NOT_LOADED and collection is not None:
                     with suppress(self.exception):  # it is not loaded yet
                         self._client.load_collection(collection, timeout=_CALL_S)
                 time.sleep(wait_s)
         raise AssertionError
-
-    def _is_for_good(self, error: Any) -> bool:
-        if error.code == _NOT_LOADED:
-            return False
-        return error.code == _NO_COLLECTION or bool(_NO_RIGHTS.search(str(error)) or _FOR_GOOD.search(str(error)))
 
     def _explain(self, error: Any, *, doing: str) -> GalleryError:
         code, text = getattr(error, "code", None), getattr(error, "message", None) or str(error)
