@@ -92,7 +92,7 @@ class Annotations:
 
     def is_current(self, gallery: Path) -> bool:
         """Whether no annotation came since, without waiting; False where that is unknown."""
-        if _identify(decisions_file(gallery)) != self._file:
+        if identify_file(decisions_file(gallery)) != self._file:
             return False
         try:
             return self._connection is None or data_version(self._connection) == self._version
@@ -104,7 +104,7 @@ class Annotations:
         if self.is_current(gallery):
             return self
         path = decisions_file(gallery)
-        file = _identify(path)
+        file = identify_file(path)
         known = self if file == self._file else Annotations()
         if file is None:
             return known
@@ -159,7 +159,7 @@ class LabelTrust:
         return None
 
     def of(self, row: CatalogRow) -> tuple[float | None, str | None]:
-        """Probability that a row's label is right, None where nobody decided, and its label before a machine's change.
+        """Probability that a row's label is right, None without a decision, and its label before a machine's change.
 
         Without a decision, of the columns `p_right` and `given` of the label file or table that the gallery was built
         from, else as the last bulk accept expected of images that it did not list.
@@ -201,7 +201,7 @@ def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
 def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]:
     """Open a file of decisions; the connection stays open unless reading fails.
 
-    `wait_s` is how long to wait while somebody else writes.
+    `wait_s` limits the wait for another program that writes.
     """
     connection = None
     try:
@@ -295,7 +295,8 @@ def _drop_copies(copies: DroppedCopies, by_id: Mapping[int, DecidedRow], marked:
     return DecidedRows(all_rows, MarkedRows(united, marked.splits))
 
 
-def _identify(path: Path) -> tuple[int, ...] | None:
+def identify_file(path: Path) -> tuple[int, ...] | None:
+    """Device and inode of a file, which differ for its replacement; None without a file."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

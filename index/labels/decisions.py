@@ -39,8 +39,8 @@ class LabelDecision:
 
     Attributes:
         label: as given; None without one.
-        decision: one of `DECISIONS`, or `OPEN`. `set_aside` leaves the image out of training and results until somebody
-            decides.
+        decision: one of `DECISIONS`, or `OPEN`. `set_aside` leaves the image out of training and results until
+            another decision.
         image_id, path: of the image that was shown; the id may be another's after the gallery was made anew.
         p_right: probability that the label it leaves is right; below 1 only where no person looked.
         others_right: of a bulk accept, the expected share of right labels among the images up to the id `others_to`
@@ -226,7 +226,7 @@ def tag_field(name: str) -> str:
 
 
 def check_mark(given: Mark) -> Mark:
-    """The mark as it is stored; an InputError where it is none."""
+    """The mark as it is stored; an InputError where it is invalid."""
     check_sha256(given.sha256)
     if given.tag is not None:
         if given.value not in (PRESENT, None):

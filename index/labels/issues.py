@@ -79,7 +79,7 @@ class LabelIssue:
         path: absolute; empty in a gallery's issues, whose images may move.
         confidence: leave-one-out confidence in the label.
         duplicate_of, p_right, before: in an audit: a near-duplicate with another label, the probability that the label
-            is right as whoever set it said, and the label before a machine changed it.
+            is right by the label file, and the label before a machine changed it.
         decision: what was decided about the label, where it is known.
     """
 

@@ -112,8 +112,7 @@ def find_label_errors(
         features, labels: (N, D), and (N,) in 0..count-1.
         count: C, at least 2.
         groups: (N,); rows of one group are near-duplicates, none of which predicts another one.
-        p_right: (N,) probability that the label is right, as whoever set it said: 1 where a person looked, NaN where
-            nobody decided.
+        p_right: (N,) stated probability that the label is right: 1 where a person looked, NaN without a decision.
         before: calibration from before the decisions.
         unlabelled: (M, D) of images without a label, for which labels are proposed.
     """
@@ -267,7 +266,7 @@ class _TwoPasses:
 
 
 def believe_decisions(p_error: Doubles, p_right: Doubles | None) -> Doubles:
-    """(N,) p_error, 0 where a person looked, and at least 1 - p_right where a machine decided (NaN: nobody did)."""
+    """(N,) p_error, 0 where a person looked, and at least 1 - p_right where a machine decided (NaN: no decision)."""
     if p_right is None:
         return p_error
     doubted: Doubles = np.fmax(p_error, 1 - p_right)

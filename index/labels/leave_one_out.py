@@ -80,7 +80,7 @@ class LeaveOneOut:
     A set of g rows costs D^2 g where it is larger than D, and g^3 where it is not.
 
     Args:
-        groups: (N,); rows of one group are left out together (duplicates would vouch for each other). None: every row
+        groups: (N,); rows of one group are left out together, or duplicates would predict each other. None: every row
             is alone.
         weights: (N,) above 0, how much each row counts; None: 1 / rows of its label.
         ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a large one,

@@ -51,7 +51,7 @@ def list_label_issues(
     Where no label is checked, none is proposed either.
 
     Args:
-        decided: ids of images whose label anybody has decided, which do not count among the estimated errors.
+        decided: ids of images with a decision, whose labels do not count among the estimated errors.
         before: calibration from before the decisions.
         progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
     """

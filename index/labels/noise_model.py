@@ -39,7 +39,7 @@ class NoiseModel:
 
         q_i(k) in proportion to s_i(k) L_i(k), with s_i, e and M of `fit_noise_model` and
 
-            L_i(k) = (1 - e) [k = y_i] + e M_k,y_i            where nobody decided
+            L_i(k) = (1 - e) [k = y_i] + e M_k,y_i            without a decision
             L_i(k) = r_i [k = y_i] + (1 - r_i) M_k,y_i        where the label y_i is right with probability r_i
             L_i(k) = r_i [k = y_i] + (1 - r_i) ((1 - e) [k = z_i] + e M_k,z_i)    where it took the place of z_i
         """
@@ -68,9 +68,9 @@ class NoiseModel:
 
 @dataclass(frozen=True, slots=True)
 class LabelPrior:
-    """What is known of N labels from whoever set them: the probabilities that they are right, and the labels before.
+    """Stated probabilities that N labels are right, and the labels before them.
 
-    `p_right` is 1 where a person looked, NaN where nobody decided; `before` is the label itself where it is unchanged.
+    `p_right` is 1 where a person looked, NaN without a decision; `before` is the label itself where it is unchanged.
     """
 
     p_right: Doubles

@@ -74,7 +74,7 @@ class SuggestionScores:
             sum_i p_i^2 [t_i = t]  in proportion to  (1 - s) a(t) w_a(t) + s h(t) w_h(t)
 
         (p_i^2, as p_i (1 - p_i) is expected of right labels). The share s is the mean of its posterior; of two classes
-        it cannot be told and is 0.
+        it cannot be estimated and is 0.
         """
         from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
 

@@ -67,13 +67,13 @@ def give_verdicts(
     """A verdict for every label, so that of the labels that stay the given share is right.
 
     Near-duplicates with different labels come first: the images without the most confident label are left out
-    (`drop`), unless theirs has too few images to lose one unseen. Rare labels stay, as somebody should look at them.
+    (`drop`), unless theirs has too few images to lose one unseen. Rare labels stay, for a person to look at.
     For all others, see `judge_labels`.
 
     Args:
         groups: (N,); near-duplicates have the same number.
         rare: (N,) of `has_rare_class`.
-        decided: (N,) whether a person has decided the label, which therefore stays; None where nobody has.
+        decided: (N,) whether a person has decided the label, which therefore stays.
 
     Returns:
         N verdicts, and (N,) new labels, `NO_ID` but for `change`.
@@ -107,7 +107,7 @@ def expect_right(images: int, right: float) -> ExpectedRight:
 
 
 def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_promise: str | None) -> str:
-    """One line: the share of right labels to expect, whether that is what was asked for, and why it is no promise."""
+    """One line: the share of right labels to expect, whether it reaches the goal, and why it is no promise."""
     text = (
         f"right among the {expected.images:,} labels that stay: about {expected.share:.1%} "
         f"[{expected.low:.0%}, {expected.high:.0%}]"
@@ -130,7 +130,7 @@ def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_l
     if labels < LEAST_LABELS:
         return f"of fewer than {LEAST_LABELS:,} labels the estimate is uncertain"
     if classes < 3:
-        return "of fewer than three labels, images that show none of them cannot be told"
+        return "of fewer than three labels, images that show none of them cannot be found"
     if look_alikes is not None and look_alikes < LEAST_LOOK_ALIKES:
         return (
             f"of errors between labels that look alike this model would find about {look_alikes:.0%}: if yours are "
@@ -144,7 +144,7 @@ def compare_duplicates(
 ) -> tuple[Mask, Mask]:
     """Which images stay and which are left out among near-duplicates with different labels.
 
-    The labels that people decided about stay; where nobody did, the label whose image is the most confident in it, so
+    The labels that people decided about stay; without a decision, the label whose image is the most confident in it, so
     that of every group one image stays, and rare labels.
 
     Args:

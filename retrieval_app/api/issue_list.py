@@ -277,7 +277,7 @@ def find_open_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecis
 
 
 def _is_wanted(issue: LabelIssue, wanted: LabelIssuePage | AcceptVerdicts) -> bool:
-    """Whether an issue has the labels and the kind that are asked for; without a kind, proposals have not."""
+    """Whether a filter keeps an issue; without a kind it keeps no proposals."""
     is_kind = issue.kind != PROPOSAL if wanted.kind is None else issue.kind == wanted.kind
     return is_kind and _has_labels(issue, wanted)
 

@@ -13,6 +13,7 @@ from index.evaluation.evaluate import read_group_sources
 from index.evaluation.groups import find_groups
 from index.evaluation.metrics import Relevance
 from index.gallery.gallery import Gallery
+from index.labels.kinds import count_groups
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search
@@ -81,7 +82,8 @@ def learn_shares(
     rows = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, groups = vectors[rows], labels[rows], None if groups is None else groups[rows]
     counts = np.bincount(labels, minlength=1)
-    usable = np.flatnonzero(counts[labels] > _count_together(labels, groups))
+    apart = np.arange(len(labels)) if groups is None else groups
+    usable = np.flatnonzero(count_groups(labels, apart)[labels] > 1)
     if len(usable) < _FEWEST or np.count_nonzero(counts) < 2:
         return None
     chosen = np.random.default_rng(seed).permutation(usable)[:_SAMPLE]
@@ -93,15 +95,6 @@ def learn_shares(
     queries = np.broadcast_to(np.arange(len(chosen))[:, None], found.rows.shape)
     there = found.rows != NO_ID
     return Calibration(_fit(found.cosines[there], same[there], queries[there]), queries=len(chosen))
-
-
-def _count_together(labels: Labels, groups: Ids | None) -> Ids:
-    """(N,) int64 count of the rows of a row's label and group, itself included."""
-    if groups is None:
-        return np.ones(len(labels), dtype=np.int64)
-    numbers = np.unique(groups, return_inverse=True)[1]
-    places, counts = np.unique(labels * len(labels) + numbers, return_inverse=True, return_counts=True)[1:]
-    return counts[places]
 
 
 def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, float, float, float], ...]:

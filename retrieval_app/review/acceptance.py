@@ -76,8 +76,8 @@ def plan_acceptance(
 ) -> Acceptance:
     """The decisions about the chosen open issues, so that at least a share of all labels that stay is right.
 
-    A step has at most `MAX_STEP_DECISIONS`: of more, the most probable errors. Suggested labels that nobody could type
-    are set aside.
+    A step has at most `MAX_STEP_DECISIONS`: of more, the most probable errors. Suggested labels that a person
+    could not type are set aside.
 
     `chosen` says which issues may be decided, either proposals or others; a `threshold` decides instead on those with
     at least this probability of a label error.
@@ -231,7 +231,7 @@ def is_spared(
 
 
 def _can_be_decided(label: str | None) -> bool:
-    """Whether somebody could type a suggested label; names of folders may have other characters."""
+    """Whether a person could type a suggested label; names of folders may have other characters."""
     try:
         return label is not None and check_label(label) == label
     except InputError:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
+from index.labels.decided_labels import identify_file
 from index.labels.steps import FOREIGN_TABLES, VERSION, check_version
 from index.text import printable_path
 
@@ -42,7 +43,7 @@ class Database:
 
     def __init__(self, path: Path, schema: str, *, mode: int = 0o666) -> None:
         self.path, self._schema, self._mode = path, schema, mode
-        self.opened: tuple[int, int] | None = None  # device and inode of the file that is open
+        self.opened: tuple[int, ...] | None = None  # device and inode of the file that is open
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
@@ -92,14 +93,14 @@ class Database:
             self._connection = self._open("rwc")
         assert self._connection is not None
         self._connection.execute("BEGIN IMMEDIATE")
-        if self.opened != _identify(self.path):
+        if self.opened != identify_file(self.path):
             self._forget_connection()
             raise ReviewError(self.path, "the file was replaced in this moment; do it again")
         return self._connection
 
     def _notice_removal(self) -> None:
         """Close a file that was moved or replaced: writes would be lost."""
-        if self._connection is not None and self.opened != _identify(self.path):
+        if self._connection is not None and self.opened != identify_file(self.path):
             self._forget_connection()
 
     def _forget_connection(self) -> None:
@@ -120,7 +121,7 @@ class Database:
             connection.execute("PRAGMA cache_spill = OFF")  # a spilled page locks readers out before the commit
             for name in re.findall(r"CREATE TABLE (\w+)", self._schema) if check_version(connection) else ():
                 connection.execute(f"SELECT 1 FROM {name} LIMIT 0")  # a pre-release made fewer tables
-            self.opened = _identify(self.path)
+            self.opened = identify_file(self.path)
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -146,15 +147,6 @@ class Database:
             elif _code(error).startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
                 advice = "move the file away to begin anew, or put a copy of it back"
             raise ReviewError(self.path, f"{problem}: {error}; {advice}") from error
-
-
-def _identify(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file, which differ for its replacement; None where there is none."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _code(error: sqlite3.Error) -> str:

@@ -64,23 +64,23 @@ def needs_row(include: Sequence[str]) -> bool:
 
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
     """The fields of `include` among label, tags, path, source, metadata and measures."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if "label" in include:
-        told["label"] = row.label
+        fields["label"] = row.label
         if row.given_label != row.label:
-            told["given_label"] = row.given_label
+            fields["given_label"] = row.given_label
     if "tags" in include:
-        told["tags"] = list(row.tags)
+        fields["tags"] = list(row.tags)
     if "path" in include:
-        told["path"] = valid_text(row.path if folders else hide_folder(row.path))
+        fields["path"] = valid_text(row.path if folders else hide_folder(row.path))
     if "source" in include:
-        told["source"] = name_source(gallery, row.source, folders=folders)
+        fields["source"] = name_source(gallery, row.source, folders=folders)
     if "metadata" in include:
         metadata = read_sound_metadata(row)
-        told["metadata"] = metadata if folders else hide_folders(metadata)
+        fields["metadata"] = metadata if folders else hide_folders(metadata)
     if "measures" in include:
-        told["measures"] = row.measures
-    return told
+        fields["measures"] = row.measures
+    return fields
 
 
 def read_sound_metadata(row: CatalogRow) -> Mapping[str, Any]:

@@ -188,7 +188,7 @@ def _embed(run: RunFolder, features: Floats) -> Floats:
 
 
 def write_audit_tables(audited: LabelIssues, out: Path, *, run: Path) -> list[Path]:
-    """Write audit.csv and summary.json into a folder, which has no file of somebody else of these names; the files."""
+    """Write audit.csv and summary.json into a folder, without replacing another program's files; the paths."""
     check_audit_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     written = [out / "audit.csv", out / "summary.json"]
