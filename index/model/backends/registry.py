@@ -28,7 +28,6 @@ from index.model.checksum import ModelFile, read_model_file
 from index.model.contract import ModelContract, find_contract_text
 from index.model.graph import UnsafeModelError, check_graph
 from index.text import printable_path
-from index.threads import usable_cores
 from index.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ _KEPT = 100  # models, machines and versions, the newest
 
 
 def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
-    """Comparison of every installed runtime with the usual one on a model, the choice, and settings of threads.
+    """Comparison of every installed runtime with the usual one on a model, and the choice.
 
     `asked` is the default runtime; a runtime that is missing, or cannot open the model, is None in the answer.
     """
@@ -67,11 +66,6 @@ def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
             for name, one in compared.items()
         },
         "chosen": {"name": runs, "why": why},
-        "threads": {
-            "cores": usable_cores(),
-            "waiting": "asleep" if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else "spinning",
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-        },
     }
 
 
@@ -85,13 +79,7 @@ def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
             agrees = "agrees" if one["agrees"] else "differs"
             found = f"{agrees} (cosine {one['agreement']:.4f} less the mean)"
             lines.append(f"{mark} {name:<12} {one['version']}, {one['precision']}: {found}")
-    chosen, threads = report["chosen"], report["threads"]
-    own = f", OMP_NUM_THREADS={threads['OMP_NUM_THREADS']}" if threads["OMP_NUM_THREADS"] else ""
-    return [
-        *lines,
-        f"runs in {chosen['name'] or 'none'}: {chosen['why']}",
-        f"threads: {threads['cores']} cores, those that wait are {threads['waiting']}{own}",
-    ]
+    return [*lines, f"runs in {report['chosen']['name'] or 'none'}: {report['chosen']['why']}"]
 
 
 @dataclass(frozen=True, slots=True)
