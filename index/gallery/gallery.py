@@ -267,7 +267,11 @@ class Gallery:
         if k is None:
             return self.store.search_above(vectors, min_score=float(min_score or 0), among=among)
         found = self.store.search(vectors, k=min(k, self.count), among=among, threads=self.threads)
-        return [(scores[ids != NO_ID], ids[ids != NO_ID]) for scores, ids in zip(*found, strict=True)]
+        ranked = []
+        for scores, ids in zip(*found, strict=True):
+            there = ids != NO_ID
+            ranked.append((scores[there], ids[there]))
+        return ranked
 
     def image(self, image_id: int) -> CatalogRow:
         row = self._catalog.find([_check_id(image_id)]).get(image_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,17 +159,18 @@ def answer(
         _choose(gallery, vector, (scores[:depth], ids[:depth]), search, where=where, groups=one)
         for vector, search, depth, one, (scores, ids) in zip(vectors, searches, depths, groups, nearest, strict=True)
     ]
-    wanted = sorted({image_id for chosen in ranked for image_id, _ in chosen}) if with_rows else []
-    rows = dict(zip(wanted, gallery.rows(wanted), strict=True))
+    wanted = sorted({image_id for chosen in ranked for image_id, _ in chosen})
+    known: dict[int, tuple[CatalogRow | None, str]] = dict.fromkeys(wanted, (None, ""))
+    if with_rows:
+        known = {row.id: (row, gallery.roots[row.source]) for row in gallery.rows(wanted)}
     answers: list[list[Hit]] = []
     for vector, search, one, chosen in zip(vectors, searches, groups, ranked, strict=True):
-        hits = []
-        for rank, (image_id, score) in enumerate(chosen, search.offset + 1):
-            row = rows.get(image_id)
-            source = "" if row is None else gallery.roots[row.source]
-            same = None if one is None else one.get(image_id)
-            duplicates = ((), 0) if same is None else _find_duplicates(gallery, vector, image_id, same, search, where)
-            hits.append(Hit(rank, image_id, score, row, source, *duplicates))
+        numbered = enumerate(chosen, search.offset + 1)
+        hits = [Hit(rank, image_id, score, *known[image_id]) for rank, (image_id, score) in numbered]
+        if one is not None:
+            for place, hit in enumerate(hits):
+                if (same := one.get(hit.id)) is not None:
+                    hits[place] = _add_duplicates(gallery, vector, hit, same, search, where)
         answers.append(hits)
     return answers
 
@@ -194,10 +195,11 @@ def _choose(
     while True:
         scores, ids = nearest
         is_all = wanted is None or len(ids) < wanted or (least is not None and len(ids) > 0 and scores[-1] < least)
-        counts = np.ones(len(ids), dtype=bool) if least is None else scores >= least
+        if least is not None:
+            scores, ids = scores[scores >= least], ids[scores >= least]
         if search.exclude_ids:
-            counts &= ~np.isin(ids, list(search.exclude_ids))
-        scores, ids = scores[counts], ids[counts]
+            others = [image_id not in search.exclude_ids for image_id in ids.tolist()]
+            scores, ids = scores[others], ids[others]
         if search.rerank:
             order = rank_by_neighbours(scores, ids, search_near=search_near)
             scores, ids = scores[order], ids[order]
@@ -213,11 +215,11 @@ def _choose(
         nearest = gallery.rank_many(vector[None], k=wanted, where=where)[0]
 
 
-def _find_duplicates(
-    gallery: Gallery, vector: Vectors, image_id: int, same: Ids, search: SearchOptions, where: Condition | None
-) -> tuple[tuple[tuple[int, float], ...], int]:
-    """(id, score) of at most `MAX_DUPLICATES` near-duplicates that the search would find too, and the number of all."""
-    left_out = [image_id, *search.exclude_ids]
+def _add_duplicates(
+    gallery: Gallery, vector: Vectors, hit: Hit, same: Ids, search: SearchOptions, where: Condition | None
+) -> Hit:
+    """A hit with those of its near-duplicates `same` that the search would find too."""
+    left_out = [hit.id, *search.exclude_ids]
     ids = np.setdiff1d(np.setdiff1d(same, left_out), gallery.decided.left_out)
     if where is not None:
         ids = ids[gallery.select(where).has(ids)]
@@ -226,7 +228,8 @@ def _find_duplicates(
     if search.min_score is not None:
         order = order[scores[order] >= search.min_score]
     named = order[:MAX_DUPLICATES]
-    return tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True)), len(order)
+    duplicates = tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True))
+    return replace(hit, duplicates=duplicates, duplicates_count=len(order))
 
 
 def rank_by_neighbours(
