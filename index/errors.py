@@ -92,7 +92,7 @@ class ImageError(RetrievalError):
     `reason` is a short stable code (see `index.images.image_files.REASONS`), `detail` what was seen.
     """
 
-    def __init__(self, *, path: str, reason: str, detail: str) -> None:
+    def __init__(self, path: str, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}", at=path)
         self.path, self.reason, self.detail = printable_path(path), reason, detail
 

@@ -107,8 +107,7 @@ def decoder_version() -> str:
 def require_decoder(name: str) -> None:
     """Refuse a HEIC photo where nothing can decode it."""
     if not has_decoder():
-        detail = "a HEIC photo, which needs pillow-heif: pip install pillow-heif"
-        raise ImageError(path=name, reason="needs-package", detail=detail)
+        raise ImageError(name, "needs-package", "a HEIC photo, which needs pillow-heif: pip install pillow-heif")
 
 
 def open_heif(data: bytes, *, name: str) -> ImageFile.ImageFile:
@@ -261,8 +260,7 @@ def _check_pixels(image: Image.Image, *, name: str, max_pixels: int) -> None:
             announced["pixels in a tile"] = width, length
     for what, (width, height) in announced.items():
         if width * height > max_pixels:
-            detail = f"{width} x {height} {what}, at most {max_pixels} are decoded"
-            raise ImageError(path=name, reason="too-many-pixels", detail=detail)
+            raise ImageError(name, "too-many-pixels", f"{width} x {height} {what}, at most {max_pixels} are decoded")
 
 
 def _estimate_quality(image: Image.Image) -> int:

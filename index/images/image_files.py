@@ -125,8 +125,7 @@ def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
 def check_size(size_bytes: int, *, name: str) -> None:
     """Refuse a file that is too large for an image."""
     if size_bytes > MAX_FILE_BYTES:
-        detail = f"{size_bytes} bytes, at most {MAX_FILE_BYTES} are read"
-        raise ImageError(path=name, reason="file-too-large", detail=detail)
+        raise ImageError(name, "file-too-large", f"{size_bytes} bytes, at most {MAX_FILE_BYTES} are read")
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

@@ -1,7 +1,7 @@
 """Source of a COCO annotation file: its images, labelled by the category of their largest box.
 
 The images lie below the file's folder, or beside it in `images`, `data` or the folder that the file is named after, as
-`val2017` of `annotations/instances_val2017.json`; `annotations.json#images=FOLDER` names another place.
+`val2017` of `annotations/instances_val2017.json`.
 """
 
 import json
@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
-from urllib.parse import quote, unquote
+from typing import Any, ClassVar
 
 from index.errors import InputError, reading
 from index.items import FoundItem
@@ -24,7 +23,6 @@ from index.sources.table_rows import TableRow, as_json_object, as_text, first_ro
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
-_IMAGES = "#images="
 _OWN_KEYS = {"id", "file_name", "width", "height", "license", "flickr_url", "coco_url", "date_captured"}
 _HEAVY_KEYS = {"segmentation", "keypoints", "counts", "segments_info"}  # dropped while the file is parsed
 _EXPECTED = 'expected COCO: an object with the lists "images", "annotations" and "categories"'
@@ -37,36 +35,11 @@ class CocoSource(LocalSource):
     reach = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
-    @classmethod
-    def find(cls, text: str) -> Self | None:
-        """A JSON file, or its address with the folder of images."""
-        file, mark, folder = (text, "", "") if os.path.isfile(text) else text.partition(_IMAGES)
-        found = super().find(file)
-        if found is None or not mark:
-            return found
-        images = os.path.relpath(os.path.abspath(unquote(folder)), found.root)
-        return cls(f"{found.location}{_IMAGES}{quote(images, safe=' ')}")
-
-    @property
-    def root(self) -> str:
-        return os.path.dirname(self._open()[0])
-
-    def is_there(self) -> bool:
-        return os.path.exists(self._open()[0])
-
     def find_files(self) -> Iterator[FoundItem]:
         """In the order of the file's images; the first entry of a file counts."""
-        file, folder = self._open()
-        images = read_images(Path(file), None if folder is None else os.path.join(self.root, folder))[0]
-        for path, row in first_rows(file, ((image.path, _as_row(image)) for image in images)):
+        images, _ = read_images(Path(self.location))
+        for path, row in first_rows(self.location, ((image.path, _as_row(image)) for image in images)):
             yield describe_item(find_file(path, relative=below(self.root, path)), row)
-
-    def _open(self) -> tuple[str, str | None]:
-        """The file, and the folder of images relative to its own, if it was named."""
-        if os.path.isfile(self.location):
-            return self.location, None
-        file, mark, folder = self.location.rpartition(_IMAGES)
-        return (file, unquote(folder)) if mark else (self.location, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +52,8 @@ class AnnotatedImage:
     annotations: Sequence[tuple[Mapping[str, Any], str]]
 
 
-@dataclass(frozen=True, slots=True)
-class LostAnnotation:
-    """An annotation whose image or category the file lacks: its id, the `file_name` of the image or "", the reason."""
-
-    id: Any
-    file_name: str
-    reason: str
+LostAnnotation = tuple[Any, str, str]
+"""An annotation whose image or category the file lacks: its id, the `file_name` of the image or "", the reason."""
 
 
 def read_images(file: Path, folder: str | None = None) -> tuple[list[AnnotatedImage], list[LostAnnotation]]:
@@ -169,17 +137,17 @@ def _find_lost(
 ) -> list[LostAnnotation]:
     """Annotations of one object whose category or image the file lacks, with a warning; an InputError if all are so."""
     named = [one for one in annotations if one.get("category_id") is not None and not one.get("iscrowd")]
-    lost = []
+    lost = list[LostAnnotation]()
     for one in named:
         found = {name: _hashable(one.get(name)) for name in ("image_id", "category_id")}
         image = images.get(found["image_id"])
         if image is None or found["category_id"] not in categories:
             lacking = "image_id" if image is None else "category_id"
             reason = f"the file has no {lacking} {ascii(found[lacking])[:60]}"
-            lost.append(LostAnnotation(one.get("id"), "" if image is None else image["file_name"], reason))
+            lost.append((one.get("id"), "" if image is None else image["file_name"], reason))
     if not lost:
         return lost
-    problem = f"{len(lost)} of {len(named)} annotations have no image or category in the file: {lost[0].reason}"
+    problem = f"{len(lost)} of {len(named)} annotations have no image or category in the file: {lost[0][2]}"
     if images and len(lost) == len(named):
         raise InputError(f'{problem}; expected the "id" of each, as a number or as a text as it is there', at=file)
     logger.warning("%s: %s; they are left out", printable_path(str(file)), problem)

@@ -57,7 +57,7 @@ def crop_boxes(
         mark = {"annotations": hash_file(annotations), "images": folder, "margin": margin}
         _open_folder(out, mark)
         labels, left_out = dict[str, int](), list[Mapping[str, Any]]()
-        left_out += [{**_describe(one.file_name, one.id), "reason": one.reason} for one in lost]
+        left_out += [{**_describe(name, number), "reason": reason} for number, name, reason in lost]
         with replacing(out / TABLE) as table, table.open("w", encoding="utf-8") as file:
             cropping = map_ahead(
                 lambda planned: _crop_image(*planned, out=out, margin=margin),

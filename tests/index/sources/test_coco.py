@@ -14,10 +14,10 @@ from index.sources.registry import find_source
 CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
 
 
-def scan(file: Path, content: Mapping[str, Any], *, images: str = "") -> list[FoundItem]:
+def scan(file: Path, content: Mapping[str, Any]) -> list[FoundItem]:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content))
-    return list(find_source(f"{file}{images}").scan())
+    return list(find_source(str(file)).scan())
 
 
 def box(image_id: int, category_id: int, width: float) -> dict[str, Any]:
@@ -54,12 +54,10 @@ def test_images_are_found_where_such_files_have_them(tmp_path: Path, folder: str
     assert item.problem is None
 
 
-def test_a_folder_of_images_can_be_named_and_missing_files_are_items(tmp_path: Path) -> None:
-    (tmp_path / "far off").mkdir()
-    (tmp_path / "far off" / "1.jpg").touch()
+def test_missing_files_are_items(tmp_path: Path) -> None:
+    (tmp_path / "1.jpg").touch()
     content = {"images": [{"id": 1, "file_name": "1.jpg"}, {"id": 2, "file_name": "gone.jpg"}]}
-    found = scan(tmp_path / "x" / "x.json", content, images=f"#images={tmp_path}/far off")
-    assert [item.problem and item.problem.reason for item in found] == [None, "unreadable"]
+    assert [item.problem and item.problem.reason for item in scan(tmp_path / "x.json", content)] == [None, "unreadable"]
 
 
 @pytest.mark.parametrize(
