@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 MAX_BYTES = 2 << 30  # used in the file; above it the oldest vectors are removed
 CACHE_NAME = "vectors.sqlite"
 _WAIT_S = 10.0  # for another process that writes the same file
-_LOOKED_UP = 500  # at once; SQLite takes 999 values in a statement at least
 _HEAD = struct.Struct(f"<q{len(MEASURES)}d")  # perceptual hash, measures
 _ERRORS = (sqlite3.Error, OSError, ValueError)
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
@@ -149,19 +148,15 @@ class VectorCache:
             return found
         damaged = 0
         with self._forgiving("read"):
-            wanted = sorted(set(hashes))
-            for start in range(0, len(wanted), _LOOKED_UP):
-                some = wanted[start : start + _LOOKED_UP]
-                places = ", ".join("?" * len(some))
-                rows = self._database.execute(
-                    f"SELECT sha256, entry, crc FROM vectors WHERE key = ? AND sha256 IN ({places})",
-                    [self._key, *map(bytes.fromhex, some)],
-                )
-                for sha256, entry, crc in rows:
-                    known = self._unpack(sha256, entry, crc)
-                    damaged += known is None
-                    if known is not None:
-                        found[sha256.hex()] = known
+            wanted = [bytes.fromhex(sha256) for sha256 in set(hashes)]
+            query = (
+                f"SELECT sha256, entry, crc FROM vectors WHERE key = ? AND sha256 IN ({', '.join('?' * len(wanted))})"
+            )
+            for sha256, entry, crc in self._database.execute(query, [self._key, *wanted]):
+                known = self._unpack(sha256, entry, crc)
+                damaged += known is None
+                if known is not None:
+                    found[sha256.hex()] = known
         if damaged:
             shown = printable_path(str(self.path))
             logger.warning("%s: %d damaged entries are ignored, and made again", shown, damaged)
@@ -191,21 +186,14 @@ class VectorCache:
                 image, head = bytes.fromhex(item.sha256), _HEAD.pack(item.phash, *item.measures.to_numbers())
                 entry = head + item.vector.astype("<f4").tobytes()
                 rows.append((self._key, image, entry, zlib.crc32(self._key + image + entry)))
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
                 [used] = self._database.execute(_USED_BYTES).fetchone()
                 if used >= self._max_bytes:  # SQLite reuses the pages
-                    self._database.execute(
-                        "DELETE FROM vectors WHERE id IN (SELECT id FROM vectors ORDER BY id LIMIT ?)", (2 * len(rows),)
-                    )
-                self._database.executemany(
-                    "INSERT OR REPLACE INTO vectors (key, sha256, entry, crc) VALUES (?, ?, ?, ?)", rows
-                )
-                self._database.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self._database.execute("ROLLBACK")
-                raise
+                    oldest = "SELECT id FROM vectors ORDER BY id LIMIT ?"
+                    self._database.execute(f"DELETE FROM vectors WHERE id IN ({oldest})", (2 * len(rows),))
+                insert = "INSERT OR REPLACE INTO vectors (key, sha256, entry, crc) VALUES (?, ?, ?, ?)"
+                self._database.executemany(insert, rows)
 
     def close(self) -> None:
         if self._database is not None:
