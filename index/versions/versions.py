@@ -66,13 +66,9 @@ def list_versions(gallery: Path) -> list[Path]:
     return [folder / name for name in sorted(filter(_VERSION_NAME.fullmatch, names), key=int, reverse=True)]
 
 
-def latest_version(gallery: Path) -> str | None:
-    """The newest version folder, which may be unpublished."""
-    return next((folder.name for folder in list_versions(gallery)), None)
-
-
 def next_version(gallery: Path) -> str:
-    return f"{int(latest_version(gallery) or 0) + 1:06d}"
+    numbers = [int(folder.name) for folder in list_versions(gallery)]
+    return f"{max(numbers, default=0) + 1:06d}"
 
 
 def highest_next_id(gallery: Path) -> int:

@@ -328,22 +328,17 @@ def forget_source(catalog: CatalogWriter, location: str) -> int:
 def _find_number(catalog: CatalogWriter, location: str | None) -> int:
     """The number of a source by its current or recorded location."""
     sources, recorded = catalog.sources(), catalog.recorded_sources()
-    names = set() if location is None else _spellings(location)
-    outside = [number for number in sources if number != catalog.added_source()]
-    found = (
-        outside
-        if location is None
-        else [number for number in sources if names & {sources[number].location, recorded[number].location}]
-    )
-    if len(found) == 1:
-        return found[0]
-    listed = list_locations({source.location for source in sources.values()})
-    seen = (
-        "the gallery has several sources; say which one moved: OLD=NEW"
-        if location is None
-        else (f"{printable_path(location)}: no source of the gallery")
-    )
-    raise InputError(f"{seen}; its sources are {listed}")
+    if location is None:
+        found = [number for number in sources if number != catalog.added_source()]
+        problem = "the gallery has several sources; say which one moved: OLD=NEW"
+    else:
+        names = _spellings(location)
+        found = [number for number in sources if names & {sources[number].location, recorded[number].location}]
+        problem = f"{printable_path(location)}: no source of the gallery"
+    if len(found) != 1:
+        listed = list_locations({source.location for source in sources.values()})
+        raise InputError(f"{problem}; its sources are {listed}")
+    return found[0]
 
 
 def _spellings(location: str) -> set[str]:

@@ -45,7 +45,7 @@ from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Ma
 from index.versions.versions import (
     find_version,
     highest_next_id,
-    latest_version,
+    list_versions,
     read_current,
     remove_old_versions,
     set_current,
@@ -388,7 +388,7 @@ def adopt_unpublished(gallery: Path) -> Version | None:
     if announced is not None and int(announced) > int(current.name if current else 0):
         set_current(gallery, versions_folder(gallery) / announced)
         return read_current(gallery)
-    if current is None and latest_version(gallery) is not None:
+    if current is None and list_versions(gallery):
         shown = printable_path(str(gallery))
         raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
     return current
