@@ -216,10 +216,10 @@ class Catalog:
         )
         yield from self._connection.execute(query, (json.dumps(list(contents)),))
 
-    def indexed_ids(self) -> list[int]:
-        """Ids of the indexed rows in rising order."""
-        query = "SELECT id FROM images WHERE status = 'indexed' ORDER BY id"
-        return [row[0] for row in self._connection.execute(query)]
+    def indexed_ids(self) -> Ids:
+        """(N,) int64 ids of the indexed rows in rising order."""
+        rows = self._connection.execute("SELECT id FROM images WHERE status = 'indexed' ORDER BY id")
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
 
     def matching_ids(self, where: Condition, *, status: str | None = "indexed") -> Ids:
         """(N,) int64 rising ids of the rows that a filter keeps, of one status or any."""

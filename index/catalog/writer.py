@@ -6,8 +6,12 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
+from index.arrays import Ids
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
 from index.catalog.rows import (
     CLUSTER,
@@ -252,9 +256,9 @@ class CatalogWriter(Catalog):
                 ((number,) for number in ids),
             )
 
-    def kept_images(self) -> list[int]:
-        query = "SELECT DISTINCT keeper FROM images WHERE keeper NOT NULL"
-        return [row[0] for row in self._connection.execute(query)]
+    def kept_images(self) -> Ids:
+        rows = self._connection.execute("SELECT DISTINCT keeper FROM images WHERE keeper NOT NULL")
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
 
     def repeated(self) -> list[tuple[str, int]]:
         """(hash, id) of indexed rows with the same bytes, in rising order."""

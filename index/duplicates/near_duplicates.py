@@ -227,7 +227,7 @@ def resolve_limits(
     A threshold that the gallery's build raised never falls, so that a comparison that goes on finds nothing more.
     """
     if copy_threshold is not None and config.min_similarity is None:
-        raised = raise_threshold(copy_threshold, np.array(catalog.indexed_ids(), dtype=np.int64), read)
+        raised = raise_threshold(copy_threshold, catalog.indexed_ids(), read)
         limits = catalog.setting(LIMITS_SETTING)
         is_given = catalog.setting("min_similarity") != "null"
         copy_threshold = raised if limits is None or is_given else max(raised, json.loads(limits)["min_similarity"])

@@ -136,7 +136,7 @@ def _mark_duplicates(work: Workspace, *, progress: Progress) -> None:
     if kind is None:
         return
     ids, hashes, is_labelled = catalog.fingerprints()
-    is_kept = np.isin(ids, np.concatenate([_kept_ids(work), np.array(catalog.kept_images(), np.int64)]))
+    is_kept = np.isin(ids, np.concatenate([_kept_ids(work), catalog.kept_images()]))
     if is_kept.all():
         return
     order = [ids[is_kept], ids[~is_kept & is_labelled], ids[~is_kept & ~is_labelled]]
@@ -154,7 +154,7 @@ def _kept_ids(work: Workspace) -> Ids:
         with read_catalog(work.base.folder / CATALOG_NAME) as base:
             names = ("dedup", *(field.name for field in fields(DuplicateConfig)))
             if all(base.setting(name) == work.catalog.setting(name) for name in names):
-                return np.array(base.indexed_ids(), dtype=np.int64)
+                return base.indexed_ids()
     return np.empty(0, dtype=np.int64)
 
 

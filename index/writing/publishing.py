@@ -146,7 +146,7 @@ def _write_version(work: Workspace, how: Publication) -> Path:
 def _write_vectors(work: Workspace, folder: Path, how: Publication) -> dict[str, Published]:
     """Write the vectors of every output; their entries in the manifest."""
     config = AnnConfig.from_text(work.catalog.setting(INDEX_SETTING))
-    members = np.array(work.catalog.indexed_ids(), dtype=np.int64)
+    members = work.catalog.indexed_ids()
     before = members[:0]
     if work.base is not None:
         before = open_store(work.base.folder, Manifest.read(work.base), SEMANTIC).ids

@@ -243,7 +243,7 @@ class Workspace:
         """
         self.kept_vectors = kept
         with read_catalog(rows) as catalog:
-            self.kept_ids = np.array(catalog.indexed_ids(), dtype=np.int64)
+            self.kept_ids = catalog.indexed_ids()
         if any(len(file.ids) for files in kept.values() for file in files):
             self.kept_runtime = runtime
         plan = {**self._plan(base), "repair": True}
@@ -258,7 +258,7 @@ class Workspace:
             np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))
             for files in self.vector_files().values()
         ]
-        indexed = np.array(self.catalog.indexed_ids(), dtype=np.int64)
+        indexed = self.catalog.indexed_ids()
         return np.setdiff1d(indexed, reduce(np.intersect1d, held), assume_unique=True)
 
     @contextmanager
