@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
+from training.backbone.feature_maps import choose_maps
 from training.backbone.onnx_models import OnnxBackbone
-from training.backbone.pooling import BothViews, PooledFeatures, PoolingLayout
+from training.backbone.pooling import BothViews, PooledFeatures
 from training.options.backbone_libraries import (
     BUILTIN,
     BUILTIN_NETWORK,
@@ -109,25 +110,21 @@ def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own
         side: image size of the network in pixels.
     """
     module, feature_dim = backbone.network, backbone.feature_dim
-    if not pooling == backbone.pooling == "own":
-        layout = layout_of(backbone, pooling=pooling, side=side)
-        feature_dim = layout.feature_dim(pooling)
-        module = module if pooling == "own" else PooledFeatures(module, layout, pooling)
-    if view == "both":
-        module = BothViews(module, side=side)
-    module = module.eval().requires_grad_(False)
-    return Backbone(backbone.name, module, feature_dim, view=view, pooling=pooling, side=side)
-
-
-def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
-    """Pieces of a backbone's features at an image size; `pooling` is named in the error."""
     try:
-        return PoolingLayout.of(backbone.network, side=side)
+        if pooling != "own":
+            module = pooled = PooledFeatures(module, pooling, side=side)
+            feature_dim = pooled.feature_dim
+        elif backbone.pooling != "own":
+            feature_dim, _ = choose_maps(module, side=side)
     except (InputError, NotImplementedError, RuntimeError) as error:
         raise InputError(
             f"--pooling {pooling} reads the feature maps of a convolutional network, which --backbone "
             f"{backbone.name} does not offer: {error}; leave --pooling at own"
         ) from error
+    if view == "both":
+        module = BothViews(module, side=side)
+    module = module.eval().requires_grad_(False)
+    return Backbone(backbone.name, module, feature_dim, view=view, pooling=pooling, side=side)
 
 
 @torch.inference_mode()

@@ -8,8 +8,6 @@ layers  [gem, 0.5 mean(wide), 0.35 mean(earlier)], each at unit length before it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -49,46 +47,21 @@ GEM_POWER, GEM_FLOOR = 3, 1e-6
 LAYER_WEIGHTS: Mapping[str, float] = {"gem": 1.0, "wide": 0.5, "earlier": 0.35}
 POOLING_VERSION = 1  # raise it when the pieces or their maps change: cached features are then stale
 
-_LAYOUTS: "WeakKeyDictionary[nn.Module, dict[int, PoolingLayout]]" = WeakKeyDictionary()  # by the side of images
-
-
-@dataclass(frozen=True, slots=True)
-class PoolingLayout:
-    """Pieces that a network's features can be pooled into, and the poolings made of them."""
-
-    own_dim: int
-    maps: Mapping[str, FeatureMap]
-
-    @classmethod
-    def of(cls, network: nn.Module, *, side: int) -> "PoolingLayout":
-        """Layout of a network at an image size of `side` pixels; `InputError` without feature maps."""
-        known = _LAYOUTS.setdefault(network, {})
-        if side not in known:
-            known[side] = cls(*choose_maps(network, side=side))
-        return known[side]
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """Width of every piece."""
-        return {"own": self.own_dim, **{name: found.channels for name, found in self.maps.items()}}
-
-    def feature_dim(self, pooling: str) -> int:
-        """F of `own`, `gem` or `layers`."""
-        return sum(self.widths[name] for name in self.needed(pooling))
-
-    def needed(self, pooling: str) -> tuple[str, ...]:
-        """Names of the pieces of a pooling."""
-        return tuple(self.maps) if pooling == "layers" else (pooling,)
-
 
 class PooledFeatures(nn.Module):
-    """Network with another pooling of its feature maps than its own: (N, 3, H, W) to (N, F) float32."""
+    """Network with another pooling of its feature maps than its own: (N, 3, H, W) to (N, F) float32.
 
-    def __init__(self, network: nn.Module, layout: PoolingLayout, pooling: str) -> None:
+    Args:
+        pooling: `gem` or `layers`.
+        side: image size in pixels by which the maps are chosen; `InputError` without any.
+    """
+
+    def __init__(self, network: nn.Module, pooling: str, *, side: int) -> None:
         super().__init__()
-        self.network = network
-        self._pooling, self._needed = pooling, layout.needed(pooling)
-        self._maps = {name: found for name, found in layout.maps.items() if name in self._needed}
+        self.network, self._pooling = network, pooling
+        _, maps = choose_maps(network, side=side)
+        self._maps = maps if pooling == "layers" else {pooling: maps[pooling]}
+        self.feature_dim = sum(found.channels for found in self._maps.values())
 
     def forward(self, images: Tensor) -> Tensor:
         parts: dict[str, Tensor] = {}
@@ -102,7 +75,7 @@ class PooledFeatures(nn.Module):
             parts["own"] = self.network(images).flatten(1).float()
         if self._pooling != "layers":
             return parts[self._pooling]
-        return torch.cat([LAYER_WEIGHTS[name] * nn.functional.normalize(parts[name]) for name in self._needed], dim=1)
+        return torch.cat([LAYER_WEIGHTS[name] * nn.functional.normalize(parts[name]) for name in self._maps], dim=1)
 
 
 def _gem(output: Tensor, of: FeatureMap) -> Tensor:

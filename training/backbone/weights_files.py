@@ -78,7 +78,7 @@ def load_weights(
         of: name of the architecture, for the error.
         dropped: modules that the file may have and the model lacks.
     """
-    prefixes, whole = tuple(f"{part}." for part in dropped), state
+    prefixes = tuple(f"{part}." for part in dropped)
     state = {key: value for key, value in state.items() if not key.startswith(prefixes)}
     own = module.state_dict()
     missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
@@ -86,33 +86,11 @@ def load_weights(
     shapes = [key for key in own if key in state and own[key].shape != state[key].shape]
     for what, keys in (("lacks", missing), ("has unknown", unknown), ("has other shapes for", shapes)):
         if keys:
-            fitting, advice = _find_backbone(whole), "name the right --backbone"
-            if fitting is not None and of != f"torchvision's {fitting}":
-                advice = f"{fitting} has as many weights: --backbone {fitting}"
             raise InputError(
                 f"{path}: these are not weights of {of}: the file {what} {len(keys)} of "
-                f"{len(own)} tensors ({', '.join(keys[:3])}, …); {advice}"
+                f"{len(own)} tensors ({', '.join(keys[:3])}, …); name the right --backbone"
             )
     module.load_state_dict(state, strict=False)
-
-
-_LARGEST_LAYER = 8_000_000  # weights of the last layer of any torchvision model
-
-
-def _find_backbone(state: Mapping[str, Tensor]) -> str | None:
-    """The torchvision model with as many weights, with or without its last layer of 1000 classes."""
-    from torchvision import models  # slow to import
-
-    statistics = ("running_mean", "running_var", "num_batches_tracked")
-    count = sum(tensor.numel() for key, tensor in state.items() if not key.endswith(statistics))
-    sizes = {
-        name: models.get_model_weights(name).DEFAULT.meta["num_params"] for name in models.list_models(module=models)
-    }
-    whole = [name for name, size in sizes.items() if size == count]
-    headless = [
-        name for name, size in sizes.items() if count < size < count + _LARGEST_LAYER and (size - count) % 1000 == 0
-    ]
-    return whole[0] if whole else headless[0] if len(headless) == 1 else None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

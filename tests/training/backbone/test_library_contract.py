@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torchvision
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -67,14 +66,6 @@ def test_weights_of_another_architecture_are_refused_by_file_and_architecture(li
     torch.save(load_backbone(other, "none").network.state_dict(), tmp_path / "weights.pth")
     with pytest.raises(InputError, match=rf"weights\.pth: these are not weights of .*{library}'s {model}"):
         load_backbone(name, str(tmp_path / "weights.pth"))
-
-
-def test_weights_of_another_torchvision_model_are_refused_with_its_name(tmp_path: Path) -> None:
-    for part, file in ((set(), "whole.pth"), ({"classifier.1.weight", "classifier.1.bias"}, "headless.pth")):
-        state = torchvision.models.mobilenet_v2().state_dict()
-        torch.save({key: state[key] for key in state.keys() - part}, tmp_path / file)
-        with pytest.raises(InputError, match=rf"{file}: these are not weights of .*: --backbone mobilenet_v2"):
-            load_backbone("resnet50", str(tmp_path / file))
 
 
 @of_every_library

@@ -10,7 +10,7 @@ from index.images.preprocess import PreprocessConfig, crop_pixels
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.extract import Extractor
 from training.backbone.feature_maps import FeatureMap, choose_maps
-from training.backbone.pooling import PoolingLayout, average_views
+from training.backbone.pooling import average_views
 
 SIDE = 64
 # Channels of the last map, of the widest other one of its size, and of the widest one of the size before.
@@ -48,9 +48,8 @@ def test_maps_are_found_in_networks_of_many_kinds(name: str, channels: tuple[int
 
 
 def test_a_network_without_another_map_of_the_last_size_has_fewer_layers() -> None:
-    layout = PoolingLayout.of(load_backbone("alexnet", "none").module, side=224)
-    assert list(layout.widths) == ["own", "gem", "earlier"]
-    assert layout.feature_dim("layers") == 256 + 384
+    layers = with_features(load_backbone("alexnet", "none"), pooling="layers", side=224)
+    assert layers.feature_dim == 256 + 384
 
 
 def test_a_network_of_tokens_is_refused_and_the_option_named() -> None:
@@ -92,8 +91,7 @@ def test_a_map_is_read_before_an_activation_changes_it_in_place(resnet, images) 
             return self.second(wide).mean(dim=(2, 3))
 
     network = InPlace().eval()
-    layout = PoolingLayout.of(network, side=8)
-    assert layout.maps["wide"] == FeatureMap("first", 0, channels=4, side=4, channels_last=False)
+    assert choose_maps(network, side=8)[1]["wide"] == FeatureMap("first", 0, channels=4, side=4, channels_last=False)
     wide = pooled(Backbone("own", network, 5), "wide", images[:, :, :8, :8])
     with torch.inference_mode():
         expected = network.first(images[:, :, :8, :8]).mean(dim=(2, 3))
