@@ -29,8 +29,7 @@ def train(
     """Train an image embedding on labelled images, some with wrong labels, into the run folder `out`.
 
     Args:
-        data: a folder of class folders, a CSV or Parquet file with the columns path,label, a gallery (labels as
-            decided), or a benchmark's download.
+        data: a folder of class folders, a CSV or Parquet file (path,label), a gallery, or a benchmark's download.
         out: the run folder; new, or begun with the same options where `resume`.
         val: labelled images for evaluation.
         resume: continue an interrupted run; a finished one returns its report.
@@ -40,8 +39,7 @@ def train(
         **options: as in `retrieval train`, with `_` for `-` (and `lambda_`, `for_`): the fields of `Machine` (`device`,
             `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, ...).
 
-    Returns:
-        The report, as in the run folder's report.json.
+    Returns the report, as in the run folder's report.json.
 
     Under torchrun each process calls it alike and gets the same report; only rank 0 writes and calls the watcher.
     """
