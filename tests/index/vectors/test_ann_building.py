@@ -31,15 +31,6 @@ def config(index_type: str, **options: object) -> AnnConfig:
     return AnnConfig(index_type=index_type, **{"recall_target": 0.9, **options})
 
 
-@pytest.mark.parametrize("count", [1, 19, 20, 10**6])
-def test_held_out_rows_are_few_and_always_the_same(count: int) -> None:
-    held_out = choose_held_out(count)
-    assert len(held_out) == min(1000, count // 20)
-    assert (np.diff(held_out) > 0).all()
-    assert np.isin(held_out, np.arange(count)).all()
-    assert np.array_equal(held_out, choose_held_out(count))
-
-
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "pq"])
 def test_those_that_ask_come_into_the_index_after_they_have_asked(
     shards: list[VectorRows], index_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

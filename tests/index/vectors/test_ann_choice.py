@@ -10,13 +10,6 @@ from index.vectors.kinds import INDEX_TYPES
 GB = 10**9
 
 
-@pytest.mark.parametrize("count", [1, FLAT_ROWS])
-def test_a_small_gallery_is_scanned(count: int) -> None:
-    plan = choose_ann(count=count, width=512, config=AnnConfig(), machine_bytes=8 * GB)
-    assert (plan.type, plan.factory, plan.reduced_width) == ("flat", "Flat", None)
-    assert plan.memory_bytes == 4 * 512 * count
-
-
 @pytest.mark.parametrize("index_type", INDEX_TYPES)
 def test_too_few_to_measure_with_are_scanned_whatever_is_asked(index_type: str) -> None:
     config = AnnConfig(index_type=index_type)

@@ -1,11 +1,10 @@
-import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.vectors.stored_rows import RowSet, StoredRows, pack
+from index.vectors.stored_rows import RowSet, StoredRows
 from tests.conftest import tries
 from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids
 
@@ -79,15 +78,3 @@ def test_rows_are_gathered_by_positions_of_any_shape(vectors: np.ndarray, ends: 
         assert np.array_equal(rows, vectors[positions])
     boundaries = np.array([0, *ends, *(end - 1 for end in ends), ROWS - 1])
     assert np.array_equal(stored.gather(boundaries), vectors[boundaries])
-
-
-@pytest.mark.parametrize("count", [1, 8, 1001])
-def test_faiss_reads_every_bit(count: int) -> None:
-    mask = np.random.default_rng(count).random(count) < 0.5
-    bits = pack(mask)
-    assert len(bits) == -(-count // 8)
-    selector = faiss.IDSelectorBitmap(len(bits), faiss.swig_ptr(bits))
-    assert [selector.is_member(number) for number in range(count)] == mask.tolist()
-    assert not selector.is_member(8 * len(bits))
-    among = RowSet.of(np.array([True, False, True, True, False]), indexed=np.array([4, 0, 1, 3]))
-    assert np.unpackbits(among.bits, bitorder="little", count=4).tolist() == [0, 1, 0, 1]  # in the index's order

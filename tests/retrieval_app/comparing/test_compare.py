@@ -1,11 +1,7 @@
 """`retrieval compare` as people and programs call it: what it says, what it embeds, and what it refuses."""
 
 import csv
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -22,7 +18,6 @@ from retrieval_app.comparing.public import Candidate, read_candidates
 from tests.index.galleries import count_cached, count_seen
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
-from tests.waiting import wait_for
 
 COUNT = 40
 
@@ -106,40 +101,6 @@ def test_images_may_be_an_archive_and_labels_may_come_from_a_file(work: Path, tm
     assert [one["candidates"][0]["from_cache"] for one in found] == [0, COUNT, COUNT]
     recall = [[one["recall"] for one in each["candidates"]] for each in found]
     assert recall[0] == recall[1] == recall[2]
-
-
-KILLED = """
-import sys
-import index.embedding.cached as cached
-from index.model.embedder import Embedder
-from retrieval_app import compare
-import time
-cached._KEPT_EVERY_S = 0.0
-embed = Embedder.embed_padded
-def slow(self, pixels, *, batch_size):
-    time.sleep(0.4)
-    return embed(self, pixels, batch_size=batch_size)
-Embedder.embed_padded = slow
-compare(sys.argv[1], sys.argv[2:4], sys.argv[4], cache=sys.argv[5], workers=1)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_comparison_goes_on(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = [work / "one.onnx", work / "two.onnx"]
-    words = [str(word) for word in (work / "photos", *models, tmp_path / "out", tmp_path / "cache")]
-    process = subprocess.Popen([sys.executable, "-c", KILLED, *words])
-    try:
-        wait_for(lambda: count_cached(tmp_path / "cache") >= 8)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(30)
-    kept = count_cached(tmp_path / "cache")
-    assert 8 <= kept < 2 * COUNT
-    assert not (tmp_path / "out").exists()
-    with count_seen(monkeypatch) as seen:
-        retrieval_app.compare(work / "photos", models, tmp_path / "out", cache=tmp_path / "cache")
-    assert sum(seen) == 2 * COUNT - kept
 
 
 def test_a_failing_model_ends_the_comparison_and_what_was_embedded_is_kept(work: Path, tmp_path: Path) -> None:
