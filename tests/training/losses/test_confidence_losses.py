@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import lambertw
 from torch import Tensor, nn
 
 from tests.conftest import tries
@@ -16,7 +15,7 @@ from tests.training.losses.draws import make_loss
 from training.losses.guidance import Guidance, language_guidance_loss
 from training.losses.interface import Batch
 from training.losses.multi_similarity import multi_similarity_losses
-from training.losses.procsim import ProcSim, lambert_w, otsu_threshold, procsim_confidences
+from training.losses.procsim import ProcSim, otsu_threshold, procsim_confidences
 from training.losses.proxy_nca import proxy_nca_losses
 from training.options.losses import PairMining
 
@@ -190,33 +189,3 @@ def test_the_threshold_is_a_constant_of_the_type_of_the_losses(dtype: torch.dtyp
     found = otsu_threshold(torch.arange(9, dtype=dtype, requires_grad=True))
     assert (found.shape, found.dtype) == ((), dtype)
     assert not found.requires_grad
-
-
-def w_of(x: float) -> float:
-    return float(lambert_w(torch.tensor(x, dtype=torch.float64)))
-
-
-@given(exponent=st.floats(-12, 300))
-@pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_w_is_the_number_that_times_its_exponential_is_x(exponent: float) -> None:
-    x = 10.0**exponent
-    assert w_of(x) == pytest.approx(oracle.lambert_w(x), rel=1e-13, abs=0)
-
-
-def test_w_at_its_landmarks() -> None:
-    assert w_of(0.0) == 0.0
-    assert w_of(math.e) == pytest.approx(1, rel=1e-15)
-    assert w_of(math.inf) == math.inf
-    assert w_of(5e-324) == 5e-324
-    assert math.isfinite(w_of(1.7e308))
-    assert math.isnan(w_of(math.nan))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_w_keeps_shape_and_type_and_carries_no_gradient(dtype: torch.dtype) -> None:
-    x = torch.tensor([[0.5, 1e30], [0.2, 0.0]], dtype=dtype, requires_grad=True)
-    w = lambert_w(x)
-    assert not w.requires_grad
-    expected = torch.from_numpy(lambertw(x.detach().double().numpy()).real).to(dtype)
-    torch.testing.assert_close(w, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)

@@ -92,14 +92,6 @@ def test_a_probability_is_a_softmax_over_the_classes_of_the_memory_alone() -> No
 
 
 @every_base
-def test_a_rate_of_zero_selects_every_image(base: str) -> None:
-    loss, labels = make_prism(base=base, rate=0.0, memory=100), [0, 1, 2] * 4
-    for seed in range(4):
-        loss(torch.randn(12, WIDTH, generator=torch.Generator().manual_seed(seed)), as_batch(labels))
-    assert int((loss.remembered != EMPTY).sum()) == 48
-
-
-@every_base
 def test_an_image_far_from_its_class_neither_trains_nor_enters_the_memory(base: str) -> None:
     loss, labels = make_prism(base=base, rate=0.25, memory=100, warm_up=2), [0, 1, 2] * 4
     for seed in range(2):
