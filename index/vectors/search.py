@@ -179,15 +179,15 @@ class VectorSearch:
 
     def _find(self, queries: Vectors, *, count: int, among: RowSet | None) -> list[tuple[Ids, Ids]]:
         """Groups of queries, as row numbers, with (n, c) candidate positions."""
-        everyone = np.arange(len(queries))
+        every = np.arange(len(queries))
         if self.index is None:
-            return list(self._scan(queries, everyone, count=count, among=among))
+            return list(self._scan(queries, every, count=count, among=among))
         chosen = self._described["parameters"]
         kind = self.index.kind
         effort, depth = _scale(chosen[kind.effort], chosen["candidates"], count, kind.keeps_effort)
         effort, depth = min(effort, self.index.most_effort), min(depth, len(self.index.rows))
         if self._is_scan_sooner(effort if among is None else _PROBE_COST * effort, depth, among):
-            return list(self._scan(queries, everyone, count=count, among=among))
+            return list(self._scan(queries, every, count=count, among=among))
         if among is None:
             positions = self.index.search(queries, k=depth, effort=effort)[1]
             unsure = positions[:, min(count, depth) - 1] == NO_ID
@@ -198,9 +198,9 @@ class VectorSearch:
             beside = self._find_beside(queries, count=count, among=among)
             positions = np.concatenate([positions, beside], axis=1)
         if not np.count_nonzero(unsure):
-            return [(everyone, positions)]
-        found = [] if unsure.all() else [(everyone[~unsure], positions[~unsure])]
-        return [*found, *self._scan(queries, everyone[unsure], count=count, among=among)]
+            return [(every, positions)]
+        found = [] if unsure.all() else [(every[~unsure], positions[~unsure])]
+        return [*found, *self._scan(queries, every[unsure], count=count, among=among)]
 
     def _search_among(
         self, index: AnnIndex, queries: Vectors, effort: int, depth: int, among: RowSet

@@ -54,7 +54,7 @@ def evaluate_candidates(
             groups = grouped.groups
         progress(len(evaluations), len(candidates))
     queries = np.flatnonzero([label in evaluations[0].per_class for label in labels])
-    # Only groups that somebody gave, or that names or times show, are units of the resampling.
+    # Intervals resample groups only where a column gives them, or names or times show them.
     clusters = groups.numbers[queries] if groups is not None and groups.is_certain else None
     pairs = list(combinations(range(len(candidates)), 2))
     found_groups = None

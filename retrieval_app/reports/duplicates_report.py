@@ -139,7 +139,7 @@ class DuplicateReport:
 
 
 def find_undropped(gallery: Gallery, group: DuplicateGroup) -> list[GroupedImage]:
-    """The images of a group that nobody has dropped."""
+    """The images of a group without those that decisions drop."""
     decided = gallery.decided.by_id
     return [image for image in group.images if image.id not in decided or not decided[image.id].left_out]
 

@@ -144,7 +144,7 @@ def _join_groups(
 
 
 def find_different(store: ReviewStore) -> frozenset[str]:
-    """Names of the near-duplicate groups that somebody decided to be different images."""
+    """Names of the near-duplicate groups that decisions call different images."""
     return frozenset(name for name, one in store.duplicate_decisions().items() if one.decision == DIFFERENT)
 
 
