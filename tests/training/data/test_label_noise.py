@@ -178,3 +178,8 @@ def test_noise_that_cannot_be_made_is_refused(kind: str) -> None:
     for rate in (-0.1, 1.1):
         with pytest.raises(InputError, match=r"0\.\.1"):
             LabelNoise(kind, rate)
+
+
+def test_a_kind_of_noise_that_is_unknown_is_refused() -> None:
+    with pytest.raises(InputError, match=r"must be one of uniform, .*'gaussian'"):
+        LabelNoise("gaussian", 0.5)
