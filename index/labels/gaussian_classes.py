@@ -66,7 +66,9 @@ class GaussianClasses:
             classes = _fit(self._without(fold), self.shrinkage) if self._folds > 1 else None
             of_fold = np.flatnonzero(self._fold_of == fold)
             for rows in self._cut(of_fold[np.argsort(self._groups[of_fold], kind="stable")]):
-                scores = np.zeros((len(rows), self._count)) if classes is None else self._score(classes, rows)
+                scores = np.zeros((len(rows), self._count))
+                if classes is not None:
+                    scores = classes.log_likelihood(self._rows[rows].astype(np.float64))
                 yield rows, softmax(self.temperature * scores + self._prior).astype(np.float32)
                 self._tell(len(rows))
 
@@ -108,9 +110,6 @@ class GaussianClasses:
             (self._sums.weights - one.weights).clip(min=0), self._sums.rows - one.rows, self._sums.scatter - one.scatter
         )
 
-    def _score(self, classes: "_Classes", rows: Ids) -> Doubles:
-        return classes.log_likelihood(self._rows[rows].astype(np.float64))
-
     def _choose(self, shrinkages: tuple[float, ...]) -> tuple[float, float]:
         """The shrinkage and the temperature of the lowest cross-entropy with the given labels of some folds."""
         losses = np.zeros((len(shrinkages), len(_TEMPERATURES)))
@@ -121,17 +120,14 @@ class GaussianClasses:
             for number, shrinkage in enumerate(shrinkages):
                 classes = _fit(sums, shrinkage)
                 for some in self._cut(rows):
-                    losses[number] += self._cross_entropies(self._score(classes, some), some)
+                    scores = classes.log_likelihood(self._rows[some].astype(np.float64))
+                    own, parts = (np.arange(len(some)), self._labels[some]), self._weights[some] * self._balance[some]
+                    for place, temperature in enumerate(_TEMPERATURES):
+                        likely = softmax(temperature * scores + self._prior)[own].clip(min=1e-12)
+                        losses[number, place] -= float(np.log(likely) @ parts)
                 self._tell(0)
         best, temperature = np.unravel_index(losses.argmin(), losses.shape)
         return shrinkages[best], float(_TEMPERATURES[temperature])
-
-    def _cross_entropies(self, scores: Doubles, rows: Ids) -> Doubles:
-        """Of every temperature."""
-        own = np.arange(len(rows)), self._labels[rows]
-        parts = self._weights[rows] * self._balance[rows]
-        likely = (softmax(temperature * scores + self._prior)[own].clip(min=1e-12) for temperature in _TEMPERATURES)
-        return np.array([-float(np.log(chances) @ parts) for chances in likely])
 
 
 @dataclass(frozen=True, slots=True)

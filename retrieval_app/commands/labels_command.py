@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,16 +17,11 @@ _FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv")
 _PLACE = click.argument("place", type=click.Path(path_type=Path))
 
 
-class _Target(click.ParamType):
-    """FORMAT:PATH."""
-
-    name = "format:path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Path]:
-        format_, _, path = value.partition(":")
-        if format_ not in _FORMATS or not path:
-            self.fail(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {value!r}", param, ctx)
-        return format_, Path(path)
+def _read_target(value: str) -> tuple[str, Path]:
+    format_, _, path = value.partition(":")
+    if format_ not in _FORMATS or not path:
+        raise click.BadParameter(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {value!r}")
+    return format_, Path(path)
 
 
 @click.group(short_help="List, accept and export label issues, set labels, import decisions.")
@@ -110,7 +105,7 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
 
 @labels.command(short_help="Write label issues for other programs.")
 @_PLACE
-@click.argument("targets", type=_Target(), nargs=-1, required=True, metavar="FORMAT:PATH...")
+@click.argument("targets", type=_read_target, nargs=-1, required=True, metavar="FORMAT:PATH...")
 @output_options
 def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) -> None:
     """Write every label of PLACE with the probability that it is wrong, for other programs.
