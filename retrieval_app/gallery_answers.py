@@ -160,7 +160,7 @@ class GalleryAnswers:
 
 
 def _bound(count: int | None) -> int:
-    """How many are listed where somebody wants so many."""
+    """The number of items to list of a wanted number."""
     return _MOST_LISTED if count is None else max(0, min(count, _MOST_LISTED))
 
 

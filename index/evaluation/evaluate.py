@@ -116,7 +116,7 @@ def evaluate_images(
     ks: Sequence[int],
     scoring: Progress = no_progress,
 ) -> Evaluation:
-    """Scores of the queries among the labelled members; nobody can tell whether an unlabelled result is right.
+    """Scores of the queries among the labelled members; unlabelled results would be neither right nor wrong.
 
     Args:
         queries: images from elsewhere, which find every labelled member. None: members, each without itself.

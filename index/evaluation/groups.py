@@ -33,7 +33,7 @@ _DRAWN_PAIRS = 20_000
 _PRODUCTS_AT_ONCE = 1 << 23
 
 NUMBERS_APART = 3  # in a burst of which a shot or two were thrown away
-SECONDS_APART = 60.0  # in which somebody walks around a thing
+SECONDS_APART = 60.0  # enough to photograph a thing from several sides
 _LIFT = 2.0  # how much more frequent near pairs must be
 _LEAST_EXPECTED = 5.0  # near pairs in a slice of similarities
 _DEVIATIONS = 4.0  # beyond which an excess is no chance

@@ -42,8 +42,8 @@ def describe_runtime(embedder: Embedder) -> dict[str, Any] | None:
 
 def join_runtimes(recorded: Runtime | None, new: Runtime | None) -> dict[str, Any] | None:
     """The manifest's entry of vectors of two runtimes: the one that agrees less with the usual one."""
-    told = [one for one in (recorded, new) if one is not None]
-    return dict(min(told, key=lambda one: one["agreement"])) if told else None
+    known = [one for one in (recorded, new) if one is not None]
+    return dict(min(known, key=lambda one: one["agreement"])) if known else None
 
 
 def require_same_output(recorded: Runtime | None, embedder: Embedder, *, gallery: Path) -> None:

@@ -138,7 +138,7 @@ class _GraphCheck:
                 if number == _TENSOR_INT64 and held <= 8 * _MAX_SHAPE_VALUES:
                     listed += self._read_numbers(value)
         if len(dims) > _MAX_DIMS or min(dims, default=0) < 0:
-            raise UnsafeModelError(f"the tensor {_show(name)} has sizes that none can have")
+            raise UnsafeModelError(f"the tensor {_show(name)} has impossible sizes")
         count = math.prod(dims)
         there = held if raw is None else len(raw)
         if there < (count // 2 if raw is None else (count * _BITS.get(kind, 8) + 7) // 8):
@@ -158,7 +158,7 @@ class _GraphCheck:
             key, at = _read_varint(message, at)
             number, kind = key >> 3, key & 7
             if key >= _MAX_KEY:  # of which the runtime would read the lower bits
-                raise UnsafeModelError("it is no ONNX file: a field has a number that none can have")
+                raise UnsafeModelError("it is no ONNX file: a field has an impossible number")
             if kind == _VARINT:
                 value, at = _read_varint(message, at)
                 yield number, value

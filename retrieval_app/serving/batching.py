@@ -104,7 +104,7 @@ class Workers:
                 lane.waiting.clear()
             self._changed.notify_all()
         for one in waiting:
-            if one.future.set_running_or_notify_cancel():  # else nobody waits for it any more
+            if one.future.set_running_or_notify_cancel():  # else its request has ended
                 one.future.set_exception(BusyError(_ENDS))
         for thread in self._threads:
             thread.join(timeout_s)

@@ -174,6 +174,6 @@ class LiveGallery:
                 model.embed_batch(np.zeros((1, side, side, 3), dtype=np.uint8))
         insights = Insights(gallery, cache=gallery.path / CACHE_FOLDER, audit=self._audit)
         insights.get("calibration")  # which every search needs
-        if before is not None:  # nobody waits for this version yet
+        if before is not None:  # requests are still answered from the version before
             insights.wait("calibration", timeout=_CALIBRATION_S)
         return Snapshot(gallery, insights, wide)

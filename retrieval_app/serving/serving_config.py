@@ -13,7 +13,7 @@ class ServingConfig:
     """Searches, photos, bodies and what waits.
 
     Fields with a help text are options of `retrieval serve`. A photo of 20 MiB takes 160 seconds at a megabit a second;
-    the slowest of mobile networks manage twice as many bytes a second as are asked for.
+    the slowest of mobile networks manage twice the required rate.
     """
 
     threads: int = option(
