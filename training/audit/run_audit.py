@@ -69,20 +69,16 @@ def audit_labels(
     numbers = {label: number for number, label in enumerate(names)}
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
     known = [image.p_right if image.given == image.used else None for image in images]  # not of simulated noise
-    p_right = np.array([np.nan if right is None else right for right in known])
+    p_right = np.array(known, dtype=np.float64)  # None is NaN
     load = partial(_load_features, run, images, machine=machine)
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
-    labelled = LabelledImages(features, labels, np.arange(len(images)), duplicates.groups, p_right, tuple(names))
+    groups = duplicates.groups
+    labelled = LabelledImages(features, labels, np.arange(len(images)), groups, p_right, tuple(names))
     errors, features = _find_errors(run, labelled, load=load, progress=progress)
-    kinds = IssueKinds(errors, labels, duplicates.groups, count=len(names))
+    kinds = IssueKinds(errors, labels, groups, count=len(names))
     verdicts, _ = give_verdicts(
-        errors,
-        labels,
-        groups=duplicates.groups,
-        rare=kinds.rare_class,
-        decided=p_right == 1,
-        at_least_right=at_least_right,
+        errors, labels, groups=groups, rare=kinds.rare_class, decided=p_right == 1, at_least_right=at_least_right
     )
     nearest = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
     issues = make_issues(labelled, errors, labelled.ids, kinds=kinds, verdicts=verdicts, nearest=nearest)
