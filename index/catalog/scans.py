@@ -54,9 +54,10 @@ UPDATE images AS i SET
     sha256 = iif(f.reason IS NULL AND i.status != 'skipped', i.sha256, NULL),
     keeper = iif(f.reason IS NULL, i.keeper, NULL)
 FROM found f WHERE {_SAME_FILE} AND i.reason IS NOT '{REMOVED}' AND (
-    f.reason IS NOT NULL
+    f.reason IS NOT NULL AND NOT (i.status = 'skipped' AND i.reason IS f.reason AND i.detail IS f.detail)
     OR NOT ({_SAME_STATE})
-    OR i.status = 'skipped' AND i.reason != '{SKIPPED_IF}' AND i.source NOT IN (SELECT source FROM retried)
+    OR i.status = 'skipped' AND f.reason IS NULL AND i.reason != '{SKIPPED_IF}'
+        AND i.source NOT IN (SELECT source FROM retried)
     OR ? AND i.status IN ('indexed', 'duplicate') AND i.sha256 IS NOT NULL
 )
 """

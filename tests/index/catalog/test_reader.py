@@ -11,7 +11,7 @@ import pytest
 
 from index.catalog.reader import VERSION, Catalog, read_catalog
 from index.catalog.rows import CatalogRow, read_metadata
-from index.catalog.scans import record_scan
+from index.catalog.scans import archive_items, record_scan
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import GalleryError, ImageError, InputError
 from index.filters.parser import find_words, parse_filter
@@ -175,6 +175,16 @@ def test_metadata_and_the_place_in_an_archive_are_kept(catalog: CatalogWriter) -
     place = FolderSource("/photos").locate(member)
     assert (place.file, place.offset, place.size_bytes, place.mtime_ns) == (Path("/photos/s.tar"), 512, 10, 1)
     assert FolderSource("/photos").locate(plain) == Place(Path("/photos/plain"), "/photos/plain")
+
+
+def test_an_unusable_item_of_an_unchanged_archive_keeps_its_hash(catalog: CatalogWriter) -> None:
+    scan(catalog, [found("a.tar/1", archive="a.tar", starts_at=512)])
+    problem = ImageError(path="x", reason="corrupt", detail="seen")
+    catalog.record_outcomes([EmbeddedItem(1, sha256="x", problem=problem)], checkpoints={})
+    known = archive_items(catalog, 1, "a.tar", mtime_ns=1)
+    assert known is not None
+    scan(catalog, known)
+    assert [(row.status, row.reason, row.sha256) for row in catalog.rows()] == [("skipped", "corrupt", "x")]
 
 
 def test_rows_come_complete_over_many_pages(catalog: CatalogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
