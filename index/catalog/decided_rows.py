@@ -27,11 +27,7 @@ _OTHERS = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class DecidedRow:
-    """The given and the decided label of a row.
-
-    Attributes:
-        left_out: `DROPPED` or `SET_ASIDE`; None where the image stays.
-    """
+    """The given and the decided label of a row; `left_out` is `DROPPED`, `SET_ASIDE`, or None where the image stays."""
 
     given: str | None
     label: str | None
@@ -72,9 +68,8 @@ class DecidedRows:
 
     Attributes:
         by_id: changed labels and images that are left out, not confirmed labels.
-        marked: tags and splits.
-        left_out: (n,) int64 rising ids of images that are dropped or set aside.
-        ids: (m,) int64 rising ids of all labels.
+        left_out: (n,) rising ids of images that are dropped or set aside.
+        ids: (m,) rising ids of all labels.
         digest: of all label decisions; empty without any.
     """
 

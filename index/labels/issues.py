@@ -136,17 +136,15 @@ class LabelIssues:
         items: those with a `p_error` of `MIN_P_ERROR` or more and those with conflicting duplicates, the most probable
             errors first, and those of labels that should be split; then the 100,000 best proposals, likewise. In an
             audit all labels, in the order of the run.
-        checked: number of labels that were checked.
-        noise_rate: estimated share (0..1) of these that is wrong.
+        checked, noise_rate: number of labels that were checked, and estimated share of these that is wrong.
         pairs: (label, suggested, images), the most images first: of a gallery the items with a `p_error` of a half or
             more, of an audit estimates.
         confused_classes: (label, label, images) of labels used for each other, the most images first.
         is_lower_bound: whether `noise_rate` is too low, because the model was trained with these labels.
         decisions: number of decisions that the list takes into account.
         classes: (label, images, estimated share of wrong labels), the noisiest first.
-        look_alikes: share (0..1) of simulated errors between look-alike labels that would be called wrong; None where
-            it is not known.
-        at_least_right: share (0..1) of right labels that the verdicts aim at.
+        look_alikes: of `Calibration`; None where it is not known.
+        at_least_right: share of right labels that the verdicts aim at.
     """
 
     items: tuple[LabelIssue, ...]

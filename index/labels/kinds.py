@@ -56,9 +56,7 @@ def count_groups(labels: Labels, groups: Ids) -> Ids:
 class IssueKinds:
     """Kinds of the issues among N labels; `split` (N,) says which are of the smaller part of a label to split.
 
-    Attributes:
-        confused_classes: (label, label, images) of labels used for each other, the most images first.
-        outliers, rare_class, conflicting_duplicates: (N,) whether the rule of that kind holds.
+    `outliers`, `rare_class` and `conflicting_duplicates` (N,) say where the rule of that kind holds.
     """
 
     def __init__(

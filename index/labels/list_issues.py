@@ -48,12 +48,8 @@ def list_label_issues(
 ) -> LabelIssues:
     """Label issues; labels that no image but near-duplicates shares, or all images, are not checked.
 
-    Where no label is checked, none is proposed either.
-
-    Args:
-        decided: ids of images with a decision, whose labels do not count among the estimated errors.
-        before: calibration from before the decisions.
-        progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
+    Where no label is checked, none is proposed either. Labels of images with a decision, whose ids are `decided`, do
+    not count among the estimated errors; `before` is the calibration from before the decisions.
     """
     own, loose = images.labelled, images.unlabelled
     labels, names, total = own.labels, own.names, len(own.labels)

@@ -209,11 +209,8 @@ def follow_labels(
 ) -> LabelStates:
     """The decisions about labels after the last step, and before it; only steps after a known state are read.
 
-    An undo brings back the state before, unless it takes back more than was read at once.
-
-    Args:
-        states: of an earlier call.
-        holding: the decisions that count; another one about a label takes its place and is left out.
+    An undo brings back the state before, unless it takes back more than was read at once. Decisions that are not of
+    those `holding` take an earlier one's place and are left out.
     """
     last = last_step(connection, "labels")
     steps = f"SELECT number FROM steps WHERE number IN ({', '.join(str(step) for step, _ in states)})"
