@@ -20,7 +20,6 @@ from index.limits import MAX_PIXELS
 from index.sources.reading import read_indexed
 from retrieval_app.insights.answer import Body
 from retrieval_app.serving.errors import OutOfTurnError
-from retrieval_app.serving.serving_config import ServingConfig
 
 KEPT_SIDE = 1024  # pixels, enough for a crop of a quarter at the usual model inputs
 _JPEG_QUALITY = 92
@@ -87,13 +86,6 @@ class Photo:
     def kept_bytes(self) -> int:
         """What the photo takes of the memory for kept photos."""
         return len(self.jpeg) + self.vector.nbytes
-
-
-def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
-    """Refuse a photo of too many bytes."""
-    if len(data) > config.max_upload_bytes:
-        limit = config.max_upload_bytes / 1024**2
-        raise InputError(f"{name}: {len(data) / 1024**2:.1f} MB, at most {limit:.0f} MB are taken; use a smaller copy")
 
 
 def read_pixels(

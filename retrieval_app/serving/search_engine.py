@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from index.arrays import Vectors
-from index.errors import ImageError, RetrievalError
+from index.errors import ImageError, InputError, RetrievalError
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Groups, Hit
 from index.images.preprocess import Pixels
@@ -37,7 +37,6 @@ from retrieval_app.serving.photos import (
     PREVIEW_SIDE,
     Crop,
     Photo,
-    check_upload,
     encode_image,
     encode_kept,
     read_original,
@@ -228,18 +227,20 @@ class Engine:
 
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
         """The (D,) float32 unit vector of the bytes of a photo."""
-        return await self._embed(snapshot, self._read_later(snapshot, data, name), name=name)
+        return await self._embed(snapshot, self._make_decode(snapshot, data, name), name=name)
 
-    def _read_later(self, snapshot: Snapshot, data: bytes, name: str) -> Callable[..., Pixels]:
-        """The function that decodes a photo for the model of a snapshot."""
-        check_upload(data, name=name, config=self.config)
+    def _make_decode(self, snapshot: Snapshot, data: bytes, name: str) -> Callable[..., Pixels]:
+        """The function that decodes a photo for the model of a snapshot; an InputError where it has too many bytes."""
+        size, limit = len(data) / 1024**2, self.config.max_upload_bytes / 1024**2
+        if size > limit:
+            raise InputError(f"{name}: {size:.1f} MB, at most {limit:.0f} MB are taken; use a smaller copy")
         preprocess, most = snapshot.gallery.embedder.contract.preprocess, self.config.max_upload_pixels
         return partial(read_pixels, data, name=name, preprocess=preprocess, max_pixels=most)
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
         """Embed a photo and keep it for later queries."""
         snapshot, name = self.snapshot(), printable_path(name)
-        read = self._read_later(snapshot, data, name)
+        read = self._make_decode(snapshot, data, name)
         encode = partial(encode_kept, data, name=name, max_pixels=self.config.max_upload_pixels)
         try:
             vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name)
