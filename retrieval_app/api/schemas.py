@@ -18,7 +18,7 @@ from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.review.places import ROW_FIELDS, RowField
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS
-from retrieval_app.serving.searching import MAX_ID, MAX_K, MAX_OFFSET, ImageId, Query
+from retrieval_app.serving.searching import MAX_ID, MAX_K, MAX_OFFSET, ImageId, QueryPart
 
 MAX_QUERIES = 16
 MAX_PAGE_IMAGES = 500
@@ -130,7 +130,7 @@ class SearchRequest(_SearchOptions, Body):
         json_schema_extra={"example": {"queries": [{"image_id": 1}], "k": 10, "include": ["label", "path"]}}
     )
 
-    queries: list[Query] = Field(min_length=1, max_length=MAX_QUERIES)
+    queries: list[QueryPart] = Field(min_length=1, max_length=MAX_QUERIES)
     exclude_ids: list[ImageId] = Field(default=[], max_length=1000)
     include: list[Include] = Field(default=[], max_length=len(_INCLUDES))
 

@@ -58,7 +58,7 @@ def _find_kind(query: Any) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-Query = Annotated[
+QueryPart = Annotated[
     Annotated[MemberQuery, Tag("image_id")]
     | Annotated[PhotoQuery, Tag("photo")]
     | Annotated[VectorQuery, Tag("vector")],
