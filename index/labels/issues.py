@@ -22,7 +22,7 @@ LOWER_BOUND = (
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledImages:
+class CheckedImages:
     """N images whose labels are checked, or proposed."""
 
     vectors: Vectors  # (N, D)
@@ -32,14 +32,14 @@ class LabelledImages:
     p_right: Doubles  # (N,) as of `find_label_errors`; labels that a person has decided, at 1, are no issue any more
     names: tuple[str, ...]
 
-    def take(self, rows: Ids) -> "LabelledImages":
+    def take(self, rows: Ids) -> "CheckedImages":
         """The images of (n,) rising rows, with the names of their labels alone."""
         labels = self.labels[rows]
         used = np.unique(labels[labels != UNLABELLED])
         labels = np.where(labels == UNLABELLED, UNLABELLED, np.searchsorted(used, labels))
         names = tuple(self.names[number] for number in used.tolist())
         vectors = self.vectors if len(rows) == len(self.labels) else self.vectors[rows]
-        return LabelledImages(vectors, labels, self.ids[rows], self.groups[rows], self.p_right[rows], names)
+        return CheckedImages(vectors, labels, self.ids[rows], self.groups[rows], self.p_right[rows], names)
 
     def describe_near(self, nearest: Nearest, place: int) -> tuple[tuple[int, float], ...]:
         """(id, score) of the nearest images of a query."""
@@ -51,12 +51,12 @@ class LabelledImages:
         return tuple((int(self.ids[row]), score, self.names[self.labels[row]]) for row, score in found)
 
     @property
-    def labelled(self) -> "LabelledImages":
+    def labelled(self) -> "CheckedImages":
         """Those with a label."""
         return self.take(np.flatnonzero(self.labels != UNLABELLED))
 
     @property
-    def unlabelled(self) -> "LabelledImages":
+    def unlabelled(self) -> "CheckedImages":
         """Those without a label."""
         return self.take(np.flatnonzero(self.labels == UNLABELLED))
 
@@ -143,7 +143,7 @@ class LabelIssues:
         is_lower_bound: whether `noise_rate` is too low, because the model was trained with these labels.
         decisions: number of decisions that the list takes into account.
         classes: (label, images, estimated share of wrong labels), the noisiest first.
-        look_alikes: of `Calibration`; None where it is not known.
+        look_alikes: of `ErrorCalibration`; None where it is not known.
         at_least_right: share of right labels that the verdicts aim at.
     """
 
@@ -195,7 +195,7 @@ NO_ISSUES = LabelIssues((), checked=0, noise_rate=0.0)
 
 
 def make_issues(
-    images: LabelledImages,
+    images: CheckedImages,
     errors: LabelErrors,
     rows: Ids,
     *,

@@ -19,7 +19,7 @@ from index.arrays import NO_ID, Doubles, Floats, Ids, Labels
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.noise_model import NoiseModel
-from index.labels.simulated_noise import Calibration, LabelScores, count_simulated, estimate_p_error, row_slices
+from index.labels.simulated_noise import ErrorCalibration, LabelScores, count_simulated, estimate_p_error, row_slices
 from index.labels.suggestions import LookAlikes, SuggestionScores
 from index.progress import Progress, no_progress
 from index.threads import single_threaded_blas
@@ -60,7 +60,7 @@ class LabelErrors:
             too low: of those at 70 % more than seven in ten are right.
     """
 
-    calibration: Calibration
+    calibration: ErrorCalibration
     p_error: Doubles
     suggested: Labels
     p_suggested: Doubles
@@ -97,7 +97,7 @@ def find_label_errors(
     count: int,
     groups: Ids | None = None,
     p_right: Doubles | None = None,
-    before: Calibration | None = None,
+    before: ErrorCalibration | None = None,
     unlabelled: Floats | None = None,
     most_values: int = MOST_VALUES,
     most_labels: int = MOST_LABELS,
@@ -164,7 +164,7 @@ class _TwoPasses:
         ]
         self._classes = GaussianClasses(features, labels, count=count, prior=BALANCE, groups=groups, tell=tell)
 
-    def find(self, before: Calibration | None, *, is_held: bool) -> LabelErrors:
+    def find(self, before: ErrorCalibration | None, *, is_held: bool) -> LabelErrors:
         """Label errors, with all confidences in memory or with some that are computed again."""
         each = 0 if before is not None else count_simulated(len(self.labels))
         suggestions = SuggestionScores(self.labels, count=self.count, each=each)
@@ -178,8 +178,8 @@ class _TwoPasses:
         return spread(self.labels, found=found, suggestions=suggestions, p_right=self._p_right)
 
     def _calibrate(
-        self, blocks: Iterator[tuple[Ids, Floats]], before: Calibration | None, *, is_held: bool
-    ) -> tuple[Calibration, Callable[..., LabelErrors]]:
+        self, blocks: Iterator[tuple[Ids, Floats]], before: ErrorCalibration | None, *, is_held: bool
+    ) -> tuple[ErrorCalibration, Callable[..., LabelErrors]]:
         """Calibrate the confidences of a pass, and what makes label errors of them."""
         if is_held:
             confidences = self.hold(blocks)
@@ -288,7 +288,7 @@ def errors_from_confidences(
     labels: Labels,
     *,
     model: NoiseModel,
-    found: Calibration,
+    found: ErrorCalibration,
     suggestions: SuggestionScores,
     p_right: Doubles | None = None,
 ) -> LabelErrors:
@@ -367,7 +367,7 @@ def errors_from_top(
     best: Ids,
     confidences: Doubles,
     count: int,
-    found: Calibration,
+    found: ErrorCalibration,
     suggestions: SuggestionScores,
     p_right: Doubles | None = None,
 ) -> LabelErrors:

@@ -12,9 +12,9 @@ from index.labels.issues import (
     MIN_P_ERROR,
     NEIGHBOURS,
     NO_ISSUES,
+    CheckedImages,
     LabelIssue,
     LabelIssues,
-    LabelledImages,
     collect_issues,
     make_issues,
     propose_labels,
@@ -22,7 +22,7 @@ from index.labels.issues import (
 )
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, count_groups
 from index.labels.label_errors import LabelErrors, Mask, find_label_errors
-from index.labels.simulated_noise import Calibration
+from index.labels.simulated_noise import ErrorCalibration
 from index.labels.verdicts import give_verdicts
 from index.progress import Progress, no_progress
 from index.vectors.clusters import cluster_embeddings
@@ -40,10 +40,10 @@ _NEARER_LABELS = 2  # other labels that are nearer to each part than the other p
 
 
 def list_label_issues(
-    images: LabelledImages,
+    images: CheckedImages,
     *,
     decided: Container[int] = (),
-    before: Calibration | None = None,
+    before: ErrorCalibration | None = None,
     progress: Progress = no_progress,
 ) -> LabelIssues:
     """Label issues; labels that no image but near-duplicates shares, or all images, are not checked.
@@ -96,7 +96,7 @@ def list_label_issues(
     return replace(found, classes=classes, look_alikes=errors.calibration.look_alikes)
 
 
-def _list_proposals(errors: LabelErrors, images: LabelledImages, loose: LabelledImages) -> list[LabelIssue]:
+def _list_proposals(errors: LabelErrors, images: CheckedImages, loose: CheckedImages) -> list[LabelIssue]:
     """Proposals for images without a label, the most probable first, with the nearest of those with a label.
 
     Those beyond `_MOST_PROPOSALS` are left out until others are decided.

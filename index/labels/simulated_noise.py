@@ -129,7 +129,9 @@ class LabelScores:
         np.put_along_axis(found, order, third, axis=1)
         return found
 
-    def calibrate(self, *, before: "Calibration | None" = None, model_rate: float | None = None) -> "Calibration":
+    def calibrate(
+        self, *, before: "ErrorCalibration | None" = None, model_rate: float | None = None
+    ) -> "ErrorCalibration":
         """Probabilities that each label is wrong: as in `before`, or by the simulated ones."""
         if before is not None:
             return before.apply(self.given, self.highest)
@@ -143,7 +145,7 @@ class LabelScores:
             missed=missed,
             model_rate=model_rate,
         )
-        return Calibration(self.given, p_error, self.highest, none_if_wrong)
+        return ErrorCalibration(self.given, p_error, self.highest, none_if_wrong)
 
 
 def calibrate_scores(
@@ -281,7 +283,7 @@ def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class ErrorCalibration:
     """Scores of labels with their probabilities of a label error, from before any decision, and those of suggestions.
 
     Once people have decided the labels of the lowest scores, the others cannot be calibrated by simulated noise: the
@@ -320,7 +322,7 @@ class Calibration:
         order = np.argsort(self.scores)  # equal ones have equal values
         return np.interp(scores, self.scores[order], self.p_error[order])
 
-    def apply(self, scores: Doubles, highest: Floats) -> "Calibration":
+    def apply(self, scores: Doubles, highest: Floats) -> "ErrorCalibration":
         """The calibration of other scores, by interpolation."""
         order = np.argsort(self.highest)
         none_if_wrong = np.interp(highest, self.highest[order], self.none_if_wrong[order])
@@ -334,8 +336,8 @@ class Calibration:
 
 
 def estimate_p_error(
-    confidences: Floats, labels: Labels, *, before: Calibration | None = None
-) -> tuple[Calibration, NoiseModel]:
+    confidences: Floats, labels: Labels, *, before: ErrorCalibration | None = None
+) -> tuple[ErrorCalibration, NoiseModel]:
     """Scores of (N,) labels with the probabilities that they are wrong, and the noise model of the simulation.
 
     The (N, C) confidences of each image are from other images. Without a calibration from `before` any decision, label

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from index.arrays import Doubles, Floats, Ids, Labels
-from index.labels.simulated_noise import SIMULATED, Calibration, draw_labels, score_labels
+from index.labels.simulated_noise import SIMULATED, ErrorCalibration, draw_labels, score_labels
 
 _BINS = 24  # of rising confidences of suggestions, with about as many simulated labels in each
 _NONE_SHARES = np.linspace(0, 1, 101)
@@ -65,7 +65,7 @@ class SuggestionScores:
             self._unseen[places] = suggest_labels(unseen, wrong[is_unseen])[1]
             self._unseen_scores[places] = score_labels(unseen, wrong[is_unseen])
 
-    def calibrate(self, first: Calibration, p_error: Doubles, *, found: Calibration) -> Calibration:
+    def calibrate(self, first: ErrorCalibration, p_error: Doubles, *, found: ErrorCalibration) -> ErrorCalibration:
         """`found` with the probabilities of suggestions, given (N,) p_error and the calibration of the `first` pass.
 
         With a, h the densities over the confidence t of suggestions of simulated labels of images that show another
@@ -134,7 +134,7 @@ class LookAlikes:
         if self._alike.shape[1]:
             self._scores[rows] = score_labels(confidences, self._alike[rows])
 
-    def find(self, calibration: Calibration) -> float:
+    def find(self, calibration: ErrorCalibration) -> float:
         """Share of these errors that would be called wrong."""
         weights = self._is_other * (1 - calibration.p_error)[:, None]
         called = calibration.read(self._scores) >= 0.5

@@ -122,7 +122,7 @@ def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_l
 
     Args:
         labels, classes: their numbers.
-        look_alikes: of `Calibration`; None where it is not known.
+        look_alikes: of `ErrorCalibration`; None where it is not known.
         is_lower_bound: whether the model was trained with these labels.
     """
     if is_lower_bound:

@@ -17,7 +17,7 @@ from index.durable import replacing
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
 from index.labels.issues import LabelIssues
-from index.labels.simulated_noise import Calibration as ErrorCalibration
+from index.labels.simulated_noise import ErrorCalibration
 from index.progress import Progress
 from index.text import printable_path
 from index.threads import multiplying_workers

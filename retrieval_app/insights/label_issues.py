@@ -12,11 +12,11 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import P_RIGHT, LabelDecision, LabelKey
 from index.labels.issue_tables import read_issues
-from index.labels.issues import MIN_P_ERROR, LabelIssues, LabelledImages, collect_issues
+from index.labels.issues import MIN_P_ERROR, CheckedImages, LabelIssues, collect_issues
 from index.labels.kinds import PROPOSAL
 from index.labels.label_errors import find_label_errors
 from index.labels.list_issues import list_label_issues
-from index.labels.simulated_noise import Calibration
+from index.labels.simulated_noise import ErrorCalibration
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
@@ -41,7 +41,7 @@ def _name_contents(found: LabelIssues, gallery: Gallery) -> LabelIssues:
     return replace(found, items=tuple(replace(issue, sha256=contents[issue.id]) for issue in found.items))
 
 
-def read_labelled(gallery: Gallery, duplicates: DuplicateReport) -> LabelledImages:
+def read_labelled(gallery: Gallery, duplicates: DuplicateReport) -> CheckedImages:
     """The gallery's images with their labels, also those without one, by the vectors that label errors are found by.
 
     The column `p_right` of their source is the probability that a label is right.
@@ -50,7 +50,7 @@ def read_labelled(gallery: Gallery, duplicates: DuplicateReport) -> LabelledImag
     with gallery.catalog() as catalog:
         stated = catalog.read_numbers(P_RIGHT)
     p_right = np.array([stated.get(number, np.nan) for number in ids.tolist()], dtype=np.float64).clip(0, 1)
-    return LabelledImages(vectors, labels, ids, duplicates.groups_of(ids), p_right, tuple(names))
+    return CheckedImages(vectors, labels, ids, duplicates.groups_of(ids), p_right, tuple(names))
 
 
 def apply_decisions(
@@ -58,10 +58,10 @@ def apply_decisions(
     decisions: Decisions,
     *,
     base: LabelIssues,
-    before: Calibration | None,
+    before: ErrorCalibration | None,
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
-) -> tuple[LabelIssues, Calibration | None]:
+) -> tuple[LabelIssues, ErrorCalibration | None]:
     """Label issues after decisions: detection runs again, with the labels that people decided as right.
 
     Labels that a machine decided take part as they were given; where no person decided, nothing is detected again.
@@ -96,7 +96,7 @@ def apply_decisions(
     return replace(updated, decisions=len(decisions)), before
 
 
-def _relabel(images: LabelledImages, decided: Mapping[int, LabelDecision]) -> LabelledImages:
+def _relabel(images: CheckedImages, decided: Mapping[int, LabelDecision]) -> CheckedImages:
     """The images with the labels that people decided, without those that they left out."""
     numbers = {name: number for number, name in enumerate(images.names)}
     labels, p_right, stays = images.labels.copy(), images.p_right.copy(), np.ones(len(images.ids), dtype=bool)

@@ -19,7 +19,7 @@ from index.errors import InputError, RunError
 from index.labels.decision_files import HEADER, can_be_named, encode_labels
 from index.labels.decisions import CHANGE, DECISIONS, DROP, GIVEN, MOST_RIGHT, P_RIGHT, SET_ASIDE
 from index.labels.issue_tables import COLUMNS, Cell, describe_row
-from index.labels.issues import NEIGHBOURS, LabelIssue, LabelIssues, LabelledImages, make_issues, rank_classes
+from index.labels.issues import NEIGHBOURS, CheckedImages, LabelIssue, LabelIssues, make_issues, rank_classes
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
 from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
@@ -74,7 +74,7 @@ def audit_labels(
     features = load(run.load_backbone(), progress=partial(progress, "features"))
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
     groups = duplicates.groups
-    labelled = LabelledImages(features, labels, np.arange(len(images)), groups, p_right, tuple(names))
+    labelled = CheckedImages(features, labels, np.arange(len(images)), groups, p_right, tuple(names))
     errors, features = _find_errors(run, labelled, load=load, progress=progress)
     kinds = IssueKinds(errors, labels, groups, count=len(names))
     verdicts, _ = give_verdicts(
@@ -110,7 +110,7 @@ def audit_labels(
 
 
 def _find_errors(
-    run: RunFolder, images: LabelledImages, *, load: Callable[..., Floats], progress: StepProgress
+    run: RunFolder, images: CheckedImages, *, load: Callable[..., Floats], progress: StepProgress
 ) -> tuple[LabelErrors, Floats]:
     """Label errors of a run's images, and the features that they were found by.
 

@@ -13,7 +13,7 @@ from index.arrays import Floats, Ids, Labels
 from index.labels.label_errors import believe_decisions
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
 from index.labels.noise_model import MOST_VALUES, LabelPrior, NoiseModel, fit_frequency_model
-from index.labels.simulated_noise import Calibration, LabelScores, estimate_p_error, score_labels
+from index.labels.simulated_noise import ErrorCalibration, LabelScores, estimate_p_error, score_labels
 from training.losses.interface import read_columns
 
 KEPT = 64
@@ -248,7 +248,7 @@ class _PosteriorModel:
     """Posteriors of N images with these labels; a label of which nothing is `known` (N,) is taken as right."""
 
     noise: NoiseModel
-    calibration: Calibration | None
+    calibration: ErrorCalibration | None
     labels: Labels
     known: Flags
     prior: LabelPrior | None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from index.arrays import NO_ID
 from index.labels.label_errors import LabelErrors, errors_from_confidences, errors_from_top
-from index.labels.simulated_noise import Calibration, count_simulated, estimate_p_error, score_labels
+from index.labels.simulated_noise import ErrorCalibration, count_simulated, estimate_p_error, score_labels
 from index.labels.suggestions import SuggestionScores
 
 
@@ -106,7 +106,7 @@ def test_without_all_confidences_the_class_of_a_wrong_label_is_the_suggested_one
     suggestions = SuggestionScores(labels, count=4, each=0)
     suggestions.suggested[:], suggestions.confidences[:] = [2, 1, 1], [1.0, 1.0, 0.0]
     by_suggestion = np.array([0.0, 1.0]), np.array([0.0, 0.8]), np.array([0.6, 0.0])
-    calibration = Calibration(-wrong, wrong, own, np.array([0.0, 0.0, 0.1]), *by_suggestion)
+    calibration = ErrorCalibration(-wrong, wrong, own, np.array([0.0, 0.0, 0.1]), *by_suggestion)
     found = errors_from_top(
         labels, own=own, best=best, confidences=confidences, count=4, found=calibration, suggestions=suggestions
     )

@@ -12,7 +12,7 @@ from index.labels.kinds import (
     is_outlier,
 )
 from index.labels.label_errors import LabelErrors
-from index.labels.simulated_noise import Calibration
+from index.labels.simulated_noise import ErrorCalibration
 
 
 def _errors(
@@ -24,7 +24,7 @@ def _errors(
 ) -> LabelErrors:
     """Label errors with (N, s) most probable classes, the first of which is suggested."""
     confident = np.full(len(wrong), 0.7, dtype=np.float32)
-    calibration = Calibration(np.zeros(len(wrong)), wrong, confident, np.zeros(len(wrong)))
+    calibration = ErrorCalibration(np.zeros(len(wrong)), wrong, confident, np.zeros(len(wrong)))
     rates = np.zeros(best.max() + 1)
     return LabelErrors(calibration, wrong, best[:, 0], chances[:, 0], none, best, chances, rates, pairs, confident)
 

@@ -9,7 +9,7 @@ from index.arrays import NO_ID
 from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import LabelErrors
-from index.labels.simulated_noise import Calibration
+from index.labels.simulated_noise import ErrorCalibration
 from index.labels.verdicts import (
     LEAST_LABELS,
     LEAST_LOOK_ALIKES,
@@ -40,7 +40,7 @@ def _give(
     decided = np.isin(np.arange(count), given.get("decided", []))
     confidences = np.array([1 - p for p in p_error] if own is None else own, dtype=np.float32)
     errors = np.array(p_error)
-    calibration = Calibration(-errors, errors, confidences, np.zeros(count))
+    calibration = ErrorCalibration(-errors, errors, confidences, np.zeros(count))
     suggested, shares = np.ones(count, dtype=np.int64), np.array(p_suggested)
     best, chances = np.stack([suggested, labels], axis=1), np.stack([shares, 1 - errors], axis=1)
     found = LabelErrors(
