@@ -95,6 +95,7 @@ def export_vectors(gallery: Path, out: Path, by: str, as_json: bool) -> None:
     Examples:
       retrieval index export-vectors gallery --out vectors.npy
       retrieval index export-vectors gallery --out vectors.parquet
+      retrieval index export-vectors gallery --out copies.npy --by copy
     """
     from index.gallery.export_vectors import export_vectors as export
 

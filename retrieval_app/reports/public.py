@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, flag_of, make_config
 from index.errors import InputError, RunError, naming_extras
-from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE, LabelDecision, Subject
 from index.progress import StepProgress
 from index.text import align, printable_path
 
 if TYPE_CHECKING:
+    from index.labels.decisions import LabelDecision
     from index.labels.issues import LabelIssues
     from training.audit.run_audit import CleanedLabels
     from training.run.run_folder import LabelledImage, RunFolder
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 _LISTED = 10  # classes, and pairs of classes
 _OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
 _MEANINGS = {
-    KEEP: "the label stays",
-    CHANGE: "shows another class, which is probable enough",
-    SET_ASIDE: "neither the label nor another one is probable enough",
-    DROP: "shows none of the classes, or a near-duplicate has a more probable label",
+    "keep": "the label stays",
+    "change": "shows another class, which is probable enough",
+    "set_aside": "neither the label nor another one is probable enough",
+    "drop": "shows none of the classes, or a near-duplicate has a more probable label",
 }
 
 
@@ -135,6 +135,7 @@ def _open_run(folder: Path, *, out: Path, target: Path | None, cache: Path) -> R
 
 def _read_decisions(file: Path, images: Sequence[LabelledImage]) -> list[LabelDecision]:
     from index.labels.decision_files import match_decisions
+    from index.labels.decisions import Subject
 
     subjects = [Subject(row, image.sha256, image.used, str(image.path)) for row, image in enumerate(images)]
     made, unknown = match_decisions(file, subjects, of_page=True)

@@ -158,7 +158,7 @@ def test_alike_images_raise_the_copy_threshold_of_their_gallery(tmp_path: Path) 
     update_gallery(gallery, config=SMALL)
     assert set(kept) <= set(Gallery.open(gallery).ids.tolist()), "a kept image stays kept"
     assert settings()["min_similarity"] >= raised
-    assert "similarity from 0.96" in "".join(run(info, gallery))
+    assert "min similarity 0.96" in "".join(run(info, gallery))
 
     given = build(tmp_path / "images", gallery, model, dedup="near", duplicates=DuplicateConfig(min_similarity=0.9))
     assert settings()["min_similarity"] == 0.9
