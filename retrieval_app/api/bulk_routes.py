@@ -2,35 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qs
-
-from fastapi import Query
 
 from index.arrays import Ids
 from index.errors import InputError
 from index.gallery.sampling import sample_images
 from index.labels.steps import SavedSearch, Step
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
-from retrieval_app.api.request_context import (
-    BareContext,
-    Context,
-    RequestContext,
-    make_router,
-    read_condition,
-    responses,
-)
+from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
 from retrieval_app.api.review_routes import MAY_DECIDE, UNDOES, take_back
-from retrieval_app.api.schemas import (
-    Answer,
-    ImageChoice,
-    LabelSetting,
-    SaveSearch,
-    SearchName,
-    Tagging,
-    Undo,
-    Versioned,
-)
+from retrieval_app.api.schemas import Answer, ImageChoice, LabelSetting, LabelText, SaveSearch, Tagging, Undo, Versioned
 from retrieval_app.insights.facet_filters import count_tags
 from retrieval_app.review.bulk import count_changed, drop_images, select_images, set_label, tag_images, untag_images
 
@@ -103,7 +85,7 @@ async def _change(
 
 
 @router.post("/labels/set", **_CHANGES)
-async def set_labels(context: BareContext, body: LabelSetting) -> dict[str, Any]:
+async def set_labels(context: Context, body: LabelSetting) -> dict[str, Any]:
     """Set the label of many images.
 
     Also of images without one; null takes back what was decided about their labels. It is one step of decisions, which
@@ -114,7 +96,7 @@ async def set_labels(context: BareContext, body: LabelSetting) -> dict[str, Any]
 
 
 @router.post("/labels/drop", **_CHANGES)
-async def drop_many(context: BareContext, body: ImageChoice) -> dict[str, Any]:
+async def drop_many(context: Context, body: ImageChoice) -> dict[str, Any]:
     """Drop many images.
 
     They leave results, label files and data sets. It is one step of decisions, which `/v1/labels/undo` takes back. 409
@@ -125,7 +107,7 @@ async def drop_many(context: BareContext, body: ImageChoice) -> dict[str, Any]:
 
 
 @router.get("/tags", **responses(TagList, 409))
-async def list_tags(context: BareContext) -> dict[str, Any]:
+async def list_tags(context: Context) -> dict[str, Any]:
     """List tags.
 
     With the number of images of each that searches find.
@@ -137,7 +119,7 @@ async def list_tags(context: BareContext) -> dict[str, Any]:
 
 
 @router.post("/tags", **_CHANGES)
-async def change_tag(context: BareContext, body: Tagging) -> dict[str, Any]:
+async def change_tag(context: Context, body: Tagging) -> dict[str, Any]:
     """Give images a tag, or take it away.
 
     All images that are meant, or a `sample` of them. One step, which `/v1/tags/undo` takes back. 409 where `count` is
@@ -149,7 +131,7 @@ async def change_tag(context: BareContext, body: Tagging) -> dict[str, Any]:
 
 
 @router.post("/tags/undo", **UNDOES)
-async def undo_tags(context: BareContext, body: Undo = _LAST_STEP) -> Any:
+async def undo_tags(context: Context, body: Undo = _LAST_STEP) -> Any:
     """Undo the last change of tags or splits.
 
     As for labels.
@@ -158,7 +140,7 @@ async def undo_tags(context: BareContext, body: Undo = _LAST_STEP) -> Any:
 
 
 @router.get("/searches", **responses(SearchList, 409))
-async def list_searches(context: BareContext) -> dict[str, Any]:
+async def list_searches(context: Context) -> dict[str, Any]:
     """List saved searches.
 
     Those whose conditions the visitor may not use are left out.
@@ -167,7 +149,7 @@ async def list_searches(context: BareContext) -> dict[str, Any]:
 
 
 @router.post("/searches", **_SAVES)
-async def save_search(context: BareContext, body: SaveSearch) -> dict[str, Any]:
+async def save_search(context: Context, body: SaveSearch) -> dict[str, Any]:
     """Save a search under a name.
 
     It takes the place of one with the same name.
@@ -176,13 +158,13 @@ async def save_search(context: BareContext, body: SaveSearch) -> dict[str, Any]:
 
 
 @router.delete("/searches", **{**_SAVES, **responses(SearchList, 404, 409, *BODY_ERRORS)})
-async def delete_search(context: Context, named: Annotated[SearchName, Query()]) -> dict[str, Any]:
+async def delete_search(context: Context, name: LabelText) -> dict[str, Any]:
     """Delete a saved search."""
 
     def delete() -> dict[str, Any]:
-        if named.name.strip() not in context.review.saved_searches():
+        if name.strip() not in context.review.saved_searches():
             raise ApiError("there is no saved search of this name any more", status=404, field="name")
-        return _save(context, SavedSearch(named.name, None), "delete-search")
+        return _save(context, SavedSearch(name, None), "delete-search")
 
     return dict(await context.engine.run(delete))
 

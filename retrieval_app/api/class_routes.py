@@ -16,11 +16,12 @@ from index.gallery.sampling import measure_typicality
 from index.labels.decisions import LabelDecision
 from index.text import valid_text
 from retrieval_app.api.issue_list import LabelDecisionEntry, describe_decision, find_open_issues
-from retrieval_app.api.request_context import BareContext, Context, make_router, responses
-from retrieval_app.api.schemas import Answer, ClassPage, Versioned
+from retrieval_app.api.request_context import Context, make_router, responses
+from retrieval_app.api.schemas import MAX_CLASS_IMAGES, Answer, FilterText, Versioned
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_decided_ids
 from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.searching import MAX_ID
 
 router = make_router("review")
 MOST_LEFT_OUT = 500  # of an answer
@@ -71,7 +72,7 @@ class ClassImages(Versioned):
 
 
 @router.get("/labels/classes", **responses(LabelList))
-async def list_classes(context: BareContext) -> Any:
+async def list_classes(context: Context) -> Any:
     """List classes.
 
     Every label with its images, those with the most wrong labels first.
@@ -80,12 +81,18 @@ async def list_classes(context: BareContext) -> Any:
 
 
 @router.get("/labels/class", **responses(ClassImages))
-async def list_class_images(context: Context, page: Annotated[ClassPage, Query()]) -> Any:
+async def list_class_images(
+    context: Context,
+    label: FilterText,
+    offset: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_CLASS_IMAGES)] = MAX_CLASS_IMAGES,
+) -> Any:
     """List the images of a class.
 
     The least typical first, which are those that most probably do not belong to it.
     """
-    return await context.read(_list_images, context.snapshot, context.review, page=page)
+    page = slice(offset, offset + limit)
+    return await context.read(_list_images, context.snapshot, context.review, label, page=page)
 
 
 def _list_classes(snapshot: Snapshot, review: ReviewStore) -> dict[str, Any]:
@@ -103,25 +110,25 @@ def _list_classes(snapshot: Snapshot, review: ReviewStore) -> dict[str, Any]:
     return {"version": snapshot.version, "classes": classes}
 
 
-def _list_images(snapshot: Snapshot, review: ReviewStore, *, page: ClassPage) -> dict[str, Any]:
+def _list_images(snapshot: Snapshot, review: ReviewStore, label: str, *, page: slice) -> dict[str, Any]:
     gallery, decisions = snapshot.gallery, review.label_decisions()
     try:
-        ids = gallery.matching_ids(Compare(LABEL, "=", Constant("text", page.label)))
+        ids = gallery.matching_ids(Compare(LABEL, "=", Constant("text", label)))
     except InputError:  # no image has the label any more
         ids = gallery.ids[:0]
     seen = gallery.for_label_errors()
     middle = seen.vectors(gallery.ids[:: max(1, len(gallery.ids) // _SAMPLE)]).mean(axis=0)
     typicality = measure_typicality(normalise_rows(seen.vectors(ids) - middle), np.zeros(len(ids), dtype=np.int64))
-    order = np.argsort(typicality, kind="stable")[page.offset : page.offset + page.limit]
+    order = np.argsort(typicality, kind="stable")[page]
     p_errors = {issue.id: issue.p_error for issue in find_open_issues(snapshot, decisions) or ()}
     images = [
         {"id": row.id, "path": valid_text(row.path), "typicality": cosine, "p_error": p_errors.get(row.id)}
         for row, cosine in zip(gallery.rows(ids[order].tolist()), typicality[order].tolist(), strict=True)
     ]
-    left_out = [one for one in decisions.values() if one.label == page.label and one.label_after is None]
+    left_out = [one for one in decisions.values() if one.label == label and one.label_after is None]
     return {
         "version": snapshot.version,
-        "label": page.label,
+        "label": label,
         "total": len(ids),
         "images": images,
         "left_out": _describe_left_out(gallery, left_out[: -MOST_LEFT_OUT - 1 : -1]),

@@ -10,16 +10,9 @@ from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
-from retrieval_app.api.request_context import (
-    BareContext,
-    Context,
-    RequestContext,
-    make_router,
-    read_condition,
-    responses,
-)
+from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
 from retrieval_app.api.review_routes import MAY_DECIDE
-from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Parameters, Versioned
+from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Versioned
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.keep_rules import KeepRule, choose_kept
@@ -56,12 +49,6 @@ class KeptAnswer(Answer):
     bursts: int = Field(description="groups that stay open because they are different shots of one scene")
     unmatched: int = Field(description="groups that stay open because no searchable image meets the condition")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
-
-
-class LeakBy(Parameters):
-    """The column with the splits."""
-
-    by: LabelText = Field(default=SPLIT, description="a metadata column, or `folder`, the first folder of the path")
 
 
 class LeakList(Versioned):
@@ -118,7 +105,7 @@ def _find_leaks(context: RequestContext, by: str, *, measures: bool) -> Leaks:
 
 
 @router.post("/duplicates/apply", **{**MAY_DECIDE, **responses(KeptAnswer, 409, *BODY_ERRORS)})
-async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
+async def keep_by_rule(context: Context, body: KeepImages) -> Any:
     """Decide which image of every group is kept.
 
     Without `count` it only counts. Tags of dropped images go to the kept one, and so does their label, if it has none.
@@ -148,7 +135,10 @@ async def keep_by_rule(context: BareContext, body: KeepImages) -> Any:
 
 
 @router.get("/leaks", **responses(LeakList, 409))
-async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -> Any:
+async def list_leaks(
+    context: Context,
+    by: Annotated[LabelText, Query(description="a metadata column, or `folder`, the first folder of the path")] = SPLIT,
+) -> Any:
     """List leaks between splits.
 
     Near-duplicates, and images with one value of the column `group`, whose split differs; Recall@1 with and without
@@ -158,9 +148,9 @@ async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -
     def run() -> dict[str, Any]:
         problem = None
         try:
-            found = _find_leaks(context, parameters.by, measures=True)
+            found = _find_leaks(context, by, measures=True)
         except InputError as error:
-            found, problem = Leaks(parameters.by, {}, ()), str(error)
+            found, problem = Leaks(by, {}, ()), str(error)
         return {"version": context.snapshot.version, "problem": problem, **found.to_json(limit=_LISTED)}
 
     document = await context.engine.look_up(run)  # no thumbnail waits for it
@@ -168,7 +158,7 @@ async def list_leaks(context: Context, parameters: Annotated[LeakBy, Query()]) -
 
 
 @router.post("/leaks", **{**MAY_DECIDE, **responses(MendedLeaks, 409, *BODY_ERRORS)})
-async def mend_leaks(context: BareContext, body: MendLeaks) -> Any:
+async def mend_leaks(context: Context, body: MendLeaks) -> Any:
     """Move or drop the images of all leaks.
 
     One step. 409 where there are more or fewer than `count` leaks now.

@@ -19,15 +19,7 @@ from index.gallery.problems import ImageProblem, find_problems
 from index.model.builtin import builtin_sha256
 from index.text import valid_text
 from index.vectors.kinds import KINDS
-from retrieval_app.api.request_context import (
-    BareContext,
-    Context,
-    RequestContext,
-    make_router,
-    read_condition,
-    responses,
-    write,
-)
+from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses, write
 from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
 from retrieval_app.api.security.access import may
 from retrieval_app.api.security.rights import REVIEW, WRITE
@@ -225,7 +217,7 @@ def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
 
 
 @router.get("/gallery", **responses(GalleryFacts))
-async def get_gallery(context: BareContext) -> Any:
+async def get_gallery(context: Context) -> Any:
     """Describe the gallery.
 
     Its version, size, model, labels and index, with permissions, limits and the calibration of scores.
@@ -257,7 +249,7 @@ async def list_facets(context: Context, selection: Annotated[FacetSelection, Que
 
 
 @router.get("/problems", **responses(ProblemList))
-async def list_problems(context: BareContext) -> dict[str, Any]:
+async def list_problems(context: Context) -> dict[str, Any]:
     """List image problems.
 
     Blurred, dark, bright, empty, tiny, oddly shaped, bordered and heavily compressed images, and placeholders.
@@ -268,7 +260,7 @@ async def list_problems(context: BareContext) -> dict[str, Any]:
 
 
 @router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))
-async def get_quality(context: BareContext) -> Response | dict[str, Any]:
+async def get_quality(context: Context) -> Response | dict[str, Any]:
     """Measure retrieval quality on the gallery's own labels.
 
     Recall, the worst classes and queries, scores of same and different class, confusion.
@@ -277,7 +269,7 @@ async def get_quality(context: BareContext) -> Response | dict[str, Any]:
 
 
 @router.get("/map", **responses(GalleryMap | Failed, also=COMPUTING))
-async def get_map(context: BareContext) -> Response | dict[str, Any]:
+async def get_map(context: Context) -> Response | dict[str, Any]:
     """Map of all images.
 
     Ids, places and labels, as columns.

@@ -1,12 +1,12 @@
 """Health routes: whether the server is alive and ready, and its Prometheus metrics."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from retrieval_app.api.request_context import BareContext, make_router, responses
-from retrieval_app.api.schemas import Answer, NoParameters
+from retrieval_app.api.request_context import Context, make_router, responses
+from retrieval_app.api.schemas import Answer
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.serving.errors import NotReadyError
 
@@ -36,7 +36,7 @@ class Readiness(Answer):
 
 
 @router.get("/health", **responses(Health))
-async def get_health(_: Annotated[NoParameters, Query()]) -> dict[str, str]:
+async def get_health() -> dict[str, str]:
     """Is the server alive?
 
     Always, if anything answers.
@@ -45,7 +45,7 @@ async def get_health(_: Annotated[NoParameters, Query()]) -> dict[str, str]:
 
 
 @router.get("/ready", **responses(Readiness))
-async def get_readiness(context: BareContext) -> dict[str, str | None]:
+async def get_readiness(context: Context) -> dict[str, str | None]:
     """Is the server ready?
 
     503 with the reason where no sound gallery with images is served, or where searching it fails.
@@ -62,7 +62,7 @@ async def get_readiness(context: BareContext) -> dict[str, str | None]:
 
 
 @router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
-async def get_metrics(context: BareContext) -> Response:
+async def get_metrics(context: Context) -> Response:
     """Prometheus metrics.
 
     Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.

@@ -22,23 +22,15 @@ from retrieval_app.api.duplicate_list import DuplicateImage, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.issue_list import LabelDecisionEntry, LabelIssueEntry, describe_decision, describe_issue
-from retrieval_app.api.request_context import (
-    BareContext,
-    Context,
-    RequestContext,
-    make_router,
-    read_condition,
-    responses,
-)
+from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
 from retrieval_app.api.schemas import (
+    MAX_PAGE_IMAGES,
     STRICT,
     Answer,
     GivenLabel,
     ImageId,
+    ImageIncludeText,
     ImagePage,
-    NeighbourCount,
-    RandomImages,
-    ThumbnailSize,
     Versioned,
     read_includes,
 )
@@ -46,6 +38,7 @@ from retrieval_app.review.places import ROW_FIELDS, describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import PREVIEW_SIDE, choose_side
+from retrieval_app.serving.searching import MAX_ID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 router = make_router("images")
@@ -196,16 +189,28 @@ async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> 
 
 
 @router.get("/images/random", **responses(ImageList))
-async def list_random_images(context: Context, parameters: Annotated[RandomImages, Query()]) -> dict[str, Any]:
+async def list_random_images(
+    context: Context,
+    count: Annotated[int, Query(ge=1, le=MAX_PAGE_IMAGES)] = 12,
+    seed: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
+    include: ImageIncludeText = "",
+) -> dict[str, Any]:
     """Random images.
 
     Different ones in random order, the same ones for the same seed.
     """
-    return await context.engine.run(_read_random, context.snapshot.gallery, parameters, folders=context.folders)
+
+    def read() -> dict[str, Any]:
+        gallery = context.snapshot.gallery
+        chosen = np.random.default_rng(seed).choice(gallery.count, size=min(count, gallery.count), replace=False)
+        images = _describe_images(gallery, gallery.ids[chosen].tolist(), include=include, folders=context.folders)
+        return {"version": gallery.version, "total": gallery.count, "images": images, "next_after": None}
+
+    return await context.engine.run(read)
 
 
 @router.get("/images/{image_id}", **responses(ImageDetails, 404))
-async def get_image(context: BareContext, image_id: ImageId) -> Any:
+async def get_image(context: Context, image_id: ImageId) -> Any:
     """Describe an image.
 
     An image of the gallery, or a near-duplicate that its build left out.
@@ -214,16 +219,20 @@ async def get_image(context: BareContext, image_id: ImageId) -> Any:
 
 
 @router.get("/images/{image_id}/thumbnail", **responses(None, 404, 409, also=_WEBP))
-async def get_thumbnail(context: Context, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
+async def get_thumbnail(
+    context: Context,
+    image_id: ImageId,
+    side: Annotated[int, Query(ge=64, le=512, description="the longer one, in pixels")] = 256,
+) -> Response:
     """A thumbnail of an image.
 
     A WebP of about the wanted size, from re-encoded pixels.
     """
-    return await _send_thumbnail(context, image_id, side=choose_side(size.side))
+    return await _send_thumbnail(context, image_id, side=choose_side(side))
 
 
 @router.get("/images/{image_id}/preview", **responses(None, 404, 409, also=_WEBP))
-async def get_preview(context: BareContext, image_id: ImageId) -> Response:
+async def get_preview(context: Context, image_id: ImageId) -> Response:
     """An image, large.
 
     A WebP of at most 2048 pixels a side, from re-encoded pixels.
@@ -233,19 +242,19 @@ async def get_preview(context: BareContext, image_id: ImageId) -> Response:
 
 @router.get("/images/{image_id}/labels", **responses(LabelShares, 404))
 async def get_neighbour_labels(
-    context: Context, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]
+    context: Context, image_id: ImageId, k: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> dict[str, Any]:
     """The labels of an image's neighbours.
 
     The labels' shares among the nearest neighbours: why an image is found, or its label is an issue.
     """
     snapshot = context.snapshot
-    shares = await context.engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)
+    shares = await context.engine.run(share_labels, snapshot.gallery, image_id, k=k)
     return {"version": snapshot.version, "id": image_id, **shares}
 
 
 @router.get("/images/{image_id}/vector", **responses(ImageVector, 404))
-async def get_vector(context: BareContext, image_id: ImageId) -> dict[str, Any]:
+async def get_vector(context: Context, image_id: ImageId) -> dict[str, Any]:
     """The vector of an image.
 
     The stored unit vector.
@@ -265,13 +274,6 @@ def _read_page(gallery: Gallery, where: Condition | None, *, page: ImagePage, fo
         "images": _describe_images(gallery, wanted, include=page.include, folders=folders),
         "next_after": wanted[-1] if more else None,
     }
-
-
-def _read_random(gallery: Gallery, parameters: RandomImages, *, folders: bool) -> dict[str, Any]:
-    count = min(parameters.count, gallery.count)
-    chosen = np.random.default_rng(parameters.seed).choice(gallery.count, size=count, replace=False)
-    images = _describe_images(gallery, gallery.ids[chosen].tolist(), include=parameters.include, folders=folders)
-    return {"version": gallery.version, "total": gallery.count, "images": images, "next_after": None}
 
 
 def _describe_images(gallery: Gallery, ids: list[int], *, include: str, folders: bool) -> list[dict[str, Any]]:

@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from index.errors import InputError
 from index.filters.condition import PATH, SOURCE, Condition, Like, Not, join, list_columns
 from index.filters.parser import find_words, parse_filter
 from retrieval_app.api.errors import ApiError, describe_errors, read_request_id
-from retrieval_app.api.schemas import Answer, NoParameters
+from retrieval_app.api.schemas import Answer
 from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.review.activity_log import ActivityLog, Client
 from retrieval_app.review.jobs import Jobs
@@ -55,13 +56,7 @@ async def _make_context(request: Request) -> RequestContext:
     return context
 
 
-async def _make_bare_context(request: Request, _: Annotated[NoParameters, Query()]) -> RequestContext:
-    return await _make_context(request)
-
-
 Context = Annotated[RequestContext, Depends(_make_context)]
-BareContext = Annotated[RequestContext, Depends(_make_bare_context)]
-"""The context of a request whose address must have no parameters."""
 
 
 class Operation(APIRoute):
@@ -71,11 +66,24 @@ class Operation(APIRoute):
         summary, _, description = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
         described = {"summary": summary.removesuffix("."), "description": description}
         super().__init__(path, endpoint, **{**declared, **described, "operation_id": endpoint.__name__})
+        self.parameters = {
+            name
+            for one in self.dependant.query_params
+            for name in getattr(one.field_info.annotation, "model_fields", (one.alias,))
+        }
+
+
+async def _refuse_unknown(request: Request) -> None:
+    """Dependency of every route: its address has no other parameters than the route."""
+    route: Operation = request.scope["route"]
+    unknown = [name for name in request.query_params if name not in route.parameters]
+    if unknown and route.include_in_schema:
+        raise RequestValidationError([{"loc": ("query", name), "type": "extra_forbidden"} for name in unknown])
 
 
 def make_router(tag: str) -> APIRouter:
     """A router of operations under /v1, which the OpenAPI document lists under one tag."""
-    return APIRouter(prefix="/v1", tags=[tag], route_class=Operation)
+    return APIRouter(prefix="/v1", tags=[tag], route_class=Operation, dependencies=[Depends(_refuse_unknown)])
 
 
 def responses(model: Any, *statuses: int, also: Mapping[int, Any] | None = None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
 from retrieval_app.api.issue_list import Accepted, LabelIssueList, apply_verdicts, page_issues
-from retrieval_app.api.request_context import BareContext, Context, RequestContext, make_router, responses
+from retrieval_app.api.request_context import Context, RequestContext, make_router, responses
 from retrieval_app.api.schemas import (
     AcceptVerdicts,
     Answer,
@@ -40,7 +40,6 @@ from retrieval_app.api.schemas import (
     LabelChoice,
     LabelDecisions,
     LabelIssuePage,
-    ListFile,
     Undo,
 )
 from retrieval_app.api.security.access import require_review
@@ -113,6 +112,10 @@ class DecidedLabels(Answer):
 _DECIDES = {**MAY_DECIDE, **responses(Decided, 404, 409, *BODY_ERRORS)}
 UNDOES = {**MAY_DECIDE, **responses(Undone, 409, *BODY_ERRORS)}
 
+Paths = Annotated[
+    Literal["absolute", "relative"] | None,
+    Query(description="those of the machine, or within the sources; absolute ones where the visitor may see them"),
+]
 Log = Callable[..., object]
 """Adds a line to the activity log; see `RequestContext.log`."""
 
@@ -278,7 +281,7 @@ async def list_duplicates(context: Context, page: Annotated[DuplicatePage, Query
 
 
 @router.post("/labels/decisions", **_DECIDES)
-async def decide_labels(context: BareContext, body: LabelDecisions) -> Any:
+async def decide_labels(context: Context, body: LabelDecisions) -> Any:
     """Decide about labels.
 
     One undo takes all decisions of a request back. With `label_seen`, 409 where an image has another label now: then no
@@ -289,7 +292,7 @@ async def decide_labels(context: BareContext, body: LabelDecisions) -> Any:
 
 
 @router.post("/labels/accept", **{**MAY_DECIDE, **responses(Accepted, 409, *BODY_ERRORS)})
-async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
+async def accept_verdicts(context: Context, body: AcceptVerdicts) -> Any:
     """Accept the verdicts on label issues, so that a share of the labels that stay is right.
 
     Without a digest it only counts; with the digest of that response it decides.
@@ -312,7 +315,7 @@ async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
 
 
 @router.get("/labels/decisions", **responses(DecidedLabels, 409))
-async def list_label_decisions(context: BareContext) -> Any:
+async def list_label_decisions(context: Context) -> Any:
     """List label decisions.
 
     In the order they were made.
@@ -321,7 +324,7 @@ async def list_label_decisions(context: BareContext) -> Any:
 
 
 @router.post("/labels/undo", **UNDOES)
-async def undo_label_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
+async def undo_label_decisions(context: Context, body: Undo = _LAST_STEP) -> Any:
     """Undo the last label decisions.
 
     Those of the last step; none where the given step was undone before. 409 where another decision was made since.
@@ -330,7 +333,7 @@ async def undo_label_decisions(context: BareContext, body: Undo = _LAST_STEP) ->
 
 
 @router.get("/labels/file", **responses(None, 409, also=_LABELS_CSV))
-async def get_label_file(context: Context, parameters: Annotated[ListFile, Query()]) -> Response:
+async def get_label_file(context: Context, paths: Paths = None) -> Response:
     """Download the labels with the decisions applied.
 
     A CSV of path, label, the label as given and `p_right`, the probability that the label is right (empty where it is
@@ -341,7 +344,7 @@ async def get_label_file(context: Context, parameters: Annotated[ListFile, Query
     `paths=relative`, and for strangers, relative to the sources: such a file, saved in the folder of the images, works
     on other machines.
     """
-    folders, counts = _choose_folders(context, parameters), Counter[str]()
+    folders, counts = _choose_folders(context, paths), Counter[str]()
 
     def read() -> Iterator[bytes]:
         trust = context.review.label_trust()
@@ -352,7 +355,7 @@ async def get_label_file(context: Context, parameters: Annotated[ListFile, Query
 
 
 @router.post("/duplicates/decisions", **_DECIDES)
-async def decide_duplicates(context: BareContext, body: GroupDecision) -> Any:
+async def decide_duplicates(context: Context, body: GroupDecision) -> Any:
     """Decide about a group of near-duplicates.
 
     Whether its images are duplicates, and which of them stay.
@@ -361,7 +364,7 @@ async def decide_duplicates(context: BareContext, body: GroupDecision) -> Any:
 
 
 @router.post("/duplicates/undo", **UNDOES)
-async def undo_duplicate_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
+async def undo_duplicate_decisions(context: Context, body: Undo = _LAST_STEP) -> Any:
     """Undo the last decision about duplicates.
 
     As for labels.
@@ -370,12 +373,12 @@ async def undo_duplicate_decisions(context: BareContext, body: Undo = _LAST_STEP
 
 
 @router.get("/duplicates/file", **responses(None, 409, also=_CSV))
-async def get_duplicate_file(context: Context, parameters: Annotated[ListFile, Query()]) -> Response:
+async def get_duplicate_file(context: Context, paths: Paths = None) -> Response:
     """Download the decisions about duplicates.
 
     A CSV of path, decision (keep or drop) and group; paths as in the label file.
     """
-    folders, name = _choose_folders(context, parameters), "duplicate-decisions.csv"
+    folders, name = _choose_folders(context, paths), "duplicate-decisions.csv"
 
     def read() -> Iterator[bytes]:
         decisions = context.review.duplicate_decisions().values()
@@ -386,7 +389,7 @@ async def get_duplicate_file(context: Context, parameters: Annotated[ListFile, Q
 
 
 @router.post("/export", **responses(None, 404, *BODY_ERRORS, also=_EXPORT))
-async def export_images(context: BareContext, body: ExportRequest) -> Response:
+async def export_images(context: Context, body: ExportRequest) -> Response:
     """Download images as a table, or as a ZIP with the table.
 
     In the given order; images are re-encoded, never the files themselves.
@@ -410,8 +413,8 @@ async def export_images(context: BareContext, body: ExportRequest) -> Response:
     return StreamingResponse(_pull(engine, blocks), media_type="application/zip", headers=_attach(name))
 
 
-def _choose_folders(context: RequestContext, parameters: ListFile) -> bool:
+def _choose_folders(context: RequestContext, paths: str | None) -> bool:
     """Whether the paths of a file are absolute."""
-    if parameters.paths == "absolute" and not context.folders:
+    if paths == "absolute" and not context.folders:
         raise ApiError("absolute paths are for visitors who may decide: ask for relative ones", status=403)
-    return context.folders and parameters.paths != "relative"
+    return context.folders and paths != "relative"

@@ -92,10 +92,6 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-class NoParameters(Parameters):
-    """No parameters."""
-
-
 class Versioned(Answer):
     """An answer from one version of the gallery."""
 
@@ -155,12 +151,6 @@ class ImageSearch(_SearchOptions, Parameters):
     name: FileName = Field(default="photo", description="what messages call the photo")
 
 
-class PhotoName(Parameters):
-    """What a photo is called in messages and on the page."""
-
-    name: FileName = "photo"
-
-
 class PhotoAddress(Body):
     """Where a photo lies."""
 
@@ -169,48 +159,12 @@ class PhotoAddress(Body):
     )
 
 
-class EmbedPhoto(PhotoName):
-    """Which vector of a photo is wanted."""
-
-    by: By = Field(
-        default="semantic",
-        description="for semantic similarity, or for copy detection where the gallery's model has that output",
-    )
-
-
-class NewImage(Parameters):
-    """What an image that is added is called, and its label."""
-
-    name: FileName = "photo"
-    label: LabelText | None = None
-
-
 class ImagePage(_Condition, Parameters):
     """A page of the gallery's images in the order of their ids."""
 
     after: int = Field(default=-1, ge=-1, le=MAX_ID, description="the first id is above this one")
     limit: int = Field(default=60, ge=1, le=MAX_PAGE_IMAGES)
     include: ImageIncludeText = ""
-
-
-class RandomImages(Parameters):
-    """Some images, the same ones for the same seed."""
-
-    count: int = Field(default=12, ge=1, le=MAX_PAGE_IMAGES)
-    seed: int = Field(default=0, ge=0, le=MAX_ID)
-    include: ImageIncludeText = ""
-
-
-class ThumbnailSize(Parameters):
-    """The longer side of a thumbnail in pixels."""
-
-    side: int = Field(default=256, ge=64, le=512)
-
-
-class NeighbourCount(Parameters):
-    """How many neighbours are asked."""
-
-    k: int = Field(default=20, ge=1, le=100)
 
 
 ReviewState = Literal["open", "decided", "all"]
@@ -240,23 +194,6 @@ class LabelIssuePage(_IssueFilter, GroupPage):
     """A page of the label issues."""
 
     state: ReviewState | Literal["set_aside"] = "all"
-
-
-class ClassPage(Parameters):
-    """A page of the images of a class."""
-
-    label: FilterText
-    offset: int = Field(default=0, ge=0, le=MAX_ID)
-    limit: int = Field(default=MAX_CLASS_IMAGES, ge=1, le=MAX_CLASS_IMAGES)
-
-
-class ListFile(Parameters):
-    """How a file that lists images names them."""
-
-    paths: Literal["absolute", "relative"] | None = Field(
-        default=None,
-        description="those of the machine, or within the sources; absolute ones where the visitor may see them",
-    )
 
 
 class LabelChange(Body):
@@ -321,12 +258,6 @@ class Tagging(ImageChoice):
     tag: LabelText
     action: Literal["add", "remove"] = "add"
     sample: Sample | None = None
-
-
-class SearchName(Parameters):
-    """The name of a saved search."""
-
-    name: LabelText
 
 
 class SaveSearch(Body):

@@ -17,24 +17,16 @@ from index.text import printable_path
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.image_routes import ImageEntry
-from retrieval_app.api.request_context import (
-    BareContext,
-    Context,
-    RequestContext,
-    make_router,
-    read_condition,
-    responses,
-    write,
-)
+from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses, write
 from retrieval_app.api.schemas import (
     STRICT,
     Answer,
     BatchRequest,
-    EmbedPhoto,
+    By,
+    FileName,
     ImageSearch,
     Include,
     PhotoAddress,
-    PhotoName,
     SearchRequest,
     Versioned,
     read_includes,
@@ -49,6 +41,9 @@ from retrieval_app.serving.searching import PhotoToken, Search, SearchQuery
 
 router = make_router("search")
 MAX_CROPS = 64
+EmbedBy = Annotated[
+    By, Query(description="for semantic similarity, or for copy detection where the gallery's model has that output")
+]
 _JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixels"}}
 _SAME_OPTIONS = ("k", "offset", "min_score", "collapse_duplicates", "rerank", "by")
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
@@ -153,7 +148,7 @@ def _describe_hits(snapshot: Snapshot, search: Search, *, include: list[Any], fo
 
 
 @router.post("/search", **responses(SearchResponse, 404, *BODY_ERRORS))
-async def search(context: BareContext, body: SearchRequest) -> Response | dict[str, Any]:
+async def search(context: Context, body: SearchRequest) -> Response | dict[str, Any]:
     """Search by images of the gallery, photos and vectors, alone or weighted together.
 
     The members most similar to the queries; ids and scores, and what `include` names.
@@ -162,7 +157,7 @@ async def search(context: BareContext, body: SearchRequest) -> Response | dict[s
 
 
 @router.post("/search/batch", **responses(BatchResponse, 404, *BODY_ERRORS))
-async def search_batch(context: BareContext, body: BatchRequest) -> Response | dict[str, Any]:
+async def search_batch(context: Context, body: BatchRequest) -> Response | dict[str, Any]:
     """Many searches at once.
 
     The answers in the order of the searches, all from the same version of the gallery.
@@ -189,12 +184,12 @@ async def search_by_image(context: Context, parameters: Annotated[ImageSearch, Q
 
 
 @router.post("/photos", status_code=201, openapi_extra=IMAGE_BODY, **responses(PhotoAnswer, *BODY_ERRORS))
-async def keep_photo(context: Context, parameters: Annotated[PhotoName, Query()]) -> dict[str, Any]:
+async def keep_photo(context: Context, name: FileName = "photo") -> dict[str, Any]:
     """Keep a photo for a while, to search with it or parts of it.
 
     The body is the photo. Memory keeps the most recently used ones; the response has the token of this one.
     """
-    return _describe_photo(await context.engine.keep_photo(await read_image(context), name=parameters.name))
+    return _describe_photo(await context.engine.keep_photo(await read_image(context), name=name))
 
 
 def _describe_photo(photo: Photo) -> dict[str, Any]:
@@ -204,7 +199,7 @@ def _describe_photo(photo: Photo) -> dict[str, Any]:
 @router.post(
     "/photos/address", status_code=201, dependencies=[Depends(require_fetching)], **responses(PhotoAnswer, *BODY_ERRORS)
 )
-async def fetch_photo(context: BareContext, body: PhotoAddress) -> dict[str, Any]:
+async def fetch_photo(context: Context, body: PhotoAddress) -> dict[str, Any]:
     """Fetch a photo from its address, and keep it for a while to search with it.
 
     Only by a server with `--fetch-addresses`, and from public addresses.
@@ -214,7 +209,7 @@ async def fetch_photo(context: BareContext, body: PhotoAddress) -> dict[str, Any
 
 
 @router.get("/photos/{token}/preview", **responses(None, 404, also=_JPEG))
-async def get_photo(context: BareContext, token: PhotoToken) -> Response:
+async def get_photo(context: Context, token: PhotoToken) -> Response:
     """Get a kept photo.
 
     As JPEG of at most about 1024 pixels a side.
@@ -224,13 +219,13 @@ async def get_photo(context: BareContext, token: PhotoToken) -> Response:
 
 
 @router.post("/embed", openapi_extra=IMAGE_BODY, **responses(EmbedAnswer, *BODY_ERRORS))
-async def embed_photo(context: Context, parameters: Annotated[EmbedPhoto, Query()]) -> dict[str, Any]:
+async def embed_photo(context: Context, name: FileName = "photo", by: EmbedBy = "semantic") -> dict[str, Any]:
     """Embed a photo, which is the body.
 
     The unit vector of the gallery's model.
     """
-    name = printable_path(parameters.name)
-    vector = await context.engine.embed(context.snapshot.by(parameters.by), await read_image(context), name=name)
+    data = await read_image(context)
+    vector = await context.engine.embed(context.snapshot.by(by), data, name=printable_path(name))
     model = context.snapshot.gallery.manifest.model_sha256
     return {"vector": vector.tolist(), "embedding_dim": len(vector), "model_sha256": model}
 

@@ -2,9 +2,9 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import Field
 
@@ -14,14 +14,13 @@ from retrieval_app.api.gallery_routes import Permissions
 from retrieval_app.api.health_routes import METRICS_TEXT, Health, get_health
 from retrieval_app.api.metrics import JoinedMetrics
 from retrieval_app.api.request_context import make_router, responses
-from retrieval_app.api.schemas import Answer, NoParameters
+from retrieval_app.api.schemas import Answer
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
 from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.search_engine import Engine
 
 router, health_router = make_router("galleries"), make_router("health")
-_NoQuery = Annotated[NoParameters, Query()]
 _SHOWN = 4
 
 
@@ -57,7 +56,7 @@ def _list_allowed(request: Request, right: str) -> dict[str, tuple[FastAPI, froz
 
 
 @router.get("/galleries", **responses(GalleryList))
-async def list_galleries(request: Request, _: _NoQuery) -> GalleryList:
+async def list_galleries(request: Request) -> GalleryList:
     """The galleries of the server.
 
     Those that the visitor may search; the API of each is below its path.
@@ -84,7 +83,7 @@ health_router.get("/health", **responses(Health))(get_health)
 
 
 @health_router.get("/ready", **responses(AllReady))
-async def get_readiness(request: Request, _: _NoQuery) -> dict[str, str]:
+async def get_readiness(request: Request) -> dict[str, str]:
     """Is every gallery ready?
 
     503 where one of them cannot be searched; its own /v1/ready says why to visitors who may know.
@@ -102,7 +101,7 @@ async def get_readiness(request: Request, _: _NoQuery) -> dict[str, str]:
 
 
 @health_router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
-async def get_metrics(request: Request, _: _NoQuery) -> Response:
+async def get_metrics(request: Request) -> Response:
     """Prometheus metrics of the galleries.
 
     Those of each gallery whose metrics the visitor may read, with its name as the label `gallery`.

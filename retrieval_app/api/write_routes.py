@@ -4,20 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, HTTPException, Path, Query
+from fastapi import Depends, HTTPException, Path
 
 from index.images.image_headers import is_cheap
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import IMAGE_BODY, read_image
-from retrieval_app.api.request_context import (
-    BareContext,
-    Context,
-    RequestContext,
-    make_router,
-    read_condition,
-    responses,
-)
-from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
+from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
+from retrieval_app.api.schemas import Answer, EvaluateRequest, FileName, ImageId, LabelText
 from retrieval_app.api.security.access import require_review, require_writing
 from retrieval_app.review.jobs import EVALUATE, FAILED, Job
 
@@ -41,14 +34,14 @@ _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require
 
 
 @router.post("/images", openapi_extra=IMAGE_BODY, **_CHANGES, **responses(JobAnswer, *BODY_ERRORS))
-async def add_image(context: Context, parameters: Annotated[NewImage, Query()]) -> dict[str, Any]:
+async def add_image(context: Context, name: FileName = "photo", label: LabelText | None = None) -> dict[str, Any]:
     """Add an image, which is the body.
 
     The image is decoded and kept at once; it is found when the job is done.
     """
     data, engine = await read_image(context), context.engine
-    begin = partial(context.jobs.add, data, name=parameters.name, label=parameters.label)
-    details = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
+    begin = partial(context.jobs.add, data, name=name, label=label)
+    details = {"name": name, "label": label, "bytes": len(data)}
     run = engine.run if is_cheap(data) else engine.run_costly
     return (await run(partial(_begin_now, context, "add", begin, details))).to_json()
 
@@ -60,7 +53,7 @@ async def refuse_removal() -> None:
 
 
 @router.delete("/images/{image_id}", **_CHANGES, **responses(JobAnswer, 404, *BODY_ERRORS))
-async def remove_image(context: BareContext, image_id: ImageId) -> dict[str, Any]:
+async def remove_image(context: Context, image_id: ImageId) -> dict[str, Any]:
     """Remove an image.
 
     The image leaves the gallery; its file stays.
@@ -69,7 +62,7 @@ async def remove_image(context: BareContext, image_id: ImageId) -> dict[str, Any
 
 
 @router.post("/update", **_CHANGES, **responses(JobAnswer, *BODY_ERRORS))
-async def update_gallery(context: BareContext) -> dict[str, Any]:
+async def update_gallery(context: Context) -> dict[str, Any]:
     """Update the gallery from its sources.
 
     New, changed and vanished files make one new version; the response may be an update that waits already.
@@ -78,7 +71,7 @@ async def update_gallery(context: BareContext) -> dict[str, Any]:
 
 
 @router.post("/evaluate", status_code=202, dependencies=[Depends(require_review)], **responses(JobAnswer, *BODY_ERRORS))
-async def evaluate_gallery(context: BareContext, body: EvaluateRequest) -> dict[str, Any]:
+async def evaluate_gallery(context: Context, body: EvaluateRequest) -> dict[str, Any]:
     """Evaluate the gallery on its own labels.
 
     Recall@K and MAP@R; with a condition, of queries that fulfil it, among all images.
@@ -89,7 +82,7 @@ async def evaluate_gallery(context: BareContext, body: EvaluateRequest) -> dict[
 
 
 @router.get("/jobs/{job}", **responses(JobAnswer, 404))
-async def get_job(context: BareContext, job: JobId) -> dict[str, Any]:
+async def get_job(context: Context, job: JobId) -> dict[str, Any]:
     """The state of a job.
 
     The server keeps the last thousand until it ends.
@@ -101,7 +94,7 @@ async def get_job(context: BareContext, job: JobId) -> dict[str, Any]:
 
 
 @router.delete("/jobs/{job}", dependencies=[Depends(require_review)], **responses(JobAnswer, 404, 409, *BODY_ERRORS))
-async def cancel_job(context: BareContext, job: JobId) -> dict[str, Any]:
+async def cancel_job(context: Context, job: JobId) -> dict[str, Any]:
     """Cancel a job.
 
     At once where it waits, else at its next step, unless it is done before; the gallery stays as it was.

@@ -25,7 +25,6 @@ from retrieval_app.api import several_routes
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
-from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import Access, choose_access
 from retrieval_app.api.security.addresses import GRADIO, LOCAL_PROXIES, strip_root_path
 from retrieval_app.api.security.middleware import ApiCors, RootPath, Security, redirect_to_slash
@@ -238,7 +237,7 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, requires_token: bool) 
 
 async def _send_list(request: Request) -> Response:
     galleries = []
-    for entry in (await list_galleries(request, NoParameters())).galleries:
+    for entry in (await list_galleries(request)).galleries:
         may = {"search": True, "review": entry.permissions.review, "change": entry.permissions.write}
         galleries.append(
             {**entry.model_dump(), "may": ", ".join(name for name, is_allowed in may.items() if is_allowed)}

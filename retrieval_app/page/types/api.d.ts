@@ -3427,6 +3427,7 @@ export interface operations {
     get_thumbnail: {
         parameters: {
             query?: {
+                /** @description the longer one, in pixels */
                 side?: number;
             };
             header?: never;
