@@ -16,16 +16,7 @@ from typing import Any
 
 from index.errors import InputError, naming_extras
 from index.items import FoundItem
-from index.network.remote_store import (
-    NO_RIGHTS,
-    NOT_FOUND,
-    REFUSED,
-    TRIES,
-    UNREACHABLE,
-    Content,
-    FetchError,
-    make_stamp,
-)
+from index.network.remote_store import TRIES, Content, FetchError, make_stamp
 from index.text import printable_path
 
 with naming_extras("reading from buckets"):
@@ -42,6 +33,7 @@ _CLIENT = {
 }
 _RETRIES = {"max_retries": TRIES - 1, "retry_timeout": timedelta(minutes=3)}  # with back-off and jitter
 _FORBIDDEN = ("AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+_REASONS = {"NoSuchBucket": FetchError.NOT_FOUND, **dict.fromkeys(_FORBIDDEN, FetchError.NO_RIGHTS)}
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
@@ -104,16 +96,15 @@ class BucketStore:
         try:
             yield
         except FileNotFoundError as error:  # as of which NotFoundError is one
-            raise FetchError(NOT_FOUND, _shorten(error)) from error
+            raise FetchError(FetchError.NOT_FOUND, _shorten(error)) from error
         except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
-            raise FetchError(NO_RIGHTS, _shorten(error)) from error
+            raise FetchError(FetchError.NO_RIGHTS, _shorten(error)) from error
         except errors.InvalidPathError as error:
             seen = f"a key is not a path ({_shorten(error)}); give a prefix without such keys"
-            raise FetchError(REFUSED, seen) from error
+            raise FetchError(FetchError.REFUSED, seen) from error
         except (errors.BaseError, OSError) as error:
-            code = _find_code(error)
-            reason = NOT_FOUND if code == "NoSuchBucket" else NO_RIGHTS if code in _FORBIDDEN else UNREACHABLE
-            passes = is_transient and reason == UNREACHABLE
+            reason = _REASONS.get(_find_code(error), FetchError.UNREACHABLE)
+            passes = is_transient and reason == FetchError.UNREACHABLE
             raise FetchError(reason, _shorten(error), is_transient=passes) from error
 
 

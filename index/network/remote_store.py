@@ -26,8 +26,6 @@ MAX_WAIT_S = 60.0
 _FIRST_WAIT_S, _LOOK_S = 0.5, 0.1
 _chance = random.SystemRandom()  # independent of the seed of `random`
 
-NOT_FOUND, NO_RIGHTS, UNREACHABLE, REFUSED = "not-found", "permission-denied", "unreachable", "refused-address"
-"""Reasons of a fetch error; see `index.images.image_files.REASONS`."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
 _OF_STORES = ("AWS_", "GOOGLE_", "AZURE_")
 _SECOND = 10**9
@@ -39,6 +37,9 @@ class FetchError(Exception):
 
     `is_transient` tells whether a retry may help, after the `wait_s` seconds that the server asks for.
     """
+
+    # Reasons, see `index.images.image_files.REASONS`.
+    NOT_FOUND, NO_RIGHTS, UNREACHABLE, REFUSED = "not-found", "permission-denied", "unreachable", "refused-address"
 
     def __init__(self, reason: str, detail: str, *, is_transient: bool = False, wait_s: float = 0.0) -> None:
         super().__init__(f"{reason}: {detail}")

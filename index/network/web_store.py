@@ -29,7 +29,7 @@ from index.network.public_addresses import (
     is_public_web,
     lead_on,
 )
-from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, UNREACHABLE, Content, FetchError, make_stamp
+from index.network.remote_store import Content, FetchError, make_stamp
 
 with naming_extras("fetching from http"):
     import httpcore
@@ -40,6 +40,8 @@ _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
 _STEP_S = 60.0
 _HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 _SIZE_DIGITS = 19  # of what a catalogue can hold
+_NO_RIGHTS, _GONE = FetchError.NO_RIGHTS, FetchError.NOT_FOUND
+_REASONS = {401: _NO_RIGHTS, 403: _NO_RIGHTS, 404: _GONE, 410: _GONE}
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -98,7 +100,7 @@ class WebStore:
         self._start = f"{root}/" if root else ""
 
     def walk(self) -> Iterator[FoundItem]:
-        raise FetchError(REFUSED, "http and https have no folders; name a file, or a list of addresses")
+        raise FetchError(FetchError.REFUSED, "http and https have no folders; name a file, or a list of addresses")
 
     def look(self, path: str) -> FoundItem:
         """By a HEAD request; without size and stamp where the server does not support it."""
@@ -113,9 +115,9 @@ class WebStore:
         with ask(self._start + path, asked=asked) as (status, headers, parts):
             found = _describe(path, status, headers)
             if headers.get("content-encoding", "identity") != "identity":
-                raise FetchError(UNREACHABLE, "its response is compressed, which was not asked for")
+                raise FetchError(FetchError.UNREACHABLE, "its response is compressed, which was not asked for")
             if is_part and status != 206:
-                raise FetchError(UNREACHABLE, "its server gives no parts of a file (no range requests)")
+                raise FetchError(FetchError.UNREACHABLE, "its server gives no parts of a file (no range requests)")
             yield found, parts
 
 
@@ -142,10 +144,10 @@ def _follow(
             return answer
         location = _read_headers(answer).get("location")
         if not location:
-            raise FetchError(UNREACHABLE, f"it answers with status {answer.status} without a location")
+            raise FetchError(FetchError.UNREACHABLE, f"it answers with status {answer.status} without a location")
         address = lead_on(address, location)
         closing.close()
-    raise FetchError(REFUSED, f"it redirects more than {limits.most_redirects} times")
+    raise FetchError(FetchError.REFUSED, f"it redirects more than {limits.most_redirects} times")
 
 
 def _take(answer: httpcore.Response, limits: RequestLimits) -> Iterator[bytes]:
@@ -165,10 +167,10 @@ def _naming_errors() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise FetchError(REFUSED, str(error)) from error
+        raise FetchError(FetchError.REFUSED, str(error)) from error
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, ssl.SSLError) as error:
         seen = str(error) or type(error).__name__
-        raise FetchError(UNREACHABLE, f"it cannot be reached: {seen}", is_transient=True) from error
+        raise FetchError(FetchError.UNREACHABLE, f"it cannot be reached: {seen}", is_transient=True) from error
 
 
 @contextmanager
@@ -251,13 +253,13 @@ def _find_addresses(host: str, port: int) -> list[str]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         passes = getattr(error, "errno", None) == socket.EAI_AGAIN
-        raise FetchError(UNREACHABLE, "unknown host", is_transient=passes) from error
+        raise FetchError(FetchError.UNREACHABLE, "unknown host", is_transient=passes) from error
     return [str(address[0]) for *_, address in found]
 
 
 def _describe(path: str, status: int, headers: Mapping[str, str]) -> FoundItem:
     if status not in (200, 206):
-        reason = {401: NO_RIGHTS, 403: NO_RIGHTS, 404: NOT_FOUND, 410: NOT_FOUND}.get(status, UNREACHABLE)
+        reason = _REASONS.get(status, FetchError.UNREACHABLE)
         wait_s = _read_wait(headers.get("retry-after", ""))
         seen = f"it answers with status {status}"
         raise FetchError(reason, seen, is_transient=status in _PASSING, wait_s=wait_s)

@@ -14,17 +14,7 @@ from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, check_content, check_size, modified_ns, open_file, read_bytes
 from index.items import FoundItem, Place
 from index.limits import MAX_FETCHED_BYTES, MAX_FILE_BYTES
-from index.network.remote_store import (
-    TRIES,
-    UNREACHABLE,
-    FetchError,
-    choose_wait,
-    in_a_hurry,
-    is_hurried,
-    open_store,
-    pause,
-    retry,
-)
+from index.network.remote_store import TRIES, FetchError, choose_wait, in_a_hurry, is_hurried, open_store, pause, retry
 from index.sources.archive_members import is_zip_name, read_member
 from index.sources.archive_scan import is_compressed
 from index.sources.spool import Spooled, find_spooled, spool, spool_local
@@ -123,10 +113,10 @@ def _fetch(
                     is_checked = True
                 _check_fetched(len(data), max_bytes)
                 if time.monotonic() > until:
-                    raise FetchError(UNREACHABLE, f"it did not come within {most_s:g} s")
+                    raise FetchError(FetchError.UNREACHABLE, f"it did not come within {most_s:g} s")
         if wanted and len(data) != wanted:
             seen = f"it broke off after {len(data)} of {wanted} bytes"
-            raise FetchError(UNREACHABLE, seen, is_transient=True)
+            raise FetchError(FetchError.UNREACHABLE, seen, is_transient=True)
         if not is_checked:
             check(bytes(data), name=place.name)
         return found, bytes(data)
@@ -157,14 +147,14 @@ def spool_shard(root: str, shard: FoundItem, *, name: str) -> Spooled:
             try:
                 with store.open(shard.path, offset=at) as (now, parts):
                     if now.mtime_ns not in (0, found.mtime_ns):
-                        raise FetchError(UNREACHABLE, "it was changed while it was fetched")
+                        raise FetchError(FetchError.UNREACHABLE, "it was changed while it was fetched")
                     for part in parts:
                         at, failed = at + len(part), 0
                         yield part
                 if at == found.size_bytes or not found.size_bytes:
                     return
                 seen = f"it broke off after {at} of {found.size_bytes} bytes"
-                raise FetchError(UNREACHABLE, seen, is_transient=at < found.size_bytes)
+                raise FetchError(FetchError.UNREACHABLE, seen, is_transient=at < found.size_bytes)
             except FetchError as error:
                 failed += 1
                 if not error.is_transient or failed == TRIES:

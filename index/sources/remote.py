@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from index.errors import ImageError, InputError
 from index.images.image_files import IMAGE_SUFFIXES
 from index.items import FoundItem, ItemFields, Place
-from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, is_address, is_web, open_store, retry
+from index.network.remote_store import FetchError, is_address, is_web, open_store, retry
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
 from index.sources.local_source import has_wildcard, matches_pattern
 from index.sources.reading import plain_name, spool_shard
@@ -116,7 +116,7 @@ class RemoteFileSource(RemoteSource):
         try:
             file = self._look()
         except FetchError as error:
-            if not (self.is_one_item and error.reason == NOT_FOUND):
+            if not (self.is_one_item and error.reason == FetchError.NOT_FOUND):
                 raise InputError(_explain(error), at=self.location) from error
             return
         yield _as_item(file)
@@ -144,8 +144,8 @@ def _as_item(file: FoundItem) -> FoundItem:
 def _explain(error: FetchError) -> str:
     """A fetch error with advice."""
     advice = {
-        NOT_FOUND: "nothing has this name; check the bucket and the path",
-        NO_RIGHTS: "no right to read it with the given keys, if any",
-        REFUSED: "",
+        FetchError.NOT_FOUND: "nothing has this name; check the bucket and the path",
+        FetchError.NO_RIGHTS: "no right to read it with the given keys, if any",
+        FetchError.REFUSED: "",
     }.get(error.reason, "check the address, the network, and for buckets AWS_ENDPOINT_URL and AWS_REGION")
     return f"{error.detail}; {advice}" if advice else error.detail

@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 from index.errors import ImageError, InputError
 from index.items import FoundItem, ItemFields, Place
 from index.network.public_addresses import as_written, check_web_address
-from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, is_address, is_web, open_store
+from index.network.remote_store import FetchError, is_address, is_web, open_store
 from index.sources.local_source import read_lines
 from index.sources.remote import RemoteFileSource
 from index.sources.source import ImageSource, Reach
@@ -117,7 +117,7 @@ def _look_again(asked: tuple[FoundItem, bool]) -> tuple[FoundItem, bool]:
     try:
         now = open_store("").look(item.path)
     except FetchError as error:
-        if error.reason in (NOT_FOUND, NO_RIGHTS, REFUSED):
+        if error.reason in (FetchError.NOT_FOUND, FetchError.NO_RIGHTS, FetchError.REFUSED):
             return replace(item, size_bytes=0, mtime_ns=0).with_problem(error.reason, error.detail), True
         return item, False
     if now.mtime_ns == item.mtime_ns != 0:
@@ -163,7 +163,7 @@ def _row_item(address: str, row: TableRow) -> FoundItem:
     try:
         check_web_address(address)
     except InputError as error:
-        problem = REFUSED, f"{row.where}: {error}"
+        problem = FetchError.REFUSED, f"{row.where}: {error}"
         address = address[:_MAX_SHOWN] or row.where
     if row.problem is not None:
         problem = "oversized-row", row.problem
