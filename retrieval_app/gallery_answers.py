@@ -104,7 +104,6 @@ class GalleryAnswers:
         return [_name_file(hit) for hit in found["hits"]]
 
     async def embed(self, photo: bytes, *, by: str = SEMANTIC) -> list[float]:
-        """The (D,) unit vector of a photo, by the bytes of its file."""
         vector = await self.engine.embed(self.engine.snapshot().by(by), photo, name=_PHOTO)
         return [float(number) for number in vector]
 
@@ -115,7 +114,6 @@ class GalleryAnswers:
         return await self._describe(gallery, gallery.ids[chosen].tolist())
 
     async def thumbnail(self, image_id: int, *, side: int) -> bytes:
-        """A WebP of an image, at most `side` pixels long."""
         return await self.engine.thumbnail(self.engine.snapshot(), image_id, side=side)
 
     async def evaluate(self, tell: Tell = lambda *_: None) -> dict[str, Any]:

@@ -90,7 +90,6 @@ def _holds_images(path: Path) -> bool:
 
 
 def _is_finished(gallery: Path, *, of: Path) -> bool:
-    """Whether the gallery of these images has a version."""
     from index.catalog.reader import read_catalog
     from index.sources.registry import find_source
     from index.versions.manifest import CATALOG_NAME

@@ -58,7 +58,6 @@ class _Search:
     by: str
 
     def answer(self, progress: Progress = no_progress) -> Iterator[Answer]:
-        """Every query with its results."""
         from index.gallery.queries import answer_queries, read_queries
 
         def read() -> Iterator[Query]:
@@ -175,7 +174,6 @@ class _Tally:
             yield query, hits
 
     def check(self) -> None:
-        """Refuse if no query could be used."""
         from index.errors import InputError
 
         if not self.queries:

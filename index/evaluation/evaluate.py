@@ -46,7 +46,6 @@ class GroupedScores:
     scores: RetrievalScores | None
 
     def to_json(self) -> dict[str, object]:
-        """Groups and means; no means without queries."""
         found = self.groups.to_json()
         return {**found, **({"queries": 0} if self.scores is None else self.scores.to_json())}
 

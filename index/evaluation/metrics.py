@@ -175,7 +175,6 @@ def _find_scale(norms: Doubles) -> float:
     return 1.0 if largest < _LARGEST_NORM else float(2.0 ** -int(np.frexp(largest)[1]))
 
 
-Relevance = npt.NDArray[np.bool_]
 DEFAULT_KS = (1, 2, 4, 8, 16)
 _SEED = 0  # of intervals
 K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each of its datasets
@@ -210,17 +209,14 @@ class RetrievalScores:
 
     @property
     def recall(self) -> dict[int, float]:
-        """Recall@K by K, fractions."""
         return {k: float(hits.mean()) for k, hits in self.hits.items()}
 
     @property
     def recall_interval(self) -> tuple[float, float]:
-        """95 % interval of Recall@1 over queries."""
         return bootstrap_interval(self.hits[1], seed=_SEED)
 
     @property
     def map_interval(self) -> tuple[float, float]:
-        """95 % interval of MAP@R over queries."""
         return bootstrap_interval(self.average_precision, seed=_SEED)
 
     def per_class_recall(self, k: int) -> dict[int, float]:

@@ -91,7 +91,6 @@ class Gallery:
         return self._decisions.rows
 
     def has_decided(self, key: LabelKey) -> bool:
-        """Whether this version has an image that a decision changes or leaves out."""
         return self._decisions.is_present(key)
 
     @property
@@ -331,7 +330,6 @@ class Gallery:
         return self.store.gather(image_ids)
 
     def sample(self, count: int, *, seed: int) -> list[CatalogRow]:
-        """The rows of up to `count` random members."""
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.count, size=min(count, self.count), replace=False)
         return self.rows(self.ids[chosen].tolist())

@@ -117,7 +117,6 @@ class LiveGallery:
                 snapshot.insights.follow(gallery)
 
     def watch(self, *, poll_s: float) -> None:
-        """Look for new versions in a thread."""
         self._watcher = threading.Thread(target=self._watch, args=(poll_s,), name="versions", daemon=True)
         self._watcher.start()
 

@@ -98,12 +98,10 @@ class SearchQuery(SearchOptions):
 
     @property
     def is_single(self) -> bool:
-        """Whether it has one image, photo or vector, with a positive weight."""
         return self.upload is not None or (len(self.parts) == 1 and self.parts[0].weight > 0)
 
     @property
     def has_run_model(self) -> bool:
-        """Whether the model runs before the search."""
         return self.upload is not None or any(getattr(part, "crop", None) is not None for part in self.parts)
 
 

@@ -96,7 +96,6 @@ class Compared:
 
 
 def installed_backends() -> dict[str, str]:
-    """Versions of installed runtimes, by name."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     found: dict[str, str] = {}
