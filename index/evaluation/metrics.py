@@ -175,6 +175,7 @@ def _find_scale(norms: Doubles) -> float:
     return 1.0 if largest < _LARGEST_NORM else float(2.0 ** -int(np.frexp(largest)[1]))
 
 
+Relevance = npt.NDArray[np.bool_]
 DEFAULT_KS = (1, 2, 4, 8, 16)
 _SEED = 0  # of intervals
 K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each of its datasets
