@@ -32,13 +32,6 @@ def test_a_second_export_has_the_same_bytes_and_json_prints_one_document_and_not
     assert captured.err == ""
 
 
-@pytest.mark.slow
-def test_whitening_from_the_command_line(pictures: Path, tmp_path: Path, capsys) -> None:
-    whiten = ("--whiten", pictures, "--embedding-dim", "5", "--cache", tmp_path / "cache")
-    assert _export(*RAW, *whiten, "--out", tmp_path / "white.onnx", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["embedding_dim"] == 5
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,24 +50,3 @@ def test_wrong_usage_exits_with_two_and_says_what_goes_together(arguments, messa
     assert captured.out == ""
     assert message in captured.err
     assert "Traceback" not in captured.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nowhere",), "nowhere: no training run here"),
-        (("--backbone", "resnet5", "--weights", "none"), "similar names: resnet50"),
-        ((*RAW, "--crop", "64"), "--crop (64) must not exceed --resize (40)"),
-        ((*RAW, "--view", "whole"), "--view whole stretches the whole image to --crop (32)"),
-        (("--backbone", "vit_b_32", "--weights", "none", "--pooling", "gem"), "--pooling gem reads the feature maps"),
-        ((*RAW, "--whiten", "nowhere"), "nowhere: no such folder"),
-    ],
-)
-def test_an_expected_error_is_one_line_and_exits_with_one(arguments, message, tmp_path: Path, capsys) -> None:
-    assert _export(*arguments, "--out", tmp_path / "m.onnx", "--json") == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
-    assert captured.err.startswith("error: ")
-    assert captured.err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []

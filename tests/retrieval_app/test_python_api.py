@@ -5,37 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from index.errors import InputError, RetrievalError
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
-from tests.photos import KINDS, write_photos
-
-QUICK = {
-    "backbone": "squeezenet1_1",
-    "weights": "none",
-    "resize": 40,
-    "crop": 32,
-    "view": "crop",
-    "pooling": "own",
-    "frozen": True,
-    "embedding_dim": 8,
-    "head_steps": 8,
-}
-
-
-@pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four kinds of twelve images, a run by the default recipe, its model, its gallery, and its audit."""
-    work = tmp_path_factory.mktemp("python")
-    write_photos(work / "photos", kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
-    cache = str(work / "cache")
-    report = train(str(work / "photos"), str(work / "run"), cache=cache, workers=1, **QUICK)
-    assert (report["images"], report["classes"]) == (48, 4)
-    assert export(str(work / "run"), str(work / "model.onnx")).embedding_dim == 8
-    assert build(work / "model.onnx", [work / "photos"], work / "gallery").indexed == 48
-    assert len(audit(work / "run", work / "audit", cache=cache).audited.items) == 48
-    return work
 
 
 def test_importing_the_api_loads_nothing_heavy() -> None:
@@ -45,17 +17,6 @@ def test_importing_the_api_loads_nothing_heavy() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "set()\n"
-
-
-@pytest.mark.slow
-def test_a_gallery_answers_a_photo_under_a_filter(work: Path) -> None:
-    photo = next((work / "photos" / KINDS[0]).iterdir())
-    gallery = open_gallery(str(work / "gallery"))
-    assert gallery.search(str(photo), k=1)[0].score == pytest.approx(1)
-    hits = gallery.search(Image.open(photo), k=5, where=f"label != '{KINDS[0]}'")
-    assert len(hits) == 5
-    assert KINDS[0] not in {hit.label for hit in hits}
-    assert evaluate(gallery, k=[1]).scores.recall == evaluate(work / "gallery", k=[1]).scores.recall
 
 
 @pytest.mark.parametrize(

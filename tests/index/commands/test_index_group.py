@@ -12,7 +12,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import invoke, rows
+from tests.index.galleries import invoke
 
 
 @pytest.fixture(scope="module")
@@ -35,41 +35,6 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
     assert report["skipped_by_reason"] == {"empty-file": 1}
     assert "already up to date" in invoke(cli.index_group, *words).stdout
     assert invoke(cli.index_group, *words, "--strict").exit_code == 1  # after the gallery is made
-
-
-def test_the_built_in_model_has_a_name(gallery: Path, tmp_path: Path) -> None:
-    result = invoke(cli.index_group, "build", "builtin", gallery.parent / "images", "--out", tmp_path / "g")
-    assert result.exit_code == 0, result.output
-    scores = invoke(evaluate, "--model", "builtin", "--data", gallery.parent / "images", "--k", "1", "--json")
-    assert json.loads(scores.stdout)["recall"]["1"] > 0.5
-
-
-def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
-    result = invoke(cli.index_group, "build", tiny_model, gallery, "--out", tmp_path / "g")
-    assert result.exit_code == 1
-    assert f"{gallery}: a gallery, not images" in str(result.exception)
-    assert not (tmp_path / "g").exists()
-
-
-def test_weights_before_the_images_make_no_gallery(gallery: Path, tmp_path: Path) -> None:
-    (tmp_path / "w.safetensors").write_bytes(b"weights")
-    words = (tmp_path / "w.safetensors", gallery.parent / "images", "--out", tmp_path / "g")
-    result = invoke(cli.index_group, "build", *words)
-    assert result.exit_code == 1
-    assert "w.safetensors: weights of a network" in str(result.exception)
-    assert not (tmp_path / "g").exists()
-
-
-def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:
-    images = gallery.parent / "images"
-    scores = json.loads(invoke(evaluate, gallery, "--json", "--k", "4,1").stdout)
-    assert scores["per_class"]["red"] == {"queries": 5, "recall_at_1": 1.0}
-    assert (scores["skipped"], list(scores["recall"])) == (0, ["1", "4"])
-    again = invoke(evaluate, "--model", tiny_model, "--data", images, "--k", "1,4", "--json")
-    assert json.loads(again.stdout) == scores
-    text = invoke(evaluate, gallery, "--query", images).stdout
-    assert "Recall@1     100.00 %  [100.00, 100.00]\n" in text
-    assert "over 15 queries" in text
 
 
 def test_commands_keep_a_gallery_up_to_date(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
@@ -118,25 +83,6 @@ def test_a_long_dry_run_lists_the_first_images_and_all_of_them_as_json(
     assert "1 more" in lines[-2]
     assert lines[-1] == "5 would be removed"
     assert len(json.loads(invoke(cli.index_group, *words, "--json").stdout)["selected"]) == 5
-
-
-def test_a_filter_removes_what_it_listed(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    paths = sorted(path.relative_to(tmp_path) for path in image_folder.glob("*/*"))
-    lines = (f"{path},{path.parent.name},{number}" for number, path in enumerate(paths))
-    (tmp_path / "t.csv").write_text("path,label,price\n" + "\n".join(lines) + "\n")
-    build_gallery(model_path=tiny_model, sources=[tmp_path / "t.csv"], out=tmp_path / "g")
-    words = ("remove", tmp_path / "g", "--where", "price >= 3 AND label IN ('blue', 'green')")
-    *shown, count = invoke(cli.index_group, *words, "--dry-run").stdout.splitlines()
-    assert [line.split()[2] for line in shown[1:]] == [str(path) for path in paths[3:10]]
-    assert count == "7 would be removed"
-    assert Gallery.open(tmp_path / "g").count == 15
-    report = json.loads(invoke(cli.index_group, *words, "images/blue", "--json").stdout)
-    assert (report["removed"], report["indexed"]) == (2, 13)
-    assert json.loads(invoke(cli.index_group, *words, "--json").stdout)["indexed"] == 8
-    assert [row.path for row in rows(tmp_path / "g") if row.status == "indexed"] == [
-        str(path) for path in (*paths[:3], *paths[10:])
-    ]
-    assert invoke(cli.index_group, "remove", tmp_path / "g", "--where", "price <").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -82,18 +82,6 @@ def test_rounding_changes_no_result(gallery: Gallery, monkeypatch: pytest.Monkey
         assert gallery.search_many(vectors, k=k, exclude_ids=exclude_ids) == [hits[:k] for hits in every]
 
 
-def test_a_range_holds_all_that_is_similar_enough_and_nothing_else(gallery: Gallery) -> None:
-    vectors = queries(gallery)
-    every = gallery.search_many(vectors, k=gallery.count)
-    for bound in (0.5, 0.97, float(np.float32(every[0][3].score))):
-        similar = [[hit for hit in hits if hit.score >= bound] for hits in every]
-        assert gallery.search_many(vectors, k=None, min_score=bound) == similar
-        few: list[list[Hit]] = [hits[:4] for hits in similar]
-        assert gallery.search_many(vectors, k=4, min_score=bound) == few
-    assert gallery.search_many(-vectors[:2], k=None, min_score=1) == [[], []]
-    assert gallery.search_many(vectors[:0], k=3) == gallery.search_many(vectors[:0], k=None, min_score=0) == []
-
-
 def test_a_block_of_the_wrong_kind_is_refused(gallery: Gallery) -> None:
     vectors = queries(gallery)
     for k, min_score in ((0, None), (None, None), (0, 0.5)):

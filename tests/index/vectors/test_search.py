@@ -230,31 +230,6 @@ def test_a_lone_query_finds_the_same_before_faiss_is_loaded(
                 assert np.array_equal(found[1], ids)
 
 
-@pytest.mark.parametrize("min_score", [-1.0, 0.7])
-def test_all_that_are_similar_enough_are_found(built: Built, min_score: float) -> None:
-    deleted = built.ids[random_mask(0.1, len(built.ids), seed=3)]
-    search, members = built.open(deleted=deleted), built.mask(deleted=deleted)
-    kept = random_mask(0.3, len(built.ids))
-    rows = range(20)
-    queries = built.queries[rows]
-    nearest = built.ids[np.argmax(np.where(members, built.exact[rows], -2), axis=1)]
-    for allowed, mask, excluded in (
-        (None, members, None),
-        (None, members, nearest),
-        (search.keep(built.ids[kept]), members & kept, nearest),
-    ):
-        found = search.search_above(queries, min_score=min_score, among=allowed, exclude_ids=excluded)
-        assert len(found) == len(queries)
-        for row, (scores, ids) in enumerate(found):
-            wanted = (built.exact[row] >= min_score) & mask
-            if excluded is not None:
-                wanted &= built.ids != excluded[row]
-            positions = np.flatnonzero(wanted)
-            positions = positions[np.lexsort((positions, -built.exact[row, positions]))]
-            assert np.array_equal(ids, built.ids[positions])
-            assert np.array_equal(scores, built.exact[row, positions])
-
-
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[np.ndarray, list[VectorRows], np.ndarray, np.ndarray]:
     """Queries, shards, members and allowed rows: few different vectors of halves, so that every sum is exact."""

@@ -210,13 +210,6 @@ def test_photos_in_a_gallery_stay(tmp_path: Path, tiny_model: Path, image_folder
     assert shoot(tmp_path / "g" / name) == before
 
 
-def test_a_slip_of_the_hand_leaves_nothing_in_a_folder_of_photos(image_folder: Path) -> None:
-    before = shoot(image_folder)
-    for words in (("update",), ("compact",), ("remove", "*"), ("repair",)):
-        assert invoke(index, words[0], image_folder, *words[1:]).exit_code == 1
-        assert shoot(image_folder) == before
-
-
 def test_locks_and_galleries_are_no_images(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (image_folder / ".lock").touch()
     build(image_folder, tmp_path / "g", tiny_model)

@@ -210,13 +210,6 @@ def test_damaged_checkpoints(tmp_path: Path, image_folder: Path, tiny_model: Pat
         build(image_folder, tmp_path / "g", tiny_model)
 
 
-def test_of_two_builds_at_once_one_waits(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    (tmp_path / "g").mkdir()
-    with lock_gallery(tmp_path / "g"), pytest.raises(GalleryError, match=r"another process is writing.*0\.2 seconds"):
-        build(image_folder, tmp_path / "g", tiny_model, wait_s=0.2)
-    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
-
-
 def die_in_a_build() -> None:
     """Build a gallery, and be killed before or after the n-th call of a function; all is told in `sys.argv`."""
     place, name, call, before, model, folder, out = sys.argv[1:]

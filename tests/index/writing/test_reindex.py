@@ -16,7 +16,7 @@ from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.versions.versions import find_version
-from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.build import remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build_ann, few_for_an_index, stopped_at, vectors
@@ -84,30 +84,6 @@ def test_another_recall_target_is_remembered_and_builds_nothing(gallery: Path) -
     for name in ("index.faiss", "held_out.npy", "vectors/00000.npy"):
         assert (first / name).samefile(second / name)
     assert vectors(gallery) == stored
-
-
-def test_all_later_commands_go_on_with_what_was_wished_for(gallery: Path, built: Path, tiny_model: Path) -> None:
-    wished = {"index_type": "ivf", "recall_target": 0.8, "memory_limit": "2GB"}
-    tune_gallery(gallery, changes=wished)
-    check(gallery, kind="ivf", **wished)
-    tune_gallery(gallery, changes={"recall_target": 0.85})
-    wished["recall_target"] = 0.85
-    check(gallery, kind="ivf", **wished)
-    add_to_gallery(gallery, [built.parent / "more"], config=SMALL)
-    check(gallery, kind="ivf", count=66, **wished)
-    assert not update_gallery(gallery, config=SMALL).changed
-    remove_from_gallery(gallery, selection=Selection(ids=(1, 2, 61)), config=SMALL)
-    check(gallery, kind="ivf", count=63, **wished)
-    compact_gallery(gallery)
-    check(gallery, kind="ivf", count=63, **wished)
-    tune_gallery(gallery)
-    check(gallery, kind="ivf", count=63, **wished)
-    tune_gallery(gallery, changes={"memory_limit": ""})
-    check(gallery, kind="ivf", count=63, index_type="ivf", recall_target=0.85)
-    told = {"index_type": "auto", "recall_target": 0.98, "memory_limit": ""}
-    sources = [built.parent / "images", built.parent / "more"]
-    assert build_gallery(model_path=tiny_model, sources=sources, out=gallery, config=SMALL, index=told).changed
-    check(gallery, kind="flat", count=63)
 
 
 def test_every_type_can_become_every_other_and_finds_the_same(gallery: Path) -> None:

@@ -68,15 +68,6 @@ def _ids(hits: list[Hit]) -> list[int]:
     return [hit.id for hit in hits]
 
 
-def test_an_image_finds_what_the_gallery_finds_and_not_itself(engine: Engine, gallery: Gallery, ids: Any) -> None:
-    image_id = ids["red/0.jpg"]
-    hits = _search(engine, MemberQuery(image_id=image_id), k=5, with_rows=True)
-    expected = gallery.search(gallery.vector(image_id), k=5, exclude_id=image_id)
-    assert _ids(hits) == [hit.id for hit in expected]
-    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
-    assert [hit.label for hit in hits] == [hit.label for hit in expected]
-
-
 def test_a_part_of_a_photo_is_searched_as_a_picture_of_its_own(engine: Engine, ids: Any) -> None:
     two = Image.new("RGB", (400, 200))
     two.paste(draw_image((220, 40, 40), seed=1, size=(200, 200)), (0, 0))

@@ -5,10 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import pytest
 from PIL import Image
-from pyarrow import parquet
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
@@ -57,15 +55,6 @@ def test_files_without_a_class_folder_and_those_that_cannot_be_opened_are_left_o
     assert [(skipped.path.name, skipped.reason) for skipped in dataset.skipped] == [("gone.png", "dangling-link")]
 
 
-@pytest.mark.parametrize(("name", "what"), [("run", "a training run"), ("m.onnx", "an ONNX model")])
-def test_runs_and_models_are_no_images_to_train_on(tmp_path: Path, name: str, what: str) -> None:
-    draw_folder(tmp_path / "run")
-    (tmp_path / "run/config.json").write_text('{"run_id": "12"}')
-    (tmp_path / "m.onnx").write_bytes(b"model")
-    with pytest.raises(InputError, match=f"{name}: {what}, not images"):
-        list_dataset(tmp_path / name)
-
-
 def test_a_csv_gives_paths_beside_it_with_their_labels(tmp_path: Path) -> None:
     for name in ("x/1.png", "x/2.png", "y.png", "z.png"):
         _save(tmp_path / name)
@@ -80,13 +69,6 @@ def test_a_list_of_decisions_is_refused_as_its_labels_are_those_given_before_the
     table.write_text("path,label,decision,new_label\na.jpg,hat,change,shoes\n")
     with pytest.raises(InputError, match=r"labels\.csv: a list of decisions"):
         list_dataset(table)
-
-
-def test_a_parquet_file_gives_what_a_csv_gives(tmp_path: Path) -> None:
-    rows = {"path": ["x/2.png", "x/1.png", "z.png"], "label": [7, 3, None]}
-    parquet.write_table(pyarrow.table(rows), tmp_path / "labels.parquet")
-    expected = (Record(tmp_path / "x/1.png", "3"), Record(tmp_path / "x/2.png", "7"))
-    assert list_dataset(tmp_path / "labels.parquet").records == expected
 
 
 def test_a_gallery_gives_its_files_with_labels_and_splits_as_decided(tmp_path: Path, tiny_model, caplog) -> None:

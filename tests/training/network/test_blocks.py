@@ -1,7 +1,5 @@
 """Blocks of networks of several families: in the order in which they run, whole, and nothing twice."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -88,20 +86,6 @@ def test_the_last_blocks_are_chosen_or_all_and_more_than_there_are_is_refused() 
     assert choose_blocks(blocks, last=3, name="toy") == choose_blocks(blocks, last=None, name="toy") == blocks
     with pytest.raises(InputError, match=r"--finetune last-4: --backbone toy has 3 blocks"):
         choose_blocks(blocks, last=4, name="toy")
-
-
-def test_a_gradient_stops_before_the_first_block_that_trains() -> None:
-    """What a block is, seen from outside: with the last N trained, those before get nothing."""
-    backbone = load_backbone("resnet18", "none")
-    blocks = find_blocks(backbone, side=32)
-    for before, block in pairwise(blocks[-3:]):
-        backbone.network.requires_grad_(False)
-        for parameter in block.parameters(backbone.network):
-            parameter.requires_grad_(True)
-        backbone.module(torch.ones(1, 3, 32, 32)).sum().backward()
-        assert all(p.grad is None for p in before.parameters(backbone.network))
-        assert all(p.grad is not None for p in block.parameters(backbone.network))
-        backbone.network.zero_grad(set_to_none=True)
 
 
 def _images(count: int, side: int) -> Tensor:
