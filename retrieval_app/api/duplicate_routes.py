@@ -10,10 +10,10 @@ from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
+from retrieval_app.api.issue_list import need_duplicates
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
 from retrieval_app.api.review_routes import MAY_DECIDE
 from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Versioned
-from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.keep_rules import KeepRule, choose_kept
 from retrieval_app.review.leaks import Leak, Leaks, drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
@@ -80,13 +80,6 @@ class MendedLeaks(Answer):
     step: int
 
 
-def _duplicates(context: RequestContext) -> DuplicateReport:
-    found = context.snapshot.insights.duplicates
-    if found.value is None:
-        raise ApiError("the near-duplicates are still being computed; try again in a moment", status=409)
-    return found.value
-
-
 def _find_leaks(context: RequestContext, by: str, *, measures: bool) -> Leaks:
     """The leaks of now; the last ones are cached with their recall, per opened gallery, which has its decisions."""
     if by == "path" and not context.folders:
@@ -96,7 +89,7 @@ def _find_leaks(context: RequestContext, by: str, *, measures: bool) -> Leaks:
     held = _leaks_of.get(gallery)
     if held is not None and held[0] == (by, different):
         return held[1]
-    found = find_leaks(gallery, _duplicates(context), by=by, different=different)
+    found = find_leaks(gallery, need_duplicates(context.snapshot), by=by, different=different)
     if measures:
         if gallery.count <= _MOST_MEASURED:
             found = measure_leaks(gallery, found)
@@ -116,7 +109,7 @@ async def keep_by_rule(context: Context, body: KeepImages) -> Any:
     def run() -> dict[str, Any]:
         chosen = choose_kept(
             context.snapshot.gallery,
-            _duplicates(context),
+            need_duplicates(context.snapshot),
             rule=body.keep,
             where=where,
             decided=context.review.duplicate_decisions(),

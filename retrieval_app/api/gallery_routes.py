@@ -155,20 +155,18 @@ def describe_gallery(
     gallery = snapshot.gallery
     computed = snapshot.insights.calibration
     points = () if computed.value is None else computed.value.points
-    limits = Limits(
-        max_upload_bytes=config.max_upload_bytes,
-        max_k=MAX_K,
-        max_queries=MAX_QUERIES,
-        max_export_csv=MAX_ROWS,
-        max_export_zip=MAX_ZIP_IMAGES,
-    )
-    folder = valid_text(str(gallery.path)) if folders else None
     return {
         "name": valid_text(name),
-        "folder": folder,
+        "folder": valid_text(str(gallery.path)) if folders else None,
         **_read_facts(gallery),
         "permissions": permissions,
-        "limits": limits.to_json(),
+        "limits": {
+            "max_upload_bytes": config.max_upload_bytes,
+            "max_k": MAX_K,
+            "max_queries": MAX_QUERIES,
+            "max_export_csv": MAX_ROWS,
+            "max_export_zip": MAX_ZIP_IMAGES,
+        },
         "calibration": {"state": computed.state, "points": points},
     }
 
@@ -184,10 +182,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
         "embedding_dim": manifest.embedding_dim,
         "similarity": manifest.similarity,
         "model": {
-            "backbone": contract.backbone,
-            "method": contract.method,
-            "view": contract.view,
-            "pooling": contract.pooling,
+            **{name: getattr(contract, name) for name in ("backbone", "method", "view", "pooling")},
             "sha256": manifest.model_sha256,
             "builtin": manifest.model_sha256 == builtin_sha256(),
         },
@@ -265,7 +260,10 @@ async def get_quality(context: Context) -> Response | dict[str, Any]:
 
     Recall, the worst classes and queries, scores of same and different class, confusion.
     """
-    return _send_computed(context, context.snapshot.insights.quality)
+    computed = context.snapshot.insights.quality
+    if computed.value is None:
+        return send_unready(context, computed)
+    return {"state": "ready", "version": context.snapshot.version, **computed.value.to_json()}
 
 
 @router.get("/map", **responses(GalleryMap | Failed, also=COMPUTING))
@@ -289,12 +287,6 @@ def _read_clusters(gallery: Gallery, ids: Sequence[int]) -> dict[str, Any]:
         named = {row.id: row.metadata.get(CLUSTER) for row in catalog.rows_of(ids)}
     numbers, names = number_labels([named.get(number) for number in ids])
     return {"cluster": numbers.tolist(), "clusters": names}
-
-
-def _send_computed(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:
-    if computed.value is None:
-        return send_unready(context, computed)
-    return {"state": "ready", "version": context.snapshot.version, **computed.value.to_json()}
 
 
 def send_unready(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:

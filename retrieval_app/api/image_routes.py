@@ -32,7 +32,6 @@ from retrieval_app.api.schemas import (
     ImageIncludeText,
     ImagePage,
     Versioned,
-    read_includes,
 )
 from retrieval_app.review.places import ROW_FIELDS, describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
@@ -277,8 +276,7 @@ def _read_page(gallery: Gallery, where: Condition | None, *, page: ImagePage, fo
 
 
 def _describe_images(gallery: Gallery, ids: list[int], *, include: str, folders: bool) -> list[dict[str, Any]]:
-    wanted = read_includes(include)
-    rows = gallery.rows(ids)
+    wanted, rows = include.split(","), gallery.rows(ids)
     return [{"id": row.id, **describe_row(gallery, row, include=wanted, folders=folders)} for row in rows]
 
 

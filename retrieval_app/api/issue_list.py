@@ -10,10 +10,12 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import SET_ASIDE, DecisionSource, LabelDecision, LabelKey
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import PROPOSAL, Kind
+from index.labels.verdicts import ExpectedRight
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, LabelIssuePage, Ready
 from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
+from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.acceptance import plan_acceptance
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
@@ -94,19 +96,6 @@ class LabelPair(Answer):
     count: int
 
 
-class KindCounts(Answer):
-    """How many label issues there are of each kind, whatever the filter."""
-
-    wrong_label: int
-    ambiguous: int
-    confused_classes: int
-    rare_class: int
-    outlier: int
-    conflicting_duplicates: int
-    split_class: int
-    unlabelled: int
-
-
 class Left(Answer):
     """Estimated label errors that are left, of all labels or of the issues of a filter."""
 
@@ -151,18 +140,9 @@ class LabelIssueList(ReviewList):
     items: list[LabelIssueEntry]
     pairs: list[LabelPair]
     left: Left
-    kinds: KindCounts
+    kinds: dict[Kind, int] = Field(description="label issues of each kind, whatever the filter")
     confused_classes: list[ConfusedClasses]
     can_undo: bool
-
-
-class KeptLabels(Answer):
-    """The labels that stay, and the share (0..1) of right ones to expect among them, with an interval."""
-
-    images: int
-    share: float
-    low: float
-    high: float
 
 
 class Accepted(Answer):
@@ -176,7 +156,9 @@ class Accepted(Answer):
     set_aside: int = Field(description="number of images that leave training and results until somebody decides")
     dropped: int = Field(description="number of images that show none of the labels, or repeat another one")
     stay: int = Field(description="number of labels that stay as they are, undecided")
-    kept: KeptLabels
+    kept: ExpectedRight = Field(
+        description="labels that stay, and the share (0..1) of right ones to expect among them, with an interval"
+    )
     no_promise: str | None = Field(description="why that share cannot be promised; null where it can")
     digest: str = Field(description="of these decisions; a request with it makes them")
     step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
@@ -235,14 +217,10 @@ def apply_verdicts(
     """Apply the verdicts on the label issues of a filter as one step; without a digest, only count them."""
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
-    found = snapshot.insights.duplicates
-    if found.value is None:
-        why = found.message or "they are still being computed"
-        raise ApiError(f"this needs the near-duplicates: {why}; try again in a moment", status=409)
     plan = plan_acceptance(
         snapshot.gallery,
         issues,
-        duplicates=found.value,
+        duplicates=need_duplicates(snapshot),
         decisions=decisions,
         chosen=partial(_is_wanted, wanted=body),
         at_least_right=body.at_least_right,
@@ -257,6 +235,15 @@ def apply_verdicts(
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
     return {**plan.to_json(), "digest": plan.digest, "step": step, "can_undo": review.can_undo()}
+
+
+def need_duplicates(snapshot: Snapshot) -> DuplicateReport:
+    """The groups of near-duplicates; ApiError until they are found."""
+    found = snapshot.insights.duplicates
+    if found.value is None:
+        why = found.message or "they are still being computed"
+        raise ApiError(f"this needs the near-duplicates: {why}; try again in a moment", status=409)
+    return found.value
 
 
 def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:

@@ -1,7 +1,7 @@
 """Review routes: lists of label issues and near-duplicates, decisions about them, and exports."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from retrieval_app.api.duplicate_list import GroupList, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
-from retrieval_app.api.issue_list import Accepted, LabelIssueList, apply_verdicts, page_issues
+from retrieval_app.api.issue_list import Accepted, LabelIssueList, apply_verdicts, need_duplicates, page_issues
 from retrieval_app.api.request_context import Context, RequestContext, make_router, responses
 from retrieval_app.api.schemas import (
     AcceptVerdicts,
@@ -200,10 +200,8 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
 
 
 def _keep_group_decision(context: RequestContext, body: GroupDecision) -> dict[str, Any]:
-    gallery, groups, review = context.snapshot.gallery, context.snapshot.insights.duplicates.value, context.review
-    if groups is None:
-        raise ApiError("the near-duplicates are still being computed; try again in a moment", status=409)
-    group = groups.by_name.get(body.group)
+    gallery, review = context.snapshot.gallery, context.review
+    group = need_duplicates(context.snapshot).by_name.get(body.group)
     if group is None:
         message = "the gallery does not have this group any more; look at the list again"
         raise ApiError(message, status=404, field="group")
@@ -249,11 +247,6 @@ def _read_all(file: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
     with file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
-
-
-async def _pull(engine: Engine, blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while (block := await engine.run(next, blocks, None)) is not None:
-        yield block
 
 
 @router.get("/labels/issues", **responses(LabelIssueList | Failed, also=COMPUTING))
@@ -410,7 +403,7 @@ async def export_images(context: Context, body: ExportRequest) -> Response:
     if body.format == "csv":
         return await _send_table(engine, blocks, name=name)
     # Each block of a ZIP is made when the one before is sent; any thread may make it.
-    return StreamingResponse(_pull(engine, blocks), media_type="application/zip", headers=_attach(name))
+    return StreamingResponse(blocks, media_type="application/zip", headers=_attach(name))
 
 
 def _choose_folders(context: RequestContext, paths: str | None) -> bool:

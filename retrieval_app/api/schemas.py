@@ -4,16 +4,14 @@ Bodies are read strictly (a text is no number); NaN, infinities, NUL characters 
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, model_validator
 
 from index.gallery.ranking import POOL
 from index.gallery.sampling import How
 from index.labels.kinds import Kind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
-from index.text import printable_path
 from retrieval_app.insights.answer import Answer, Body
 from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.review.places import ROW_FIELDS, RowField
@@ -35,7 +33,6 @@ SeenLabel = Annotated[FilterText | None, Field(description=_SEEN)]
 FileName = Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)]
 Cutoff = Annotated[int, Field(ge=1, le=1000)]
 Include = Literal[RowField, "precision_at_score"]
-_INCLUDES: tuple[Include, ...] = get_args(Include)
 By = Literal["semantic", "copy"]
 _BY = (
     "`semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the "
@@ -43,40 +40,21 @@ _BY = (
 )
 
 
-def _check_names(text: str, *, names: Sequence[str]) -> str:
-    given = text.split(",") if text else []
-    if wrong := [name for name in given if name not in names]:
-        raise ValueError(f"there is no field {printable_path(wrong[0][:100])!r}; the fields are {', '.join(names)}")
-    if len(given) > len(names):
-        raise ValueError(f"{len(given)} names are more than the {len(names)} fields that there are")
-    return text
-
-
 def _describe_names(names: Sequence[str]) -> Any:
     name = f"({'|'.join(names)})"
     pattern = rf"^({name}(,{name}){{0,{len(names) - 1}}})?$"
     included = "fields of each image besides its id, with commas between"
-    return Field(description=included, examples=["label,path"], json_schema_extra={"pattern": pattern})
+    return Field(pattern=pattern, description=included, examples=["label,path"])
 
 
-IncludeText = Annotated[str, AfterValidator(partial(_check_names, names=_INCLUDES)), _describe_names(_INCLUDES)]
-ImageIncludeText = Annotated[str, AfterValidator(partial(_check_names, names=ROW_FIELDS)), _describe_names(ROW_FIELDS)]
+IncludeText = Annotated[str, _describe_names(get_args(Include))]
+ImageIncludeText = Annotated[str, _describe_names(ROW_FIELDS)]
 _WHERE = "a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20"
 _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
     "scores do not fall any more"
 )
 _TEXT = "words, each of which must be in the path, the label, the metadata or, for visitors who may see it, the source"
-
-
-def read_includes(text: str) -> list[Include]:
-    """The names of a comma list that has passed `IncludeText`.
-
-    >>> read_includes("label,path"), read_includes("")
-    (['label', 'path'], [])
-    """
-    wanted = text.split(",")
-    return [name for name in _INCLUDES if name in wanted]
 
 
 GivenLabel = Annotated[
@@ -128,7 +106,7 @@ class SearchRequest(_SearchOptions, Body):
 
     queries: list[QueryPart] = Field(min_length=1, max_length=MAX_QUERIES)
     exclude_ids: list[ImageId] = Field(default=[], max_length=1000)
-    include: list[Include] = Field(default=[], max_length=len(_INCLUDES))
+    include: list[Include] = Field(default=[], max_length=len(get_args(Include)))
 
 
 class BatchRequest(Body):

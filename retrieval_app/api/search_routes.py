@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -25,15 +26,13 @@ from retrieval_app.api.schemas import (
     By,
     FileName,
     ImageSearch,
-    Include,
     PhotoAddress,
     SearchRequest,
     Versioned,
-    read_includes,
 )
 from retrieval_app.api.security.access import require_fetching
 from retrieval_app.insights.calibration import PrecisionAtScore
-from retrieval_app.review.places import describe_row, needs_row
+from retrieval_app.review.places import ROW_FIELDS, describe_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Photo, Upload
 from retrieval_app.serving.search_engine import Engine
@@ -106,11 +105,11 @@ class EmbedAnswer(Answer):
 
 
 async def describe_search(
-    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: list[Any], folders: bool
+    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: Sequence[str], folders: bool
 ) -> dict[str, Any]:
     """The response to a query; a thread makes a long one, so that others do not wait."""
     started = time.perf_counter()
-    search = await engine.search(snapshot, replace(query, with_rows=needs_row(include)))
+    search = await engine.search(snapshot, replace(query, with_rows=not set(ROW_FIELDS).isdisjoint(include)))
     describe = partial(_describe_hits, snapshot, search, include=include, folders=folders)
     hits = await engine.run(describe) if len(search.hits) > DESCRIBED_AT_ONCE else describe()
     return {
@@ -122,7 +121,9 @@ async def describe_search(
     }
 
 
-def _describe_hits(snapshot: Snapshot, search: Search, *, include: list[Any], folders: bool) -> list[dict[str, Any]]:
+def _describe_hits(
+    snapshot: Snapshot, search: Search, *, include: Sequence[str], folders: bool
+) -> list[dict[str, Any]]:
     query, copies = search.query, snapshot.gallery.manifest.copy
     hits: list[dict[str, Any]] = []
     for found in search.hits:
@@ -179,7 +180,7 @@ async def search_by_image(context: Context, parameters: Annotated[ImageSearch, Q
     The members most similar to the photo, which is not kept.
     """
     upload = Upload(await read_image(context), printable_path(parameters.name))
-    found = await _search(context, parameters, include=read_includes(parameters.include), upload=upload)
+    found = await _search(context, parameters, include=parameters.include.split(","), upload=upload)
     return await _send(context, found)
 
 
@@ -242,7 +243,7 @@ async def _search_by_parts(context: RequestContext, body: SearchRequest) -> dict
 
 
 async def _search(
-    context: RequestContext, given: SearchRequest | ImageSearch, *, include: list[Include], **query: Any
+    context: RequestContext, given: SearchRequest | ImageSearch, *, include: Sequence[str], **query: Any
 ) -> dict[str, Any]:
     options = {name: getattr(given, name) for name in _SAME_OPTIONS}
     where = read_condition(given.where, given.text, folders=context.folders)

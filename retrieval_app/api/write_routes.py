@@ -1,6 +1,6 @@
 """Job routes: changes of the gallery, and evaluations, done one after the other."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -41,9 +41,8 @@ async def add_image(context: Context, name: FileName = "photo", label: LabelText
     """
     data, engine = await read_image(context), context.engine
     begin = partial(context.jobs.add, data, name=name, label=label)
-    details = {"name": name, "label": label, "bytes": len(data)}
     run = engine.run if is_cheap(data) else engine.run_costly
-    return (await run(partial(_begin_now, context, "add", begin, details))).to_json()
+    return await _begin(context, "add", begin, run=run, name=name, label=label, bytes=len(data))
 
 
 @router.delete("/images/random", include_in_schema=False)
@@ -110,12 +109,19 @@ async def cancel_job(context: Context, job: JobId) -> dict[str, Any]:
     return (await context.engine.run(cancel)).to_json()
 
 
-async def _begin(context: RequestContext, what: str, begin: Callable[..., Job], **details: Any) -> dict[str, Any]:
-    return (await context.engine.run(_begin_now, context, what, begin, details)).to_json()
+async def _begin(
+    context: RequestContext,
+    what: str,
+    begin: Callable[..., Job],
+    *,
+    run: Callable[..., Awaitable[Job]] | None = None,
+    **details: Any,
+) -> dict[str, Any]:
+    """Begin a job and log it, in a thread: both read or write files."""
 
+    def begin_now() -> Job:
+        job = begin(client=context.client)
+        context.log(what, job=job.id, **details)
+        return job
 
-def _begin_now(context: RequestContext, what: str, begin: Callable[..., Job], details: dict[str, Any]) -> Job:
-    """Begin a job and log it; both read or write files."""
-    job = begin(client=context.client)
-    context.log(what, job=job.id, **details)
-    return job
+    return (await (run or context.engine.run)(begin_now)).to_json()

@@ -48,16 +48,9 @@ class MapLayout(Answer):
             for number, place in zip(ids, shown, strict=True)
         ]
         label, names = number_labels(texts)
-        return MapLayout(
-            method=self.method,
-            total=self.total - len(dropped),
-            sampled=self.sampled,
-            ids=ids,
-            x=[self.x[place] for place in shown],
-            y=[self.y[place] for place in shown],
-            label=label.tolist(),
-            labels=names,
-        )
+        x, y = ([axis[place] for place in shown] for axis in (self.x, self.y))
+        changed = {"ids": ids, "x": x, "y": y, "label": label.tolist(), "labels": names}
+        return self.model_copy(update={"total": self.total - len(dropped), **changed})
 
 
 def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> MapLayout:

@@ -103,7 +103,7 @@ def stream_duplicate_file(
     A group is left out where the gallery lacks some of its images, as then none might be left. Paths are absolute, or
     without `folders` within the sources; their undecodable bytes stay.
     """
-    yield _encode_paths([_HEADER])
+    yield _encode([_HEADER])
     decided = list(decisions)
     found: dict[str, list[Subject]] = defaultdict(list)
     for subject in find_by_contents(gallery, {image.sha256 for one in decided for image in one.images}):
@@ -118,7 +118,8 @@ def stream_duplicate_file(
             kept = set(decision.find_kept(images))
         paths = [image.path if folders else shorten_path(gallery, image.path) for image in images]
         words = ["keep" if image.image_id in kept else "drop" for image in images]
-        yield _encode_paths((path, word, decision.group) for path, word in zip(paths, words, strict=True))
+        rows = ((path, word, decision.group) for path, word in zip(paths, words, strict=True))
+        yield _encode(rows, errors="surrogateescape")
 
 
 def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) -> bytes:
@@ -128,7 +129,7 @@ def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
     metadata is a JSON object. Without `folders` sources and absolute paths are shown by their last part.
     """
     rows = _read_rows(gallery, ids, most=MAX_ROWS)
-    return _encode_text([_COLUMNS, *(_cells(gallery, row, folders=folders) for row in rows)])
+    return _encode([_COLUMNS, *(_cells(gallery, row, folders=folders) for row in rows)])
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
@@ -173,7 +174,7 @@ def _stream_images(gallery: Gallery, rows: Sequence[CatalogRow], *, render: Rend
                 yield sink.take()
             table.append((*_cells(gallery, row, folders=folders), "" if problem else name, guard_cell(problem)))
         listing = zipfile.ZipInfo("list.csv", _EARLIEST_TIME)
-        archive.writestr(listing, _encode_text(table), compress_type=zipfile.ZIP_DEFLATED)
+        archive.writestr(listing, _encode(table), compress_type=zipfile.ZIP_DEFLATED)
     yield sink.take()
 
 
@@ -218,16 +219,8 @@ def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object,
     )
 
 
-def _encode_paths(rows: Iterable[Sequence[object]]) -> bytes:
-    """Rows of CSV; undecodable bytes of paths stay what they are."""
-    return os.fsencode(_write_csv(rows))
-
-
-def _encode_text(rows: Iterable[Sequence[object]]) -> bytes:
-    return _write_csv(rows).encode("utf-8", "backslashreplace")
-
-
-def _write_csv(rows: Iterable[Sequence[object]]) -> str:
+def _encode(rows: Iterable[Sequence[object]], *, errors: str = "backslashreplace") -> bytes:
+    """Rows of CSV; with `surrogateescape` undecodable bytes of paths stay what they are."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)
-    return text.getvalue()
+    return text.getvalue().encode("utf-8", errors)

@@ -57,11 +57,6 @@ ROW_FIELDS: tuple[RowField, ...] = get_args(RowField)
 """Values of `include` that need an image's row in the catalogue."""
 
 
-def needs_row(include: Sequence[str]) -> bool:
-    """Whether any of `include` needs the row."""
-    return not set(ROW_FIELDS).isdisjoint(include)
-
-
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
     """The fields of `include` among label, tags, path, source, metadata and measures."""
     fields: dict[str, Any] = {}

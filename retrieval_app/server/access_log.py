@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -117,7 +118,7 @@ class LineWriter:
             self._stream.write(line.decode())
             self._stream.flush()
             return
-        with open(self._path, "ab", opener=lambda path, flags: os.open(path, flags, _MODE)) as file:
+        with open(self._path, "ab", opener=partial(os.open, mode=_MODE)) as file:
             file.write(line)
 
 

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.security.addresses import HostNames, choose_hosts, is_forwarded
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE, Visitor, find_visitor
-from retrieval_app.api.security.tokens import TokenBook, TokenEntry, are_equal, check_token
+from retrieval_app.api.security.tokens import TokenBook, TokenEntry, are_equal
 
 if TYPE_CHECKING:
     from retrieval_app.server.options import ServeOptions
@@ -44,10 +44,6 @@ class Access:
     hosts: HostNames = field(default_factory=HostNames)
     galleries: frozenset[str] = frozenset()
     is_hidden: bool = False
-
-    def __post_init__(self) -> None:
-        if self.token is not None:
-            check_token(self.token)
 
     @property
     def requires_token(self) -> bool:

@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from retrieval_app.api.errors import refuse_with
+from retrieval_app.api.errors import ApiError, refuse_with
 from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
 from retrieval_app.api.metrics import METHODS, Observer, RequestRecord
 from retrieval_app.api.security.access import OPEN_PATHS, Access
@@ -31,7 +31,7 @@ from retrieval_app.api.security.addresses import (
 from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
-from retrieval_app.api.security.upload_limits import BodyRoom, Refused
+from retrieval_app.api.security.upload_limits import BodyRoom
 from retrieval_app.serving.batching import client_address
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.searching import SearchWatch, watching
@@ -176,13 +176,13 @@ class Security:
             async with self._bodies.read(receive, announced=announced) as body:
                 if watch is not None:
                     watch.body_s = time.perf_counter() - started
-                if isinstance(body, Refused):
-                    await refuse_with(scope, body.status, body.message)(scope, receive, send)
-                elif body is not None:
+                if body is not None:
                     await self._app(scope, _receive_again(body, receive), send)
         except BusyError as error:
             refusal = refuse_with(scope, 503, str(error), code="busy", retry_after_s=error.retry_after_s)
             await refusal(scope, receive, send)
+        except ApiError as error:
+            await refuse_with(scope, error.status, str(error))(scope, receive, send)
 
     def _limit_rate(self, scope: Scope, headers: Headers) -> Response | None:
         visitor, path = find_visitor(scope), scope["path"]

@@ -40,38 +40,33 @@ class RateConfig:
         check_fields(self)
 
 
-class RateLimit:
-    """Token buckets by visitor; the least recently used are forgotten. Used by the event loop alone."""
-
-    def __init__(self, *, per_s: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_s, self._most, self._clock = per_s, most, clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
-
-    def take(self, visitor: str) -> float:
-        """Take a token: 0.0, or the seconds until there is one."""
-        now = self._clock()
-        count, since = self._buckets.pop(visitor, (self._most, now))
-        count = min(self._most, count + (now - since) * self._per_s)
-        wait_s = 0.0 if count >= 1 else (1 - count) / self._per_s
-        self._buckets[visitor] = (count if wait_s else count - 1), now
-        while len(self._buckets) > _MOST_BUCKETS:
-            self._buckets.popitem(last=False)
-        return wait_s
-
-
 class RateLimits:
-    """The limits of a server."""
+    """Token buckets by visitor, of requests and of uploads; the least recently used are forgotten.
 
-    def __init__(self, config: RateConfig) -> None:
-        per_s, per_min = config.requests_per_s, config.uploads_per_min
-        self._requests = RateLimit(per_s=per_s, most=config.requests_burst) if per_s else None
-        self._uploads = RateLimit(per_s=per_min / 60, most=max(1.0, per_min)) if per_min else None
+    Used by the event loop alone.
+    """
 
-    def take(self, visitor: str, *, is_upload: bool) -> int:
+    def __init__(self, config: RateConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        per_min = config.uploads_per_min
+        self._requests = config.requests_per_s, float(config.requests_burst)
+        self._uploads = per_min / 60, max(1.0, per_min)
+        self._clock = clock
+        self._buckets: OrderedDict[tuple[str, float], tuple[float, float]] = OrderedDict()  # tokens, when counted
+
+    def take(self, visitor: str, *, is_upload: bool = False) -> int:
         """Count a request: 0 where it may pass, else the whole seconds until one may."""
-        limits = (self._requests, self._uploads if is_upload else None)
-        waits = (limit.take(visitor) for limit in limits if limit is not None)
-        return ceil(next((wait_s for wait_s in waits if wait_s), 0.0))
+        now = self._clock()
+        for per_s, most in (self._requests, *([self._uploads] if is_upload else [])):
+            if not per_s:
+                continue
+            count, since = self._buckets.pop((visitor, per_s), (most, now))
+            count = min(most, count + (now - since) * per_s)
+            self._buckets[visitor, per_s] = (count - 1 if count >= 1 else count), now
+            while len(self._buckets) > _MOST_BUCKETS:
+                self._buckets.popitem(last=False)
+            if count < 1:
+                return ceil((1 - count) / per_s)
+        return 0
 
 
 class FailedTries:

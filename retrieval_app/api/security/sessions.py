@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from index.durable import replacing
@@ -79,7 +80,7 @@ class SignedValues:
             for path in self._files:
                 try:
                     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    with open(path, "a", encoding="ascii", opener=_open_privately) as file:
+                    with open(path, "a", encoding="ascii", opener=partial(os.open, mode=0o600)) as file:
                         file.write(f"{value.id} {end}\n")
                         file.flush()
                         os.fsync(file.fileno())
@@ -90,10 +91,6 @@ class SignedValues:
     def _sign(self, text: str) -> str:
         key = self._key()
         return "" if key is None else hmac.digest(key, text.encode("utf-8", "surrogatepass"), "sha256").hex()
-
-
-def _open_privately(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _read_end(line: str) -> float:

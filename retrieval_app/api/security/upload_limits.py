@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 from starlette.types import Receive
 
+from retrieval_app.api.errors import ApiError
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 
@@ -15,14 +16,6 @@ SMALL_BYTES = 1024 * 1024
 """Bodies of no more have a part of the limit to themselves, so that photos do not keep searches out."""
 _SMALL_SHARE = 8  # one part in as many
 _FULL = "the server is busy receiving other bodies; try again in a moment"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The status and the message for a body that was not taken."""
-
-    status: int
-    message: str
 
 
 @dataclass(eq=False, slots=True)
@@ -48,8 +41,11 @@ class BodyRoom:
         self._unfinished: dict[_Arriving, None] = {}  # the oldest first
 
     @asynccontextmanager
-    async def read(self, receive: Receive, *, announced: int) -> AsyncIterator[bytes | Refused | None]:
-        """The body, which counts until the end of the context; None where the client left, BusyError at the limit."""
+    async def read(self, receive: Receive, *, announced: int) -> AsyncIterator[bytes | None]:
+        """The body, which counts until the end of the context; None where the client left.
+
+        A BusyError at the limit, an ApiError where it does not arrive as it should.
+        """
         body = _Arriving(announced, time.monotonic())
         self._unfinished[body] = None
         try:
@@ -58,7 +54,7 @@ class BodyRoom:
             self._unfinished.pop(body, None)
             self.held -= body.held
 
-    async def _read(self, receive: Receive, body: _Arriving) -> bytes | Refused | None:
+    async def _read(self, receive: Receive, body: _Arriving) -> bytes | None:
         config, end = self._config, body.since + self._config.upload_s
         body.window_end = body.since + config.upload_window_s
         while True:
@@ -72,7 +68,8 @@ class BodyRoom:
                     return None
                 chunk = message.get("body", b"")
                 if body.held + len(chunk) > body.announced:
-                    return Refused(400, f"the body is longer than the {body.announced:,} bytes that were announced")
+                    problem = f"the body is longer than the {body.announced:,} bytes that were announced"
+                    raise ApiError(problem, status=400)
                 self._make_room(len(chunk), body)
                 body.data += chunk
                 body.held += len(chunk)
@@ -82,11 +79,12 @@ class BodyRoom:
                     return bytes(body.data)
             now = time.monotonic()
             if now >= end:
-                return Refused(408, f"the body did not arrive within {config.upload_s:g} seconds; send a smaller one")
+                problem = f"the body did not arrive within {config.upload_s:g} seconds; send a smaller one"
+                raise ApiError(problem, status=408)
             if now >= body.window_end:
                 least = config.upload_bytes_a_second
                 if body.held - body.held_before < least * config.upload_window_s:
-                    return Refused(408, f"the body did not arrive with at least {least:,} bytes a second")
+                    raise ApiError(f"the body did not arrive with at least {least:,} bytes a second", status=408)
                 body.held_before, body.window_end = body.held, now + config.upload_window_s
 
     def _make_room(self, count: int, body: _Arriving) -> None:

@@ -1010,7 +1010,8 @@ export interface components {
              * @description number of labels that stay as they are, undecided
              */
             stay: number;
-            kept: components["schemas"]["KeptLabels"];
+            /** @description labels that stay, and the share (0..1) of right ones to expect among them, with an interval */
+            kept: components["schemas"]["ExpectedRight"];
             /**
              * No Promise
              * @description why that share cannot be promised; null where it can
@@ -1350,6 +1351,20 @@ export interface components {
              * @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20
              */
             where?: string | null;
+        };
+        /**
+         * ExpectedRight
+         * @description The expected share of right labels among the images that stay, with an interval from simulated label noise.
+         */
+        ExpectedRight: {
+            /** Images */
+            images: number;
+            /** Share */
+            share: number;
+            /** Low */
+            low: number;
+            /** High */
+            high: number;
         };
         /**
          * ExportRequest
@@ -1904,42 +1919,6 @@ export interface components {
             step: number | null;
         };
         /**
-         * KeptLabels
-         * @description The labels that stay, and the share (0..1) of right ones to expect among them, with an interval.
-         */
-        KeptLabels: {
-            /** Images */
-            images: number;
-            /** Share */
-            share: number;
-            /** Low */
-            low: number;
-            /** High */
-            high: number;
-        };
-        /**
-         * KindCounts
-         * @description How many label issues there are of each kind, whatever the filter.
-         */
-        KindCounts: {
-            /** Wrong Label */
-            wrong_label: number;
-            /** Ambiguous */
-            ambiguous: number;
-            /** Confused Classes */
-            confused_classes: number;
-            /** Rare Class */
-            rare_class: number;
-            /** Outlier */
-            outlier: number;
-            /** Conflicting Duplicates */
-            conflicting_duplicates: number;
-            /** Split Class */
-            split_class: number;
-            /** Unlabelled */
-            unlabelled: number;
-        };
-        /**
          * LabelChange
          * @description The image's label becomes another one.
          */
@@ -2154,7 +2133,13 @@ export interface components {
             /** Pairs */
             pairs: components["schemas"]["LabelPair"][];
             left: components["schemas"]["Left"];
-            kinds: components["schemas"]["KindCounts"];
+            /**
+             * Kinds
+             * @description label issues of each kind, whatever the filter
+             */
+            kinds: {
+                [key: string]: number;
+            };
             /** Confused Classes */
             confused_classes: components["schemas"]["ConfusedClasses"][];
             /** Can Undo */
@@ -3004,6 +2989,7 @@ export type EmbedAnswer = components['schemas']['EmbedAnswer'];
 export type ErrorAnswer = components['schemas']['ErrorAnswer'];
 export type ErrorDetail = components['schemas']['ErrorDetail'];
 export type EvaluateRequest = components['schemas']['EvaluateRequest'];
+export type ExpectedRight = components['schemas']['ExpectedRight'];
 export type ExportRequest = components['schemas']['ExportRequest'];
 export type FacetEntry = components['schemas']['FacetEntry'];
 export type FacetList = components['schemas']['FacetList'];
@@ -3027,8 +3013,6 @@ export type ImageVector = components['schemas']['ImageVector'];
 export type JobAnswer = components['schemas']['JobAnswer'];
 export type KeepImages = components['schemas']['KeepImages'];
 export type KeptAnswer = components['schemas']['KeptAnswer'];
-export type KeptLabels = components['schemas']['KeptLabels'];
-export type KindCounts = components['schemas']['KindCounts'];
 export type LabelChange = components['schemas']['LabelChange'];
 export type LabelChoice = components['schemas']['LabelChoice'];
 export type LabelDecisionEntry = components['schemas']['LabelDecisionEntry'];

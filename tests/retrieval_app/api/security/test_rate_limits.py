@@ -7,24 +7,24 @@ import pytest
 from fastapi.testclient import TestClient
 
 from retrieval_app.api.security import rate_limits
-from retrieval_app.api.security.rate_limits import FailedTries, RateConfig, RateLimit
+from retrieval_app.api.security.rate_limits import FailedTries, RateConfig, RateLimits
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.security.conftest import Clock
 
 
 def test_a_bucket_is_emptied_at_once_and_fills_at_its_rate(clock: Clock) -> None:
-    limit = RateLimit(per_s=2, most=3, clock=clock)
-    assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 0.5, 0.5]
+    limit = RateLimits(RateConfig(requests_per_s=0.5, requests_burst=3), clock=clock)
+    assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 2, 2]
     assert limit.take("b") == 0
-    clock.now += 0.5
-    assert [limit.take("a"), limit.take("a")] == [0, 0.5]
+    clock.now += 2
+    assert [limit.take("a"), limit.take("a")] == [0, 2]
     clock.now += 60
-    assert [limit.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert [limit.take("a") for _ in range(4)] == [0, 0, 0, 2]
 
 
 def test_visitors_that_are_made_up_fill_no_memory(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limits, "_MOST_BUCKETS", 10)
-    limit = RateLimit(per_s=1, most=1, clock=clock)
+    limit = RateLimits(RateConfig(requests_per_s=1, requests_burst=1), clock=clock)
     for number in range(100):
         limit.take(str(number))
     assert len(limit._buckets) == 10
