@@ -136,7 +136,7 @@ class GalleryMismatchError(GalleryError):
 
 
 class CancelledError(RetrievalError):
-    """Work that somebody called off, by raising this from what is told how far it is; nothing of it is kept."""
+    """Cancelled work: a progress callback raises it; nothing of the work is kept."""
 
 
 class RunError(RetrievalError):

@@ -44,7 +44,7 @@ def read_mark(gallery: Path) -> str | None:
 
 
 def is_training_folder(folder: Path) -> bool:
-    """Whether a folder is what `retrieval train` wrote: its images are none to search."""
+    """Whether a folder is a run of `retrieval train`; scans skip it."""
     return "run_id" in (read_object(folder / "config.json") or {})
 
 

@@ -23,7 +23,7 @@ _local = threading.local()
 
 
 class AbandonedError(Exception):
-    """Raised in a thread whose results nobody waits for any more."""
+    """Raised in a thread that its caller has given up."""
 
 
 def heed_abandonment(abandoned: threading.Event) -> None:

@@ -147,7 +147,7 @@ class Catalog:
     ) -> Iterator[CatalogRow]:
         """Rows in id order, by status and filter, from the first id above `after`, at most `limit`.
 
-        Rows may be written meanwhile.
+        Rows may be written while it iterates.
         """
         wanted, values = ["id > ?"], list[str | bytes]()
         if status is not None:
@@ -169,7 +169,7 @@ class Catalog:
             after, left = page[-1][0], None if left is None else left - size
 
     def rows_of(self, ids: Iterable[int]) -> Iterator[CatalogRow]:
-        """The rows of known ids, of any status, in id order; rows may be written meanwhile."""
+        """The rows of known ids, of any status, in id order; rows may be written while it iterates."""
         left = iter(sorted(set(ids)))
         query = f"SELECT {COLUMNS} FROM images WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         while part := list(islice(left, _PAGE_ROWS)):
@@ -184,7 +184,7 @@ class Catalog:
         return dict(self._connection.execute(query, (json.dumps(list(ids)),)))
 
     def paths(self, source: int) -> Iterator[tuple[int, str]]:
-        """Id and path of every row of a source; nothing may be written meanwhile."""
+        """Id and path of every row of a source; nothing may be written while it iterates."""
         for number, path in self._connection.execute("SELECT id, path FROM images WHERE source = ?", (source,)):
             yield number, os.fsdecode(path)
 

@@ -83,7 +83,7 @@ class CatalogWriter(Catalog):
                     execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('images', ?)", (least - 1,))
 
     def select(self, condition: str) -> Iterator[CatalogRow]:
-        """Rows in id order, which may be changed meanwhile."""
+        """Rows in id order, which may be changed while it iterates."""
         after = -1
         query = f"SELECT {COLUMNS} FROM images WHERE id > ? AND {condition} ORDER BY id LIMIT 1024"
         while page := self._connection.execute(query, (after,)).fetchall():

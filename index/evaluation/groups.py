@@ -112,7 +112,7 @@ def find_groups(vectors: Floats, labels: Labels, sources: GroupSources, *, sets:
 
     Args:
         vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` where there is none.
+        labels: (N,) int64, `UNLABELLED` without a label.
         sets: (N,) int64, different for training and validation images, between which a series of file names may be
             split under the same label. None: a series is within a folder.
     """

@@ -62,7 +62,7 @@ class Labelled:
 
     Attributes:
         vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` where there is none.
+        labels: (N,) int64, `UNLABELLED` without a label.
         ids: (N,) int64, unique: a query does not find the image of its own id, and of equal products the smaller id
             stands first. None: row numbers of a gallery; queries that are no members of it.
         groups: (N,) int64; a query finds nothing of its own group. None: it finds all.
@@ -365,7 +365,7 @@ def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) ->
     """(Q,) gallery items of the query's label, the query itself not counted.
 
     Args:
-        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none.
+        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` without a label.
         own: (Q,) int64 place of each query in the gallery, -1 where it has none.
     """
     labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)

@@ -367,7 +367,7 @@ class Gallery:
 
 
 def number_labels(names_by_row: Sequence[str | None]) -> tuple[Labels, list[str]]:
-    """(n,) int64 positions of n labels in their sorted names, `UNLABELLED` where there is none, and the names."""
+    """(n,) int64 positions of n labels in their sorted names, `UNLABELLED` without a label, and the names."""
     names = sorted({name for name in names_by_row if name is not None})
     number = {name: position for position, name in enumerate(names)}
     labels = [UNLABELLED if name is None else number[name] for name in names_by_row]
@@ -385,7 +385,7 @@ class _Opened:
 
 def _check_id(image_id: int) -> int:
     if not isinstance(image_id, int | np.integer):
-        raise InputError(f"an image is asked for by its id, a whole number, got {image_id!r}")
+        raise InputError(f"the id of an image must be a whole number, got {image_id!r}")
     return int(image_id)
 
 

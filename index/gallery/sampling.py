@@ -50,7 +50,7 @@ def sample_images(
     there = sum(min(found, most) for found in Counter(labels.tolist()).values())
     if count is not None and count > there:
         at_most = "" if per_label is None else f" with at most {per_label} of each label"
-        raise InputError(f"{count:,} images are asked for, there are {there:,}{at_most}; ask for fewer")
+        raise InputError(f"{count:,} images were requested, there are {there:,}{at_most}; ask for fewer")
     wanted = there if count is None else count
     order = np.random.default_rng(seed).permutation(len(ids))
     if how == "diverse":

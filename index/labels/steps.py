@@ -298,7 +298,7 @@ def merge_steps(connection: sqlite3.Connection, steps: Sequence[Step]) -> dict[s
 
 
 def check_step(step: Step) -> Step:
-    """A step of a file that anybody may have written, its time in UTC; else an InputError, TypeError or ValueError."""
+    """A step of an untrusted file, its time in UTC; else an InputError, TypeError or ValueError."""
     decided_at = datetime.fromisoformat(step.decided_at)
     if decided_at.tzinfo is None:
         raise ValueError("a time without its zone")

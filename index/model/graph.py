@@ -83,7 +83,7 @@ class _GraphCheck:
             for name in inputs:
                 asked = math.prod(max(1, value) for value in small.get(name, []))
                 if asked > MAX_SHAPE_ELEMENTS:
-                    raise UnsafeModelError(f"its operation {_show(operation)} is asked for {asked:,} elements")
+                    raise UnsafeModelError(f"its operation {_show(operation)} would make {asked:,} elements")
 
     def _read_node(self, message: memoryview) -> tuple[bytes, list[bytes], list[bytes], list[int]]:
         """An operation: name, inputs, outputs, and the values of a constant that may be a shape."""

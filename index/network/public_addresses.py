@@ -62,7 +62,7 @@ def refuse_address(address: str, problem: Any) -> InputError:
 
 @lru_cache(maxsize=4096)
 def read_address(text: str) -> Address | None:
-    """An address, of one of IPv4 that is written as one of IPv6 the former; None where a text is none."""
+    """An address, of one of IPv4 that is written as one of IPv6 the former; None for an invalid text."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -122,7 +122,7 @@ def choose_wait(failed: int) -> float:
 
 
 def pause(seconds: float) -> None:
-    """Sleep, but raise `AbandonedError` where nobody waits for this thread any more."""
+    """Sleep, or raise `AbandonedError` once the caller has given this thread up."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         raise_if_abandoned()

@@ -60,7 +60,7 @@ def _read_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Net
 
 
 class RequestLimits:
-    """Limits of one request, with its deadline: a server may send a byte now and then for ever.
+    """Limits of one request, with its deadline: a server may send single bytes without end.
 
     Args:
         may_connect: whether to connect to an address, at a port.

@@ -154,7 +154,7 @@ def remove_part(folder: Path, *, of: str) -> bool:
             folder.rmdir()
         except FileNotFoundError:
             return True
-        except OSError as error:  # SQLite of a reader may create a file meanwhile
+        except OSError as error:  # SQLite of a reader may create a file at the same time
             mark_part(folder, of=of)
             if error.errno != errno.ENOTEMPTY or attempt + 1 == _REMOVAL_ATTEMPTS:
                 raise

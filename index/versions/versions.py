@@ -142,7 +142,7 @@ def hold_version(version: Path) -> int:
 
 def hold_current(path: Path) -> tuple[Version, int]:
     """A gallery's current version, and the descriptor of `hold_version`."""
-    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version meanwhile
+    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version at the same time
         version = find_version(path)
         try:
             return version, hold_version(version.folder)

@@ -47,7 +47,7 @@ def key_item(location: str, item: ItemFields) -> str:
 
 def write_outcomes(folder: Path, items: Mapping[str, EmbeddedItem], *, made_by: str) -> Path:
     """Write a file of outcomes by key, durably and atomically; `made_by` is that of the plan."""
-    folder.mkdir(exist_ok=True)  # without its parents, which a merge may have removed meanwhile
+    folder.mkdir(exist_ok=True)  # without its parents, which a concurrent merge may have removed
     outcomes = {
         key: {
             "sha256": item.sha256,

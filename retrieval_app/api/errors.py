@@ -240,7 +240,7 @@ async def _answer_unexpected(request: Request, error: Exception) -> Response:
     request_id = read_request_id(request.scope)
     logger.error("request %s failed", request_id, exc_info=error)
     answer = refuse_with(request.scope, 500, _FAILED)
-    # Starlette answers this outside every middleware, so nobody else adds the headers.
+    # Starlette answers this outside of every middleware, so the headers are added here.
     answer.headers.update({name.decode(): value.decode() for name, value in SECURITY_HEADERS})
     answer.headers["X-Request-Id"] = request_id
     return answer

@@ -135,7 +135,7 @@ class ProblemList(Versioned):
 
 
 class QualityReport(Quality, Ready):
-    """Retrieval quality on the gallery's own labels; `problem` says why there is none."""
+    """Retrieval quality on the gallery's own labels; `problem` says why it is missing."""
 
 
 class GalleryMap(MapLayout, Ready):

@@ -52,7 +52,9 @@ class LabelDecisionEntry(Answer):
     decision: Literal["keep", "change", "set_aside", "drop"]
     label: str | None
     source: DecisionSource = Field(description="who decided")
-    by: str | None = Field(default=None, description="the name of whoever decided; only for visitors who may decide")
+    by: str | None = Field(
+        default=None, description="the name of the person who decided; only for visitors who may decide"
+    )
     p_right: float = Field(description="probability that the label is right; 1 where a person looked")
 
 
@@ -227,7 +229,7 @@ def apply_verdicts(
         threshold=body.threshold,
     )
     if body.digest not in (None, plan.digest):
-        raise ApiError("the estimate changed meanwhile, so nothing was done; look again", status=409, field="digest")
+        raise ApiError("the estimate has changed, so nothing was done; look again", status=409, field="digest")
     step = None
     if plan.decisions and body.digest is not None:
         try:

@@ -266,7 +266,7 @@ class AcceptVerdicts(_IssueFilter, Body):
 
 
 class Undo(Body):
-    """Which step is taken back: without its number the last one, whoever made it."""
+    """The step to undo: without its number the last one of anyone."""
 
     step: int | None = Field(
         default=None, ge=1, le=MAX_ID, description="of the response to a decision; refused if it is not the last"

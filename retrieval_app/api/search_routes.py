@@ -57,7 +57,7 @@ class DuplicateHit(TypedDict):
 
 
 class SearchHit(ImageEntry, total=False):
-    """One result; what was not asked for by `include` is left out, as are `duplicates` where there are none."""
+    """One result; fields that `include` does not name are left out, as are empty `duplicates`."""
 
     rank: Required[int]
     score: Required[Annotated[float, Field(description="cosine similarity")]]

@@ -28,7 +28,7 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
     """Write the annotations of a gallery to one file.
 
     Annotations are decisions on labels and near-duplicates, uploaded images, the log, and which images were removed.
-    All else can be built again from the images and the model. A server may run meanwhile; a damaged gallery can be
+    All else can be built again from the images and the model. A server may keep running; a damaged gallery can be
     backed up too. Exits with 1 if something could not be read and is left out.
 
     \b
@@ -69,7 +69,7 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
     It merges: the later of two decisions on one image counts, no file is lost, and present images stay, except those
     that were removed before the backup. Images are known by their bytes, so ids and places may differ. Decisions on
     images that GALLERY does not have are kept and listed. Removed images stay out, unless they were added to the same
-    gallery again since; `index add` brings them back by name. A server may run meanwhile. FILE is checked before
+    gallery again since; `index add` brings them back by name. A server may keep running. FILE is checked before
     anything is changed; a stopped restore is run again.
 
     \b

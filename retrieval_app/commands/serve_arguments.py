@@ -109,7 +109,7 @@ def read_or_make_token(path: Path) -> str:
 def _tell_new(*, writable: bool = False) -> str:
     """A new token, shown on a terminal alone: others may read a log."""
     if not sys.stderr.isatty():
-        otherwise = "" if writable else "; or --no-token, by which everybody may search and nobody decide"
+        otherwise = "" if writable else "; or --no-token: everyone may search, no one may decide"
         raise InputError(
             "a token is needed where others reach the server or may change the gallery, and there is no terminal to "
             f"show a new one: give --token-file FILE, which is made, or set RETRIEVAL_TOKEN{otherwise}"

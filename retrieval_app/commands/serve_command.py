@@ -124,7 +124,7 @@ class ServeCommand(SettingsCommand):
 @click.option(
     "--no-token",
     is_flag=True,
-    help="Ask for none where --host lets others in: whoever reaches the address may search, and nobody decide.",
+    help="Serve others without a token: everyone who reaches the address may search, no one may decide.",
 )
 @click.option(
     "--audit",
@@ -199,7 +199,7 @@ def announce(options: ServeOptions, url: str, first_visit: str, *, as_json: bool
     if options.tokens is not None:
         click.echo(f"It asks for one of the tokens in {printable_path(str(options.tokens))}.", err=True)
     if not options.is_loopback and not options.requires_token:
-        click.echo("Whoever reaches this machine can search; with a token you can decide on labels too.", err=True)
+        click.echo("Everyone who reaches this machine can search; with a token you can decide on labels too.", err=True)
     for name, page in pages.items():
         click.echo(f"{name}: {page}", err=True)
     if not pages:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 token_file_option = click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File of the token that every request has to bring; made with a new one where there is none.",
+    help="File of the token that every request has to bring; a missing file is made with a new token.",
 )
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -139,7 +139,7 @@ def rotate(file: Path, name: str, days: int | None, as_json: bool) -> None:
 def revoke(file: Path, name: str, as_json: bool) -> None:
     """Remove the token of NAME from FILE.
 
-    Whoever is signed in with it is signed out.
+    Sessions that used it end.
 
     \b
     Examples:

@@ -132,7 +132,7 @@ def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> l
 
 
 def _split_name(text: str) -> tuple[str, str]:
-    """(name, path) of `NAME=PATH`; the name is empty where there is none, as in a path that has a `=` in it.
+    """(name, path) of `NAME=PATH`; the name is empty without one, as in a path that has a `=` in it.
 
     >>> _split_name("small=builtin"), _split_name("models/a=1.onnx")
     (('small', 'builtin'), ('', 'models/a=1.onnx'))

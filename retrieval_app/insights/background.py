@@ -61,7 +61,7 @@ class Computed(Generic[Value]):
 class _Task:
     """A result, how it is computed, and how far that is."""
 
-    # takes the instance: a function of one would keep a version that nobody uses open
+    # takes the instance: a bound method would keep an unused version open
     compute: "Callable[[Insights, Gallery, Progress], Any]"
     kind: type | None = None  # of the result, where it is kept on disk
     of_decisions: bool = False  # it is computed anew after a decision about labels

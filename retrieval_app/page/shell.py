@@ -39,7 +39,7 @@ async def send_page(request: Request) -> HTMLResponse:
 
 
 def name_signed_in(request: Request) -> str | None:
-    """Who is signed in and can leave: empty for one without a name, None for nobody."""
+    """Who is signed in and can leave: empty without a name, None without a session."""
     visitor = getattr(request.state, "visitor", None)
     if visitor is None or not visitor.signed_in:
         return None

@@ -84,7 +84,7 @@ class ActivityLog:
         if written is None or written.running() or written.done():  # else the write that is to come has the line
             try:
                 self._written = written = self._writer.submit(self._write)
-            except RuntimeError:  # closed: the thread of a request that nobody waits for any more
+            except RuntimeError:  # closed: the thread of an abandoned request
                 self._write()
                 return
         if wait:

@@ -31,7 +31,7 @@ class DecidedSinceError(RetrievalError):
     """The decisions have changed since the client read them; another's decision would be overruled."""
 
     def __init__(self) -> None:
-        super().__init__("another decision was made meanwhile, here or elsewhere, so nothing was done; look again")
+        super().__init__("another decision was made since, here or elsewhere, so nothing was done; look again")
 
 
 class Database:

@@ -292,7 +292,7 @@ class Jobs:
         self._update(jobs, state=RUNNING, message=words)
 
     def _forget(self, jobs: Sequence[Job]) -> None:
-        """Remove the images of cancelled jobs that no other job adds, and that are none of the gallery."""
+        """Remove the images of cancelled jobs that no other job adds and that the gallery does not have."""
         wanted = {job.work.get("image") for job in self._select(WAITING, RUNNING)}
         if images := {job.work["image"] for job in jobs if job.kind == ADD} - wanted:
             added_images.forget_images(self._path, images)

@@ -76,7 +76,7 @@ class ReviewStore:
             return replace(step, number=insert_step(connection, step))
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
-        """Take back and return the last step of a kind; None where there is none.
+        """Undo and return the last step of a kind; None without one.
 
         With a `number` only that step: None where it was taken back before, DecidedSinceError where another followed.
         """

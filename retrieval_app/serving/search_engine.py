@@ -217,7 +217,7 @@ class Engine:
             seconds = f"{self.config.request_s:g} seconds"
             if future.cancel():  # nothing of it was begun
                 raise BusyError(f"this waited for {seconds} and was not begun; try again in a moment") from error
-            raise TimedOutError(f"this takes more than {seconds}; nobody waits for it any more") from error
+            raise TimedOutError(f"this takes more than {seconds}; the request has been given up") from error
         finally:
             del future  # which holds the error, whose traceback holds this frame
 

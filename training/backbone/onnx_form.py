@@ -37,7 +37,7 @@ ERRORS: tuple[Any, ...] = (*list_errors(_RUNTIME), RuntimeError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """The one input of a graph: `side` and `batch` are None where they are dynamic."""
+    """The one input of a graph: `side` and `batch` are None if dynamic."""
 
     name: str
     number: int

@@ -102,7 +102,9 @@ def _load_file(tower: nn.Module, path: Path, *, model: str) -> None:
     whole = any(key.startswith("visual.") for key in state)
     of_tower = {key: value for key, value in state.items() if key.startswith("visual.") or not whole}
     of_tower = {f"visual.{key.removeprefix('visual.')}": value for key, value in of_tower.items()}
-    with suppress(RuntimeError, TypeError, ValueError):  # what cannot be resampled has another shape, which is told
+    with suppress(
+        RuntimeError, TypeError, ValueError
+    ):  # weights that cannot be resampled have another shape, which is reported
         resize_pos_embed(of_tower, SimpleNamespace(visual=tower))
     own = {key.removeprefix("visual."): value for key, value in of_tower.items()}
     load_weights(tower, own, path=path, of=f"the vision tower of open_clip's {model}")

@@ -43,7 +43,7 @@ class Record:
 
     Attributes:
         group: of photos that belong together, if a table names one.
-        p_right: probability (0..1) that the label is right, as whoever set it said; None where nobody decided.
+        p_right: probability (0..1) that the label is right, as its setter stated; None without a decision.
         before: the label before a machine changed it; None where none did.
     """
 

@@ -49,7 +49,7 @@ class _Download:
 
         Args:
             form: of a line, for the message; with `…` at its end a line may have more columns.
-            header: number of the header line, which is `form`; 0: there is none.
+            header: number of the header line, which is `form`; 0: no header.
         """
         shown, rows = printable_path(str(self.folder / name)), []
         try:
@@ -78,7 +78,7 @@ class _Download:
                 return self.folder / place
         raise InputError(
             f"{printable_path(str(self.folder))}: the images are not unpacked; of {len(tried)} listed images that were "
-            f"looked for there is none, the first is {printable_path(str(Path(places[0], tried[0])))}; unpack "
+            f"looked for there is missing, the first is {printable_path(str(Path(places[0], tried[0])))}; unpack "
             f"{archive or self.archive}"
         )
 

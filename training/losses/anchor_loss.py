@@ -174,7 +174,7 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # only where a graph of the gradients is asked for; what is kept has none
+        if torch.is_grad_enabled():  # only with create_graph; kept tensors carry no graph
             raise RuntimeError("this loss has no second derivative: ask for its gradients without create_graph")
         found, others = ctx.saved_tensors, (None,) * 3
         if grad.device.type == "cpu" and grad.item() == 1:  # as in training: no second (C, D) tensor then
@@ -250,7 +250,7 @@ class _Side:
         return gradient
 
     def gradients(self, share: float) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Gradient of the sum by samples, columns and rows, times a factor; None where there is none."""
+        """Gradient of the sum by samples, columns and rows, times a factor; None without one."""
         by_columns = None if self._by_columns is None else self._by_columns * share
         return (
             self._by_unit * (share * self._scale),

@@ -49,7 +49,7 @@ def mine_pairs(cosines: Tensor, labels: Tensor, *, epsilon: float) -> tuple[Tens
 
 
 def _largest(values: Tensor, members: Tensor) -> Tensor:
-    """(B, 1) largest of the members of each row; minus infinity where there is none."""
+    """(B, 1) largest of the members of each row; minus infinity for an empty row."""
     nothing = values.new_full((len(values), 1), -math.inf)
     return torch.cat([nothing, values.masked_fill(~members, -math.inf)], dim=1).amax(dim=1, keepdim=True)
 

@@ -100,7 +100,7 @@ class MappedArray:
                 fcntl.flock(held, fcntl.LOCK_EX)
                 if not self.file.exists():
                     self._fill(produce, progress)
-                lock.unlink(missing_ok=True)  # whoever waits for it finds the file
+                lock.unlink(missing_ok=True)  # waiting processes find the file
         except OSError as error:
             raise InputError(
                 f"{self.file}: {self.what} cannot be written ({error}); free space or choose another --cache"

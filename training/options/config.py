@@ -1,6 +1,6 @@
 """Training options, one frozen dataclass a concern.
 
-The defaults of these classes are the Smooth Proxy-Anchor paper's. Nobody makes a whole `TrainConfig` by hand:
+The defaults of these classes are the Smooth Proxy-Anchor paper's. Do not make a whole `TrainConfig` by hand:
 `training.options.resolve` does, from the options that were given and a recipe for the others. Nothing here imports
 torch, so that `retrieval train --help` is quick.
 """

@@ -19,7 +19,7 @@ PRECISION = 0.99  # of the pairs above the threshold
 
 
 def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECISION) -> float:
-    """Least cosine threshold with this precision at it and at every higher one; 1 where there is none.
+    """Least cosine threshold with this precision at it and at every higher one; 1 if no threshold has it.
 
     `copies` (n,) are cosines of images with their copies, `others` (m,) with the nearest other image.
     """

@@ -197,7 +197,7 @@ class SignIn:
             path=self._cookie_path,
             httponly=True,
             max_age=max_age,
-            samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
+            samesite="lax",  # strict would sign out people who follow a link to a search from a mail
             secure=scope["scheme"] == "https",
         )
 

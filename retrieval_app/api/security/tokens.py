@@ -1,7 +1,7 @@
 """Tokens: the one token of a server, and token files with names and rights.
 
 A token file keeps names, rights, days and salted SHA-256 hashes. A token is 256 random bits, so a slow hash would only
-help whoever keeps the server busy with wrong tokens.
+help a client that floods the server with wrong tokens.
 
     {"format": "retrieval-tokens", "format_version": 1, "salt": "9f…", "tokens": [
      {"name": "anna", "may": ["read", "review:shop"], "sha256": "3c…", "made_at": "2026-11-01T09:00:00+00:00",
@@ -312,7 +312,7 @@ class TokenBook:
         return None if known is None else known.find_hash(sha256)
 
     def session_key(self) -> bytes | None:
-        """The key of session cookies, which whoever reads the file cannot compute; None where it opens nothing."""
+        """The key of session cookies, which the file alone does not reveal; None for an unknown session."""
         known = self._current()
         return None if known is None else hmac.digest(self._secret, b"sessions" + known.salt.encode(), "sha256")
 

@@ -35,7 +35,7 @@ def test_a_sample_has_its_size_and_no_more_of_a_label_than_allowed(gallery: Gall
     assert set(labels_of(gallery, each).values()) == {2}
     assert set(each) <= set(ids[:9].tolist())
     assert sample_images(gallery, ids, how=how, count=15).tolist() == ids.tolist()  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="7 images are asked for, there are 6 with at most 2 of each label"):
+    with pytest.raises(InputError, match="7 images were requested, there are 6 with at most 2 of each label"):
         sample_images(gallery, ids, how=how, count=7, per_label=2)  # type: ignore[arg-type]
 
 
