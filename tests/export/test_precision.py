@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from export.exports import export_run
 from export.precision import keep_in_half, lower_precision, recall_at_1
@@ -45,24 +46,19 @@ def write_sensitive_model(path: Path) -> Path:
     mask = np.ones(8, dtype=np.float32)
     mask[0] = 0
     constants = {"first": first, "mask": mask, "second": random.normal(size=(8, 16)).astype(np.float32)}
-    nodes = [
-        helper.make_node("Cast", [INPUT_NAME], ["float"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["float"], ["colour"], axes=[1, 2], keepdims=0),
-        helper.make_node("MatMul", ["colour", "first"], ["hidden"]),
-        helper.make_node("Mul", ["hidden", "mask"], ["seen"]),
-        helper.make_node("MatMul", ["seen", "second"], ["raw"]),
-        helper.make_node("ReduceL2", ["raw"], ["length"], axes=[1], keepdims=1),
-        helper.make_node("Div", ["raw", "length"], [OUTPUT_NAME]),
-    ]
-    side = PREPROCESS.crop
-    graph = helper.make_graph(
-        nodes,
-        "sensitive",
-        [helper.make_tensor_value_info(INPUT_NAME, TensorProto.UINT8, ["N", side, side, 3])],
-        [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, ["N", 16])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        sensitive (uint8[N, {PREPROCESS.crop}, {PREPROCESS.crop}, 3] {INPUT_NAME}) => (float[N, 16] {OUTPUT_NAME}) {{
+            floats = Cast <to = 1> ({INPUT_NAME})
+            colour = ReduceMean <axes = [1, 2], keepdims = 0> (floats)
+            hidden = MatMul (colour, first)
+            seen = Mul (hidden, mask)
+            raw = MatMul (seen, second)
+            length = ReduceL2 <axes = [1], keepdims = 1> (raw)
+            {OUTPUT_NAME} = Div (raw, length)
+        }}"""
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
     helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
     return write_model(model, path)
 

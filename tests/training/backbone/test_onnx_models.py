@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from export.public import export
 from index.errors import InputError
@@ -34,152 +35,82 @@ def _weight(name: str, *shape: int, kind: Any = np.float32) -> TensorProto:
     return numpy_helper.from_array(generator.normal(size=shape).astype(kind), name)
 
 
-def _save(
-    path: Path,
-    nodes: list[onnx.NodeProto],
-    weights: list[TensorProto],
-    *,
-    inputs: list[Any],
-    outputs: list[Any],
-    opset: int = 17,
-) -> Path:
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [helper.make_tensor_value_info(*value) for value in inputs],
-        [helper.make_tensor_value_info(*value) for value in outputs],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+def _save(path: Path, graph: str, *weights: TensorProto, opset: int = 17, opsets: str = "") -> Path:
+    """The graph of a text, with these weights."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}{opsets}]> model {graph}')
+    model.graph.initializer.extend(weights)
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path
 
 
-def _patches(given: str) -> onnx.NodeProto:
-    return helper.make_node("Conv", [given, "kernel"], ["maps"], strides=[PATCH] * 2, kernel_shape=[PATCH] * 2)
+KERNEL = _weight("kernel", WIDTH, 3, PATCH, PATCH)
+PATCHES = "Conv <strides = [4, 4], kernel_shape = [4, 4]>"
 
 
-def make_cnn(
-    path: Path, *, kind: int = TensorProto.FLOAT, batch: Any = "n", side: Any = "side", opset: int = 13
-) -> Path:
+def make_cnn(path: Path, *, kind: str = "float", batch: Any = "n", side: Any = "side", opset: int = 13) -> Path:
     """Feature maps (N, F, H, W) of (N, 3, H, W) images."""
-    numbers = np.float16 if kind == TensorProto.FLOAT16 else np.float32
-    nodes = [
-        helper.make_node("Conv", ["pixels", "kernel"], ["maps"], strides=[PATCH, PATCH], kernel_shape=[PATCH, PATCH]),
-        helper.make_node("Relu", ["maps"], ["features"]),
-    ]
-    inputs, outputs = [("pixels", kind, (batch, 3, side, side))], [("features", kind, (batch, WIDTH, None, None))]
-    return _save(
-        path,
-        nodes,
-        [_weight("kernel", WIDTH, 3, PATCH, PATCH, kind=numbers)],
-        inputs=inputs,
-        outputs=outputs,
-        opset=opset,
-    )
+    kernel = _weight("kernel", WIDTH, 3, PATCH, PATCH, kind=np.float16 if kind == "float16" else np.float32)
+    graph = f"""({kind}[{batch}, 3, {side}, {side}] pixels) => ({kind}[{batch}, {WIDTH}, h, w] features) {{
+        maps = {PATCHES} (pixels, kernel)
+        features = Relu (maps)
+    }}"""
+    return _save(path, graph, kernel, opset=opset)
 
 
-def make_vit(path: Path, *, batch: Any = 1) -> Path:
-    """Tokens (N, 1 + T, F) with a class token, and a pooled output; of a batch of one with all shapes constant."""
-    free = not isinstance(batch, int)
-    shapes = [
-        numpy_helper.from_array(np.array([-1 if free else 1, WIDTH, TOKENS], dtype=np.int64), "shape"),
-        numpy_helper.from_array(np.array([0, 1, WIDTH] if free else [1, 1, WIDTH], dtype=np.int64), "class_shape"),
-    ]
-    nodes = [
-        _patches("pixels"),
-        helper.make_node("Reshape", ["maps", "shape"], ["flat"]),
-        helper.make_node("Transpose", ["flat"], ["patches"], perm=[0, 2, 1]),
-        helper.make_node("ReduceMean", ["patches"], ["mean"], axes=[1], keepdims=1),
-        helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
-        helper.make_node("Add", ["nothing", "class"], ["first"])
-        if free
-        else helper.make_node("Expand", ["class", "class_shape"], ["first"]),
-        helper.make_node("Concat", ["first", "patches"], ["tokens"], axis=1),
-        helper.make_node("MatMul", ["tokens", "query"], ["queries"]),
-        helper.make_node("Transpose", ["tokens"], ["keys"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["queries", "keys"], ["products"]),
-        helper.make_node("Softmax", ["products"], ["attention"], axis=-1),
-        helper.make_node("MatMul", ["attention", "tokens"], ["last_hidden_state"]),
-    ]
-    weights = [
-        *shapes,
-        _weight("kernel", WIDTH, 3, PATCH, PATCH),
-        _weight("class", 1, 1, WIDTH),
-        _weight("query", WIDTH, WIDTH),
-        numpy_helper.from_array(np.zeros(1, dtype=np.float32), "zero"),
-    ]
-    return _save(
-        path,
-        nodes,
-        weights,
-        inputs=[("pixels", TensorProto.FLOAT, (batch, 3, SIDE, SIDE))],
-        outputs=[("last_hidden_state", TensorProto.FLOAT, (batch, 1 + TOKENS, WIDTH))],
-    )
+def make_vit(path: Path) -> Path:
+    """Tokens (1, 1 + T, F) with a class token, of a batch of one with all shapes constant."""
+    graph = f"""(float[1, 3, {SIDE}, {SIDE}] pixels) => (float[1, {1 + TOKENS}, {WIDTH}] last_hidden_state)
+        <int64[3] shape = {{1, {WIDTH}, {TOKENS}}}, int64[3] class_shape = {{1, 1, {WIDTH}}}> {{
+        maps = {PATCHES} (pixels, kernel)
+        flat = Reshape (maps, shape)
+        patches = Transpose <perm = [0, 2, 1]> (flat)
+        first = Expand (class, class_shape)
+        tokens = Concat <axis = 1> (first, patches)
+        queries = MatMul (tokens, query)
+        keys = Transpose <perm = [0, 2, 1]> (tokens)
+        products = MatMul (queries, keys)
+        attention = Softmax <axis = -1> (products)
+        last_hidden_state = MatMul (attention, tokens)
+    }}"""
+    return _save(path, graph, KERNEL, _weight("class", 1, 1, WIDTH), _weight("query", WIDTH, WIDTH))
 
 
 def make_tower(path: Path) -> Path:
     """A CLIP-shaped image tower: tokens, a pooled output and the embedding, which is smaller."""
-    nodes = [
-        _patches("pixel_values"),
-        helper.make_node("Reshape", ["maps", "shape"], ["flat"]),
-        helper.make_node("Transpose", ["flat"], ["last_hidden_state"], perm=[0, 2, 1]),
-        helper.make_node("ReduceMax", ["last_hidden_state"], ["pooler_output"], axes=[1], keepdims=0),
-        helper.make_node("MatMul", ["pooler_output", "projection"], ["image_embeds"]),
-    ]
-    weights = [
-        numpy_helper.from_array(np.array([0, WIDTH, -1], dtype=np.int64), "shape"),
-        _weight("kernel", WIDTH, 3, PATCH, PATCH),
-        _weight("projection", WIDTH, 4),
-    ]
-    outputs = [("last_hidden_state", ("n", "t", WIDTH)), ("pooler_output", ("n", WIDTH)), ("image_embeds", ("n", 4))]
-    return _save(
-        path,
-        nodes,
-        weights,
-        inputs=[("pixel_values", TensorProto.FLOAT, ("n", 3, "h", "w"))],
-        outputs=[(name, TensorProto.FLOAT, shape) for name, shape in outputs],
-    )
+    graph = f"""(float[n, 3, h, w] pixel_values) => (
+        float[n, t, {WIDTH}] last_hidden_state, float[n, {WIDTH}] pooler_output, float[n, 4] image_embeds
+    ) <int64[3] shape = {{0, {WIDTH}, -1}}> {{
+        maps = {PATCHES} (pixel_values, kernel)
+        flat = Reshape (maps, shape)
+        last_hidden_state = Transpose <perm = [0, 2, 1]> (flat)
+        pooler_output = ReduceMax <axes = [1], keepdims = 0> (last_hidden_state)
+        image_embeds = MatMul (pooler_output, projection)
+    }}"""
+    return _save(path, graph, KERNEL, _weight("projection", WIDTH, 4))
 
 
 def make_bytes(path: Path) -> Path:
     """uint8 (N, H, W, 3) images, normalised inside, to features (N, F)."""
-    nodes = [
-        helper.make_node("Cast", ["image"], ["float"], to=TensorProto.FLOAT),
-        helper.make_node("Div", ["float", "scale"], ["small"]),
-        helper.make_node("ReduceMean", ["small"], ["mean"], axes=[1], keepdims=0),
-        helper.make_node("Flatten", ["mean"], ["features"]),
-    ]
-    scale = numpy_helper.from_array(np.array([200, 50, 90], dtype=np.float32), "scale")
-    return _save(
-        path,
-        nodes,
-        [scale],
-        inputs=[("image", TensorProto.UINT8, ("n", SIDE, SIDE, 3))],
-        outputs=[("features", TensorProto.FLOAT, ("n", SIDE * 3))],
-    )
+    graph = f"""(uint8[n, {SIDE}, {SIDE}, 3] image) => (float[n, {SIDE * 3}] features)
+        <float[3] scale = {{200, 50, 90}}> {{
+        floats = Cast <to = 1> (image)
+        small = Div (floats, scale)
+        mean = ReduceMean <axes = [1], keepdims = 0> (small)
+        features = Flatten (mean)
+    }}"""
+    return _save(path, graph)
 
 
 def make_keras(path: Path) -> Path:
     """float32 (N, H, W, 3) images of values in 0..255, which the model normalises, to maps (N, H, W, F)."""
-    nodes = [
-        helper.make_node("Div", ["image", "scale"], ["small"]),
-        helper.make_node("Transpose", ["small"], ["first"], perm=[0, 3, 1, 2]),
-        helper.make_node("Conv", ["first", "kernel"], ["maps"], strides=[PATCH] * 2, kernel_shape=[PATCH] * 2),
-        helper.make_node("Transpose", ["maps"], ["features"], perm=[0, 2, 3, 1]),
-    ]
-    weights = [
-        numpy_helper.from_array(np.array([127.5], dtype=np.float32), "scale"),
-        _weight("kernel", 5, 3, PATCH, PATCH),
-    ]
-    return _save(
-        path,
-        nodes,
-        weights,
-        inputs=[("image", TensorProto.FLOAT, ("n", SIDE, SIDE, 3))],
-        outputs=[("features", TensorProto.FLOAT, ("n", 4, 4, 5))],
-    )
+    graph = f"""(float[n, {SIDE}, {SIDE}, 3] image) => (float[n, 4, 4, 5] features) <float[1] scale = {{127.5}}> {{
+        small = Div (image, scale)
+        first = Transpose <perm = [0, 3, 1, 2]> (small)
+        maps = {PATCHES} (first, kernel)
+        features = Transpose <perm = [0, 2, 3, 1]> (maps)
+    }}"""
+    return _save(path, graph, _weight("kernel", 5, 3, PATCH, PATCH))
 
 
 def _expected(path: Path, output: str, pool: Callable[[Any], Any] = lambda values: values) -> Any:
@@ -208,12 +139,7 @@ def _mean_map(maps: Any) -> Any:
 FORMS: list[Any] = [
     pytest.param(make_cnn, "features", _mean_map, {}, id="feature maps of any size", marks=pytest.mark.slow),
     pytest.param(
-        lambda path: make_cnn(path, kind=TensorProto.FLOAT16),
-        "features",
-        _mean_map,
-        {},
-        id="float16",
-        marks=pytest.mark.slow,
+        lambda path: make_cnn(path, kind="float16"), "features", _mean_map, {}, id="float16", marks=pytest.mark.slow
     ),
     pytest.param(make_vit, "last_hidden_state", _first, {}, id="class token, a batch of one"),
     pytest.param(
@@ -421,33 +347,7 @@ def test_a_repository_of_the_hub_is_fetched_with_its_preprocessor_file(
         describe_input("hf:org/third")
 
 
-POOL, IMAGES, ROWS = "GlobalAveragePool", (TensorProto.FLOAT, ("n", 3, "h", "w")), ("n", 3, 1, 1)
-
-
-def _graph(
-    *nodes: tuple[str, str, str], inputs: str = "pixels", of: tuple[int, Any] = IMAGES, outputs: str = "features"
-) -> Callable[[Path], Path]:
-    """Writes a graph of nodes, each an operation, what it takes and what it gives; inputs are `of` a type and shape."""
-    made = [helper.make_node(kind, taken.split(), [given]) for kind, taken, given in nodes]
-    return lambda path: _save(
-        path,
-        made,
-        [],
-        inputs=[(name, *of) for name in inputs.split()],
-        outputs=[(name, TensorProto.FLOAT, ROWS) for name in outputs.split()],
-    )
-
-
-def _custom(path: Path) -> Path:
-    graph = helper.make_graph(
-        [helper.make_node("Magic", ["pixels"], ["features"], domain="my.company")],
-        "model",
-        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ("n", 3, "h", "w"))],
-        [helper.make_tensor_value_info("features", TensorProto.FLOAT, ("n", 3))],
-    )
-    domains = [helper.make_opsetid("", 17), helper.make_opsetid("my.company", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=8), path)
-    return path
+IMAGES, ROWS = "float[n, 3, h, w] pixels", "float[n, 3, 1, 1] features"
 
 
 def _words(path: Path) -> Path:
@@ -455,69 +355,67 @@ def _words(path: Path) -> Path:
     return path
 
 
-def _queries(path: Path) -> Path:
-    """32 tokens, neither a square of patches nor one with a class token and registers."""
-    nodes = [
-        helper.make_node("Resize", ["pixels", "", "", "sizes"], ["small"]),
-        helper.make_node("Reshape", ["small", "shape"], ["features"]),
-    ]
-    weights = [
-        numpy_helper.from_array(np.array([3, 3, 4, 8], dtype=np.int64), "sizes"),
-        numpy_helper.from_array(np.array([-1, 32, 3], dtype=np.int64), "shape"),
-    ]
-    return _save(
-        path,
-        nodes,
-        weights,
-        inputs=[("pixels", TensorProto.FLOAT, (3, 3, SIDE, SIDE))],
-        outputs=[("features", TensorProto.FLOAT, (3, 32, 3))],
-    )
+def _graph(text: str, **options: Any) -> Callable[[Path], Path]:
+    return lambda path: _save(path, text, **options)
 
 
-def _branch(path: Path) -> Path:
-    branches = [
-        helper.make_graph(
-            [helper.make_node(kind, ["pixels"], [kind])],
-            kind,
-            [],
-            [helper.make_tensor_value_info(kind, TensorProto.FLOAT, ROWS)],
-        )
-        for kind in (POOL, "GlobalMaxPool")
-    ]
-    nodes = [
-        helper.make_node("Constant", [], ["true"], value=numpy_helper.from_array(np.array(True), "true")),
-        helper.make_node("If", ["true"], ["features"], then_branch=branches[0], else_branch=branches[1]),
-    ]
-    return _save(path, nodes, [], inputs=[("pixels", *IMAGES)], outputs=[("features", TensorProto.FLOAT, ROWS)])
+# 32 tokens are neither a square of patches nor one with a class token and registers.
+QUERIES = f"""(float[3, 3, {SIDE}, {SIDE}] pixels) => (float[3, 32, 3] features)
+    <int64[4] sizes = {{3, 3, 4, 8}}, int64[3] shape = {{-1, 32, 3}}> {{
+    small = Resize (pixels, , , sizes)
+    features = Reshape (small, shape)
+}}"""
+BRANCH = f"""({IMAGES}) => ({ROWS}) {{
+    true = Constant <value = bool {{1}}> ()
+    features = If (true) <
+        then_branch = one () => (float[n, 3, 1, 1] a) {{ a = GlobalAveragePool (pixels) }},
+        else_branch = two () => (float[n, 3, 1, 1] b) {{ b = GlobalMaxPool (pixels) }}
+    >
+}}"""
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (
-            _graph(("Add", "pixels other", "sum"), (POOL, "sum", "features"), inputs="pixels other"),
+            _graph(f"({IMAGES}, float[n, 3, h, w] other) => ({ROWS}) {{ features = Add (pixels, other) }}"),
             r"it has 2 inputs \(pixels .*, other .*\), expected one for images",
         ),
         (
-            _graph(("Size", "input_ids", "features"), inputs="input_ids", of=(TensorProto.INT64, ("n", "t"))),
+            _graph("(int64[n, t] input_ids) => (int64[2] features) { features = Shape (input_ids) }"),
             r"its input input_ids \('n', 't'\) of int64 takes no images",
         ),
         (
-            _graph((POOL, "pixels", "features"), of=(TensorProto.FLOAT, ("n", "c", "h", "w"))),
+            _graph(f"(float[n, c, h, w] pixels) => ({ROWS}) {{ features = GlobalAveragePool (pixels) }}"),
             "does not say where its three channels are",
         ),
-        (_custom, r"an operation that is none of ONNX's own: my\.company\.Magic"),
-        (_graph(("Sqrt", "pixels", "roots"), (POOL, "roots", "features")), "its output features is not finite"),
         (
-            _graph(("Sub", "pixels pixels", "nothing"), (POOL, "nothing", "zeros"), ("Cos", "zeros", "features")),
+            _graph(f"({IMAGES}) => ({ROWS}) {{ features = my.company.Magic (pixels) }}", opsets=', "my.company": 1'),
+            r"an operation that is none of ONNX's own: my\.company\.Magic",
+        ),
+        (
+            _graph(f"({IMAGES}) => ({ROWS}) {{ roots = Sqrt (pixels) features = GlobalAveragePool (roots) }}"),
+            "its output features is not finite",
+        ),
+        (
+            _graph(
+                f"({IMAGES}) => ({ROWS}) "
+                "{ none = Sub (pixels, pixels) zeros = GlobalAveragePool (none) features = Cos (zeros) }"
+            ),
             "its output features is the same for all images",
         ),
         (_words, "not an ONNX file"),
-        (_graph((POOL, "pixels", "logits"), outputs="logits"), r"no output of features, .* --output NAME"),
-        (_queries, "it gives 32 tokens, of which it cannot be told"),
-        (_branch, "control flow: .*; export it"),
         (
-            _graph((POOL, "pixels", "one"), ("GlobalMaxPool", "pixels", "two"), outputs="one two"),
+            _graph(f"({IMAGES}) => (float[n, 3, 1, 1] logits) {{ logits = GlobalAveragePool (pixels) }}"),
+            r"no output of features, .* --output NAME",
+        ),
+        (_graph(QUERIES), "it gives 32 tokens, of which it cannot be told"),
+        (_graph(BRANCH), "control flow: .*; export it"),
+        (
+            _graph(
+                f"({IMAGES}) => (float[n, 3, 1, 1] one, float[n, 3, 1, 1] two) "
+                "{ one = GlobalAveragePool (pixels) two = GlobalMaxPool (pixels) }"
+            ),
             r"it has several outputs .*: say which by `retrieval export --output NAME`",
         ),
         (lambda path: path, "no such ONNX file"),
