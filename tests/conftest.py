@@ -50,7 +50,6 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--shuffle SEED`."""
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run modules, and the tests of each, in another order")
 
 
@@ -102,7 +101,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the cache folder of the tests."""
     if _CACHE in config.stash:
         config.stash[_CACHE].cleanup()
 
@@ -141,7 +139,6 @@ def module_leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def report_leftovers(who: str, left: list[str]) -> None:
-    """Name the culprit and what it left."""
     if left:
         pytest.fail(f"{who} leaves behind\n  " + "\n  ".join(left), pytrace=False)
 

@@ -21,7 +21,6 @@ _MOST_BYTES = 256 * 2**20  # of one message: screenshots
 
 
 async def main() -> int:
-    """Firefox's exit code."""
     firefox = await asyncio.create_subprocess_exec(*sys.argv[1:], stderr=asyncio.subprocess.PIPE)
     assert firefox.stderr is not None
     async for line in firefox.stderr:

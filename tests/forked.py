@@ -87,27 +87,22 @@ class ForkedCommand:
         self.pid = int(self._told.readline())
 
     def poll(self) -> int | None:
-        """Its exit code, where it has ended."""
         return self._wait(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended."""
         code = self._wait(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
         self.send_signal(signal.SIGKILL)
 
     def _wait(self, timeout: float | None) -> int | None:

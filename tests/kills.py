@@ -87,7 +87,6 @@ class ChangingSources:
         self._pack(self.paths[2])
 
     def change(self, count: int) -> None:
-        """Change so many things on the disk."""
         steps = (self._new, self._copy, self._rewrite, self._delete, self._rename, self._touch, self._swap_archive)
         for _ in range(count):
             self.random.choice(steps)()
@@ -211,7 +210,6 @@ class State:
     problems: list[str]
 
     def differences(self, other: "State") -> list[str]:
-        """What is not as in the other state, in words."""
         found = list(self.problems)
         for name in ("sources", "settings", "index"):
             if getattr(self, name) != getattr(other, name):
@@ -508,7 +506,6 @@ class Scenario:
         click.echo("MISMATCH " + "\n    ".join(lines))
 
     def _choose(self, *, first: bool) -> Command:
-        """Change the sources and choose what to do about it."""
         if not first:
             self.sources.change(self.random.choice((0, 0, 1, 3, 6)))
         kinds = {"update": 4, "add": 2, "remove": 2, "build": 2, "compact": 1, "tune": 2, "move": 1, "forget": 1}

@@ -89,7 +89,6 @@ def find_changes(before: State) -> list[str]:
 
 
 def find_living() -> tuple[set[threading.Thread], set[int]]:
-    """The threads and child processes of this process."""
     children = _find_children("self")
     for number in list(children):
         if _FORKS in _read_command(number):  # what it forks is as much ours
@@ -108,7 +107,6 @@ def _find_children(process: str) -> set[int]:
 
 
 def _read_command(number: int) -> str:
-    """The words of a process; none where it has ended."""
     try:
         return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:

@@ -55,7 +55,6 @@ class RunningMilvus:
         self.wait()
 
     def wait(self) -> None:
-        """Until it answers."""
         wait_for(self._answers, seconds=_START_S)
 
     def _answers(self) -> bool:
@@ -70,7 +69,6 @@ class RunningMilvus:
         os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
 
     def stop(self) -> None:
-        """For good."""
         if self._keeper is not None:
             self._keeper.kill()
             self._keeper.wait()
@@ -78,7 +76,6 @@ class RunningMilvus:
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(each.getsockname()[1]) for each in sockets]
@@ -98,5 +95,4 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningM
 
 @pytest.fixture
 def milvus_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them."""
     monkeypatch.setenv(TOKEN, ROOT_TOKEN)

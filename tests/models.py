@@ -18,7 +18,6 @@ EMBEDDING_DIM, COPY_DIM, UNTRAINED_DIM = 16, 12, 10
 
 
 def tiny_contract(*, embedding_dim: int = EMBEDDING_DIM) -> ModelContract:
-    """The contract of the tiny model."""
     return ModelContract(
         backbone="tiny", method="raw", embedding_dim=embedding_dim, preprocess=PREPROCESS, run_id="", class_count=0
     )

@@ -67,11 +67,9 @@ class Visit:
 
     @property
     def cards(self) -> "Locator":
-        """The results."""
         return self.page.locator("ol[aria-label=Results] > li[data-id]")
 
     def card(self, image: int) -> "Locator":
-        """The result that shows this image."""
         return self.page.locator(f'ol[aria-label=Results] > li[data-id="{image}"]')
 
     def ids(self) -> list[int]:
@@ -84,7 +82,6 @@ class Visit:
 
     @property
     def address(self) -> dict[str, list[str]]:
-        """The parameters of the page's address."""
         return parse_qs(urlsplit(self.page.url).query)
 
     def ask(self, path: str) -> Any:
@@ -98,13 +95,11 @@ class Visit:
         raise AssertionError(f"/v1/{path} was not ready in a minute")
 
     def search(self, **body: Any) -> list[dict[str, Any]]:
-        """The hits that the API gives for a search."""
         answer = self.server.post("/v1/search", body)
         assert answer.status == 200, answer.body
         return answer.json()["hits"]
 
     def wait_until(self, condition: Callable[[], bool], *, seconds: int = 15) -> None:
-        """Wait for what the server shall come to say."""
         for _ in range(20 * seconds):
             if condition():
                 return
@@ -112,7 +107,6 @@ class Visit:
         raise AssertionError(f"the server does not say so after {seconds} s")
 
     def forgive(self, pattern: str) -> None:
-        """Expect complaints in which this regular expression is found."""
         self.forgiven.append(pattern)
 
     def fits_its_width(self) -> bool:
@@ -145,7 +139,6 @@ def wait_for(page: "Page", condition: str, arg: Any = None) -> None:
 
 
 def watch(context: "BrowserContext", server: Server) -> Visit:
-    """A page of that context, watched."""
     visit = Visit(context.new_page(), server)
 
     def note_message(message: "ConsoleMessage") -> None:
@@ -184,7 +177,6 @@ CHOOSE = re.compile("^Find images like yours")
 
 
 def give_files(visit: Visit, kind: str, *photos: Path, where: str = "body") -> None:
-    """Paste or drop photos."""
     files = [[photo.name, base64.b64encode(photo.read_bytes()).decode()] for photo in photos]
     visit.page.evaluate(GIVE_FILES, [kind, where, files])
 
@@ -208,7 +200,6 @@ def last_body(visit: Visit, path: str) -> dict:
 
 
 def keep_bodies(visit: Visit) -> None:
-    """Keep the last body that is sent to each route."""
     visit.page.evaluate(
         """() => { const fetch = window.fetch; window.sent = {}; window.fetch = (url, request) => {
         if (typeof request?.body === 'string') window.sent[new URL(url).pathname] = request.body;
@@ -256,7 +247,6 @@ def browser() -> "Iterator[Browser]":
 def open_page(
     browser: "Browser", server: Server, *, dark: bool = False, phone: bool = False, newcomer: bool = False
 ) -> Visit:
-    """A visit in a browser context of its own."""
     context = browser.new_context(
         viewport=PHONE if phone else DESKTOP,
         is_mobile=phone,

@@ -25,8 +25,6 @@ COPY_NAMES = ("<img src=x onerror=alert(1)>.jpg", "${alert(2)} & 'co'.jpg", "sma
 
 @dataclass(frozen=True, slots=True)
 class PageGallery:
-    """What was planted."""
-
     path: Path
     photos: Path  # the folder of the photos
     ids: dict[str, int]  # by path, as are the labels

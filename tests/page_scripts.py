@@ -26,8 +26,6 @@ OLDEST_NODE = (20, 19)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Node."""
-
     program: str
     npm: str
     path: str
@@ -38,7 +36,6 @@ class Node:
         return subprocess.run([self.program, *arguments], cwd=cwd, env=environment, text=True, **options)
 
     def run_npm(self, *arguments: str) -> int:
-        """Run npm where the page's package is; its exit code."""
         return self.run(self.npm, *arguments, cwd=PAGE).returncode
 
 
@@ -64,7 +61,6 @@ def describe_answers() -> dict[str, Any]:
 
 
 def skip(why: str) -> int:
-    """Say so."""
     sys.stderr.write(f"skipped: the page's scripts are not checked, as {why}\n")
     return 0
 
@@ -91,7 +87,6 @@ def read_version(node: str) -> tuple[int, ...]:
 
 
 def install_tools(node: Node) -> bool:
-    """Have the tools of the lockfile in `node_modules`."""
     stamp = PAGE / "node_modules" / ".lock-sha256"
     wanted = hashlib.sha256((PAGE / "package-lock.json").read_bytes()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:

@@ -54,8 +54,6 @@ class _SiteConnection(HTTPSConnection):
 
 @dataclass(frozen=True)
 class Site:
-    """A proxy that answers."""
-
     port: int
     root: str
     certificate: Path
@@ -129,7 +127,6 @@ def put(text: str, *pairs: tuple[str, str]) -> str:
 
 @contextmanager
 def run_nginx(recipe: str, folder: Path, *, server: int, root: str = "") -> Iterator[Site]:
-    """nginx with a recipe, before the server on that port."""
     port = find_port()
     recipe = put(recipe, ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"))
     site, certificate = _fill_in(recipe, folder, server=server)
@@ -149,7 +146,6 @@ def run_nginx(recipe: str, folder: Path, *, server: int, root: str = "") -> Iter
 
 @contextmanager
 def run_caddy(recipe: str, folder: Path, *, server: int, root: str = "") -> Iterator[Site]:
-    """Caddy with a recipe, before the server on that port."""
     port = find_port()
     recipe = put(recipe, (f"{HOST} {{", f"{HOST}:{port} {{\n    bind 127.0.0.1"))
     site, certificate = _fill_in(recipe, folder, server=server)

@@ -45,11 +45,9 @@ class FileServer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, method: str) -> int:
-        """How many requests of a method there were."""
         return sum(number for (each, _), number in self.asked.items() if each == method)
 
     def note(self, method: str, path: str) -> Fault | None:
-        """Count a request; the fault that it runs into."""
         with self._lock:
             self.asked[method, path] += 1
             return self.faults[path].pop(0) if self.faults.get(path) else None

@@ -39,7 +39,6 @@ class App:
         return Answer(told.status_code, {name.lower(): text for name, text in told.headers.items()}, told.content)
 
     def get(self, path: str, **headers: str) -> Answer:
-        """The answer to a GET."""
         return self.ask("GET", path, headers=headers)
 
 

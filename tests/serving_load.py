@@ -26,7 +26,6 @@ WAIT_S = 60
 
 
 def draw_png(seed: int, *, side: int = 48) -> bytes:
-    """The bytes of an image that no other seed has."""
     buffer = io.BytesIO()
     draw_image((seed * 37 % 256, seed * 91 % 256, seed * 53 % 256), seed=seed, size=(side, side)).save(buffer, "PNG")
     return buffer.getvalue()

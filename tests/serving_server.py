@@ -26,21 +26,16 @@ _END_S, _ANSWER_S = 40, 60
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """The body, which is JSON."""
         return loads(self.body)
 
 
 @dataclass
 class Server:
-    """A running server."""
-
     process: ForkedCommand | subprocess.Popen[str]
     port: int
     token: str | None
@@ -52,7 +47,6 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def headers(self) -> dict[str, str]:
-        """What every request brings."""
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def ask(
@@ -78,11 +72,9 @@ class Server:
         return self.ask("POST", path, json=values)
 
     def resident_bytes(self) -> int:
-        """The memory that it has in use."""
         return self._read_memory("VmRSS")
 
     def most_resident_bytes(self) -> int:
-        """The most memory that it ever had in use."""
         return self._read_memory("VmHWM")
 
     def _read_memory(self, name: str) -> int:

@@ -44,8 +44,6 @@ _UNIX_SOCKET = re.compile(r'sun_path=@?"([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a program and its children did."""
-
     addresses: frozenset[str]
     unix_sockets: frozenset[str]
     written: frozenset[Path]

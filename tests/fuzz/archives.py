@@ -63,14 +63,11 @@ def tar_seeds() -> list[bytes]:
 
 
 class ArchiveAttack:
-    """Damaged archives, one after another."""
-
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._seeds = {".tar": tar_seeds(), ".zip": zip_seeds()}
 
     def attack(self, chance: random.Random) -> str:
-        """One archive."""
         suffix = chance.choice(sorted(self._seeds))
         outcome = self._subject.attack(mutate(self._seeds[suffix], chance), suffix=suffix)
         return f"{suffix[1:]} {outcome}"
@@ -81,6 +78,5 @@ class ArchiveAttack:
 
 @contextmanager
 def attack_archives(folder: Path) -> Iterator[ArchiveAttack]:
-    """The process that reads them."""
     with start_subject("archives", folder=folder) as subject:
         yield ArchiveAttack(subject)

@@ -74,7 +74,6 @@ class Subject:
         return str(answer["outcome"])
 
     def stop(self) -> None:
-        """End the process and all that it started."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
@@ -108,7 +107,6 @@ class Subject:
 
 @contextmanager
 def start_subject(name: str, *, folder: Path) -> Iterator[Subject]:
-    """A subject that is ended in the end."""
     subject = Subject(name, folder=folder)
     try:
         yield subject
@@ -139,7 +137,6 @@ def read_cpu_s(pid: int) -> float:
 
 
 def read_peak_bytes(pid: int) -> int:
-    """The most memory that a process had in use."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     except OSError:

@@ -26,8 +26,6 @@ class FaultError(Exception):
 
 
 class Target(Protocol):
-    """Something that is attacked."""
-
     def attack(self, chance: random.Random) -> str:
         """One case; a word for its outcome.
 

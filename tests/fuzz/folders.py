@@ -36,13 +36,10 @@ def draw_tree(chance: random.Random) -> Tree:
 
 
 class FolderAttack:
-    """All commands, on one tree after another."""
-
     def __init__(self, place: Path) -> None:
         self._place = place
 
     def attack(self, chance: random.Random) -> str:
-        """One tree, in a folder or in a gallery."""
         tree, in_gallery, seed = draw_tree(chance), chance.random() < 0.3, chance.randrange(100)
         try:
             if in_gallery:

@@ -47,13 +47,10 @@ def image_seeds() -> list[bytes]:
 
 
 class ImageAttack:
-    """Damaged images, one after another."""
-
     def __init__(self, subject: Subject) -> None:
         self._subject, self._seeds = subject, image_seeds()
 
     def attack(self, chance: random.Random) -> str:
-        """One image."""
         return self._subject.attack(mutate(self._seeds, chance), suffix=".image")
 
     def check(self) -> None:
@@ -62,6 +59,5 @@ class ImageAttack:
 
 @contextmanager
 def attack_images(folder: Path) -> Iterator[ImageAttack]:
-    """The process that decodes them."""
     with start_subject("images", folder=folder) as subject:
         yield ImageAttack(subject)

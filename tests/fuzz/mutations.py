@@ -14,7 +14,6 @@ def overwrite(content: bytes, chance: random.Random) -> bytes:
 
 
 def flip_bits(content: bytes, chance: random.Random) -> bytes:
-    """One bit here or there, or many."""
     changed = bytearray(content)
     for _ in range(chance.choice((1, 1, 2, 8, 64))):
         changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
@@ -31,24 +30,20 @@ def set_number(content: bytes, chance: random.Random) -> bytes:
 
 
 def cut(content: bytes, chance: random.Random) -> bytes:
-    """It ends early, or a byte is missing."""
     place = chance.randrange(len(content))
     return content[:place] if chance.random() < 0.8 else content[:place] + content[place + 1 :]
 
 
 def insert(content: bytes, chance: random.Random) -> bytes:
-    """Bytes that mean nothing, anywhere."""
     place = chance.randrange(len(content) + 1)
     return content[:place] + chance.randbytes(chance.randint(1, 64)) + content[place:]
 
 
 def extend(content: bytes, chance: random.Random) -> bytes:
-    """Bytes that mean nothing, at the end."""
     return content + chance.randbytes(chance.randint(1, 64))
 
 
 def copy_part(content: bytes, chance: random.Random) -> bytes:
-    """A part of it stands in another part's place, too."""
     size = chance.randint(1, max(1, len(content) // 4))
     first, second = (chance.randrange(len(content)) for _ in range(2))
     part = content[first : first + size]
@@ -56,7 +51,6 @@ def copy_part(content: bytes, chance: random.Random) -> bytes:
 
 
 def swap_parts(content: bytes, chance: random.Random) -> bytes:
-    """Two neighbouring parts change places."""
     a, b, c = sorted(chance.randrange(len(content) + 1) for _ in range(3))
     return content[:a] + content[b:c] + content[a:b] + content[c:]
 
@@ -69,7 +63,6 @@ def blank(content: bytes, chance: random.Random) -> bytes:
 
 
 def repeat(content: bytes, chance: random.Random) -> bytes:
-    """A part comes twice, or very often."""
     start, end = sorted(chance.randrange(len(content) + 1) for _ in range(2))
     part = content[start:end]
     times = chance.choice((1, 1, 1, 2, max(1, 20_000 // max(1, len(part)))))

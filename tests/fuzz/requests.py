@@ -132,8 +132,6 @@ def damage(seed: Message, chance: random.Random) -> bytes:
 
 
 class RequestAttack:
-    """Damaged requests, each on a connection of its own."""
-
     def __init__(self, server: Server) -> None:
         self._server, self._seeds = server, request_seeds()
         self._most_bytes = server.resident_bytes() + MOST_BYTES_MORE

@@ -67,7 +67,6 @@ TRIALS: dict[str, Callable[[Path], str]] = {"images": try_image, "archives": try
 
 
 def main(name: str) -> None:
-    """Answer requests until there are no more."""
     warnings.simplefilter("ignore")
     trial = TRIALS[name]
     for line in sys.stdin:

@@ -10,7 +10,6 @@ _BUSY_TICKS = 50  # of processor time, half a second: more than starting takes
 
 
 def worker_pids(parent: int) -> set[int]:
-    """The workers that a process has."""
     pids = map(int, filter(str.isdigit, os.listdir("/proc")))
     return {pid for pid in pids if _is_worker(pid) and f"PPid:\t{parent}\n" in _read(pid, "status")}
 

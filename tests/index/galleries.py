@@ -146,7 +146,6 @@ def count_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def count_cached(folder: Path) -> int:
-    """How many vectors the cache in a folder has."""
     if not (folder / CACHE_NAME).is_file():
         return 0
     with closing(sqlite3.connect(folder / CACHE_NAME, timeout=10)) as database:

@@ -24,7 +24,6 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>ale
 
 
 def encode(image: Image.Image, kind: str, **options: object) -> bytes:
-    """The image's file content."""
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
@@ -38,7 +37,6 @@ def encode_heic(image: Image.Image, **options: object) -> bytes:
 
 
 def first_part(data: bytes, share: float) -> bytes:
-    """The beginning of a file."""
     return data[: int(len(data) * share)]
 
 
@@ -89,7 +87,6 @@ def with_damaged_exif() -> bytes:
 
 
 def zip_archive() -> bytes:
-    """An archive that holds an image."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("photo.png", encode(PHOTO, "PNG"))

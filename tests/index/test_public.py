@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.errors import GalleryDamagedError, InputError
 from index.public import build, evaluate, open_gallery
 from tests.conftest import draw_folder
 
@@ -54,12 +54,3 @@ def test_a_gallery_is_scored_without_its_model(built: Path, tmp_path: Path) -> N
     assert evaluate(copied).to_json() == evaluate(built).to_json()
     with pytest.raises(GalleryDamagedError, match=r"model\.onnx"):
         evaluate(copied, query=copied)
-
-
-def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError):
-        open_gallery(tmp_path)
-    with pytest.raises(InputError, match="path: expected a path as str or Path, got None"):
-        open_gallery(None)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="give either a gallery, or both model and data"):
-        evaluate()

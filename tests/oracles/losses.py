@@ -14,7 +14,6 @@ Numbers = Sequence[Sequence[Any]]
 
 
 def cosine(a: Sequence[Any], b: Sequence[Any]) -> Any:
-    """The cosine of two vectors."""
     product = sum(x * y for x, y in zip(a, b, strict=True))
     return product / (sum(x * x for x in a) ** 0.5 * sum(y * y for y in b) ** 0.5)
 
@@ -139,7 +138,6 @@ def proxy_nca_samples(
 
 
 def proxy_nca(embeddings: Numbers, proxies: Numbers, labels: Sequence[int], **options: Any) -> Any:
-    """The mean of `proxy_nca_samples`."""
     losses = proxy_nca_samples(embeddings, proxies, labels, **options)
     return sum(losses) / len(losses)
 
@@ -200,7 +198,6 @@ def gradients(loss: Callable[..., Any], inputs: Sequence[Tensor], target: Any, *
 
 
 def _entries(values: Tensor) -> Any:
-    """A tensor as nested lists of 0-d leaves."""
     if values.ndim == 0:
         return values.detach().clone().requires_grad_()
     return [_entries(value) for value in values]

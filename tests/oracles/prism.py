@@ -33,7 +33,6 @@ class PrismOracle:
         return math.exp(mean[label]) / sum(math.exp(value) for value in mean.values())
 
     def select(self, embeddings: Sequence[Tensor], labels: Sequence[int]) -> list[bool]:
-        """Which samples train."""
         found = [self.probability(x, y) for x, y in zip(embeddings, labels, strict=True)]
         removed = int(self.rate * len(found))
         if removed and (last := sorted(found)[removed - 1]) < 1:
@@ -63,7 +62,6 @@ class PrismOracle:
         return within / max(len(chosen), 1) + beyond / len(embeddings)
 
     def remember(self, embeddings: Sequence[Tensor], labels: Sequence[int], selected: Sequence[bool]) -> None:
-        """Add the selected samples to the memory."""
         kept = [(x.detach(), y) for x, y, trains in zip(embeddings, labels, selected, strict=True) if trains]
         self.memory = [*self.memory, *kept][-self.size :]
 

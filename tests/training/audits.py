@@ -68,6 +68,5 @@ def audited(name: str, label: str, **more: Any) -> LabelIssue:
 
 
 def audit_of(images: Iterable[LabelIssue], **more: Any) -> LabelIssues:
-    """An audit of these images."""
     items = tuple(replace(image, id=row) for row, image in enumerate(images))
     return LabelIssues(items, **({"checked": len(items), "noise_rate": 0.1} | more))

@@ -148,7 +148,6 @@ class Trainer:
         return weights(self.folder / name)
 
     def copy_pictures(self) -> Path:
-        """The images, to be changed."""
         return Path(shutil.copytree(self.pictures, self.folder / "photos"))
 
 

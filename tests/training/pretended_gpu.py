@@ -124,7 +124,6 @@ def _find_device(name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> boo
 
 
 def _move(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """`Tensor.to`"""
     device, dtype, _, memory_format = torch._C._nn._parse_to(
         *(each for each in args if not isinstance(each, Tensor)),
         **{name: value for name, value in kwargs.items() if name != "copy"},

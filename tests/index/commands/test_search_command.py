@@ -44,7 +44,6 @@ def invoke(*words: object) -> Result:
 
 
 def results(*words: object) -> list[dict[str, object]]:
-    """The results of one query."""
     found: list[dict[str, object]] = json.loads(invoke(*words, "--json").stdout)["results"]
     return found
 

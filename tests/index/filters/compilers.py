@@ -239,7 +239,6 @@ CASES: list[tuple[Condition, list[Row], list[int]]] = [
 
 
 def check_compiler(keep: Keep) -> None:
-    """See that every example keeps what it should."""
     for condition, rows, kept in CASES:
         assert keep(condition, rows) == kept, condition
 
@@ -300,7 +299,6 @@ def some_leaves(columns: st.SearchStrategy[Column], scalars: st.SearchStrategy[C
 
 
 def join_any(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Trees of such leaves."""
     return st.recursive(
         leaves,
         lambda inner: (

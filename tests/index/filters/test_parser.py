@@ -211,7 +211,6 @@ def test_any_text_is_a_filter_that_only_reads_or_an_input_error(untouched: sqlit
 
 
 def keep(rows: Sequence[Flat], text: str) -> list[int]:
-    """Positions of the rows that a filter keeps."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         catalog, where = fill_catalog(connection, make_rows(rows)), parse_filter(text)
         found = catalog.matching_ids(where).tolist()

@@ -35,7 +35,6 @@ def built(tmp_path: Path, tiny_model: Path) -> Path:
 
 @pytest.fixture
 def store(built: Path) -> Iterator[ReviewStore]:
-    """Its decisions."""
     store = ReviewStore.of_gallery(built)
     yield store
     store.close()

@@ -33,7 +33,6 @@ def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture
 def copied(built: Path, tmp_path: Path) -> Path:
-    """A copy of the gallery that a test may damage."""
     shutil.copytree(built, tmp_path / "copy")
     return tmp_path / "copy"
 

@@ -372,7 +372,6 @@ class GalleryMachine(RuleBasedStateMachine):
         return (self.place if key[0] == TAR else self.roots[key[0]]) / key[1]
 
     def files(self) -> list[Key]:
-        """Files that may come and go."""
         return sorted(key for key in self.disk if key[0] != TAR and "always" not in key[1])
 
     def members(self) -> list[Key]:

@@ -2,22 +2,18 @@ import os
 import shutil
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.durable import hash_file
 from index.errors import GalleryError
-from index.gallery.info import describe_index, find_unfinished, is_worth_compacting, read_info
+from index.gallery.info import find_unfinished, is_worth_compacting, read_info
 from index.gallery.selection import Selection
-from index.vectors.ann_building import build_ann_index
-from index.vectors.ann_config import AnnConfig
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, build_ann, mixed_folder
-from tests.index.vector_sources import VectorSource, split_rows, spread_ids
 
 
 def stop_after_12(done: int, total: int) -> None:
@@ -118,22 +114,3 @@ def test_an_update_that_was_stopped_waits_beside_the_version(tmp_path: Path, tin
     assert (info["version"], info["counts"]["found"], info["unfinished"]) == ("000001", 15, {"found": 35, "done": 23})
     (tmp_path / "g" / "building" / "catalog.sqlite").unlink()
     assert read_info(tmp_path / "g")["unfinished"] == {"found": 0, "done": 0}
-
-
-ROWS = 1500
-
-
-def tell(index: dict[str, Any], *, gallery: str = "photos") -> str:
-    counts, sizes = {"indexed": ROWS, "deleted": 0}, {"vectors": 4 * 32 * ROWS}
-    info = {"counts": counts, "index": index, "disk_bytes": sizes, "beside_index": 0}
-    return "\n".join(describe_index(info, gallery=Path(gallery)))
-
-
-@pytest.mark.usefixtures("one_core")
-def test_what_is_measured_is_told_and_never_rounded_up(tmp_path: Path) -> None:
-    vectors, _ = VectorSource(width=32, decay=1.0).draw_gallery(ROWS, seed=3)
-    shards = split_rows(vectors, spread_ids(ROWS), ends=[])
-    ivf = build_ann_index(shards, config=AnnConfig(index_type="ivf", recall_target=0.9), folder=tmp_path)
-    assert "finds 99.99 %" in tell({**ivf, "recall_at_10": 0.99996})
-    text = tell({**ivf, "target_met": False}, gallery="my photos/a'b")
-    assert """retrieval index tune 'my photos/a'"'"'b' --index-type flat""" in text

@@ -32,7 +32,6 @@ class Drawn:
         return find_label_errors(self.features, self.labels, count=CLASSES, **more)
 
     def judge(self, errors: LabelErrors) -> np.ndarray:
-        """A verdict on every label."""
         rows = np.arange(len(self.labels))
         verdicts, _ = give_verdicts(errors, self.labels, groups=rows, rare=np.zeros(len(rows), dtype=bool))
         return np.array(verdicts)

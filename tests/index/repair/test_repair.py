@@ -72,7 +72,6 @@ def place(gallery: Path, name: str) -> Path:
 
 
 def search(gallery: Path) -> Found:
-    """What every member finds."""
     opened = Gallery.open(gallery)
     hits = {str(key): opened.search(opened.vector(int(key)), k=5) for key in opened.ids}
     return {key: [(hit.id, round(hit.score, 5)) for hit in some] for key, some in hits.items()}

@@ -54,12 +54,6 @@ def test_images_are_found_where_such_files_have_them(tmp_path: Path, folder: str
     assert item.problem is None
 
 
-def test_missing_files_are_items(tmp_path: Path) -> None:
-    (tmp_path / "1.jpg").touch()
-    content = {"images": [{"id": 1, "file_name": "1.jpg"}, {"id": 2, "file_name": "gone.jpg"}]}
-    assert [item.problem and item.problem.reason for item in scan(tmp_path / "x.json", content)] == [None, "unreadable"]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -1,7 +1,6 @@
 import csv
 import math
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source, make_source
 from index.sources.table_rows import USUAL, TableColumns, make_address, read_column, read_labels, split_address
@@ -96,14 +95,6 @@ def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(InputError, match=r"labels\.parquet: not a readable Parquet file"):
             read_labels(file)
-
-
-def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write_parquet(tmp_path / "labels.parquet", path=["a"], label=["b"])
-    assert read_labels(file) == {str(tmp_path / "a"): "b"}
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'retrieval-app\[parquet\]'"):
-        read_labels(file)
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)

@@ -46,7 +46,6 @@ def reasons(text: Path | str) -> dict[str, str]:
 
 
 def check_readable(text: Path | str) -> None:
-    """Every item without a problem is read from its place."""
     source = find_source(str(text))
     items = list(source.scan())
     assert items

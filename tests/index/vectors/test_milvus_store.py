@@ -41,7 +41,6 @@ class Inexact:
         return found
 
     def gather(self, ids: Ids) -> Vectors:
-        """As `Collection.gather`."""
         return self.vectors[ids]
 
 

@@ -30,8 +30,6 @@ HEAVY = 60  # of images that take long to decode, so that there is a middle
 
 
 class RunningCluster:
-    """The cluster of `tests.ray_cluster`."""
-
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.address = self._answer()

@@ -38,7 +38,6 @@ def work(tmp_path: Path, tiny_model: Path, image_folder: Path) -> SharedWork:
 
 
 def send(work: SharedWork, shard: Shard) -> ShardReport | RetrievalError:
-    """As Ray sends it."""
     told = work.gallery, work.folder / LISTING, work.config, shard
     return embed_sent(*pickle.loads(pickle.dumps(told)))
 

@@ -74,7 +74,6 @@ def write_table(folder: Path) -> Path:
 
 
 def answers(gallery: Path) -> list[object]:
-    """What a gallery answers to all kinds of questions."""
     opened = Gallery.open(gallery)
     everyone = opened.vectors(opened.ids)
     conditions = [parse_filter(text) for text in FILTERS]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from retrieval_app.commands.cli import COMMANDS, GROUPS, root
+from retrieval_app.commands.cli import root
 
 LINES, WIDTH = 40, 80
 
@@ -26,14 +26,6 @@ def _open(command: click.Command, name: str, parent: click.Context | None = None
 
 
 EVERY = [pytest.param(*one, id=one[1].command_path) for one in _walk(root, _open(root, "retrieval"))]
-
-
-def test_the_first_page_fits_one_screen_and_begins_with_the_main_commands() -> None:
-    lines = root.get_help(_open(root, "retrieval")).splitlines()
-    assert len(lines) <= LINES
-    assert max(map(len, lines)) <= WIDTH
-    assert list(next(iter(GROUPS.values()))) == ["search", "serve", "train", "export", "index"]
-    assert len(COMMANDS) == sum(map(len, GROUPS.values())), "no command stands in two groups"
 
 
 @pytest.mark.parametrize(("command", "context"), EVERY)

@@ -134,7 +134,6 @@ def test_issues_of_a_gallery_are_those_of_the_api(tmp_path: Path, tiny_model: Pa
 
 
 def without_paths(issues: LabelIssues) -> LabelIssues:
-    """As a server has them."""
     return replace(issues, items=tuple(replace(one, path="", decision=None) for one in issues.items))
 
 

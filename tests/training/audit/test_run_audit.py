@@ -40,7 +40,6 @@ def messy(tmp_path_factory: pytest.TempPathFactory) -> MessyRun:
 
 @pytest.fixture(scope="module")
 def report(messy: MessyRun) -> LabelIssues:
-    """Its audit."""
     return _audit(messy)
 
 

@@ -62,7 +62,6 @@ def assert_is_the_equation(
 
 
 def loss_config(method: str, **options: Any) -> LossConfig:
-    """A loss with some of its own options."""
     return LossConfig(method, options_of(method)(**options))
 
 

@@ -114,7 +114,6 @@ def test_the_model_embeds_as_extractor_and_frozen_head_do() -> None:
 
 @pytest.fixture
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that computes bfloat16."""
     monkeypatch.setattr(network_inputs, "resolve_precision", lambda *_: torch.bfloat16)
 
 

@@ -28,7 +28,6 @@ SIDE = PREPROCESS.crop
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where comparisons are kept in these tests."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(VARIABLE, raising=False)
     return tmp_path / "cache" / "retrieval-app" / "runtimes.json"
@@ -40,7 +39,6 @@ def model(tiny_model: Path) -> ModelFile:
 
 
 def let_agree(monkeypatch: pytest.MonkeyPatch, **agreements: float) -> None:
-    """Let runtimes agree so far with the usual one."""
     monkeypatch.setattr(registry, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name]))
 
 
