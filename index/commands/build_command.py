@@ -48,21 +48,17 @@ _ROLES = ("label", "path", "url")
 _SHARD = re.compile(r"(\d{1,5})/(\d{1,5})")
 
 
-class ShardText(click.ParamType["Shard"]):
+def _read_shard(text: str) -> Shard:
     """`3/8` as the third of eight shards."""
+    from index.writing.shard_plan import Shard
 
-    name = "shard"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        from index.writing.shard_plan import Shard
-
-        match = _SHARD.fullmatch(str(value))
-        if match is None:
-            self.fail(f"{value!r} is not I/N, such as 3/8 for the third of eight shards", param, ctx)
-        try:
-            return Shard(int(match[1]), int(match[2]))
-        except InputError as error:
-            self.fail(str(error), param, ctx)
+    match = _SHARD.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not I/N, such as 3/8 for the third of eight shards")
+    try:
+        return Shard(int(match[1]), int(match[2]))
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def check_machines(context: click.Context, options: dict[str, Any]) -> None:
@@ -181,7 +177,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
 @column_options
 @click.option(
     "--shard",
-    type=ShardText(),
+    type=_read_shard,
     metavar="I/N",
     help="Embed only the I-th of N parts of the images, for `index merge`; all machines must see GALLERY.",
 )

@@ -260,39 +260,26 @@ def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}", ctx=context)
 
 
-class NumberList(click.ParamType[tuple[int, ...]]):
-    """`1,2,4` as a tuple of whole numbers of at least 1, in rising order unless `keeps_order`."""
-
-    name = "numbers"
-    expected = "not a list of whole numbers like 1,2,4,8"
-    keeps_order = False
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = [int(part) for part in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is {self.expected}", param, ctx)
-        if min(numbers) < 1:
-            self.fail(f"{min(numbers)} is below 1", param, ctx)
-        return tuple(numbers if self.keeps_order else sorted(set(numbers)))
+def read_numbers(text: str) -> tuple[int, ...]:
+    """`4,1,2` as whole numbers of at least 1, in their order: a type of options."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a list of whole numbers like 1,2,4,8") from error
+    if min(numbers) < 1:
+        raise click.BadParameter(f"{min(numbers)} is below 1")
+    return numbers
 
 
-class Share(click.ParamType[float]):
-    """`95%` or `.95` as a share of at least one half and below 1."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            self.fail(f"{value!r} is no share like 95%", param, ctx)
-        if not 0.5 <= share < 1:
-            self.fail(f"{value!r} is not from 50% to below 100%", param, ctx)
-        return share
+def read_share(text: str) -> float:
+    """`95%` or `.95` as a share of at least one half and below 1: a type of options."""
+    try:
+        share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no share like 95%") from error
+    if not 0.5 <= share < 1:
+        raise click.BadParameter(f"{text!r} is not from 50% to below 100%")
+    return share
 
 
 def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:

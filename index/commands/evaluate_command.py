@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from index.commands.console import (
     PATH,
     GroupedCommand,
-    NumberList,
     backend_option,
     emit,
     help_all_option,
     output_options,
     progress_bars,
+    read_numbers,
     where_option,
 )
 from index.commands.images_or_gallery import ensure_gallery
@@ -25,7 +25,6 @@ from index.text import align
 
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
-    from index.filters.condition import Condition
 
 _WORST_LABELS = 5
 _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labels
@@ -34,7 +33,7 @@ _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labe
 @click.command(
     name="evaluate",
     cls=GroupedCommand,
-    common=("model", "data", "query", "where", "groups", "ks", "as_json", "help_all"),
+    common=("model", "data", "query", "where", "groups", "k", "as_json", "help_all"),
 )
 @click.argument("gallery", type=PATH, required=False)
 @click.option("--model", type=PATH, help="Evaluate this model, or builtin, on --data, without a gallery.")
@@ -59,8 +58,8 @@ _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labe
 )
 @click.option(
     "--k",
-    "ks",
-    type=NumberList(),
+    type=read_numbers,
+    metavar="K,...",
     default="1,2,4,8,16",
     show_default=True,
     help="The K of Recall@K, 1 always included.",
@@ -68,17 +67,7 @@ _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labe
 @backend_option
 @output_options
 @help_all_option
-def evaluate(
-    *,
-    gallery: Path | None,
-    model: Path | None,
-    data: Path | None,
-    query: Path | None,
-    where: Condition | None,
-    groups: str | None,
-    ks: tuple[int, ...],
-    as_json: bool,
-) -> None:
+def evaluate(*, gallery: Path | None, model: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how well a gallery or a model finds images of the same label: Recall@K, MAP@R and R-precision.
 
     Every labelled image is a query for all others, by exact search; with --query, the images of that source are the
@@ -98,7 +87,7 @@ def evaluate(
     from index.model.builtin import find_named_model
     from index.model.contract import find_contract
 
-    if (gallery is None) == (model is None) or (model is None) != (data is None):
+    if (gallery is None) == (model is None) or (model is None) != (options["data"] is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
     model = None if model is None else find_named_model(model)
     opened = None if gallery is None else open_gallery(ensure_gallery(gallery))
@@ -106,16 +95,12 @@ def evaluate(
         evaluation = evaluate_retrieval(
             opened,
             model=model,
-            data=data,
-            query=query,
-            where=where,
-            groups=groups,
-            k=ks,
             progress=begin("Embedding", unit="images"),
             scoring=begin("Scoring", unit="queries"),
+            **options,
         )
     text = _describe_evaluation(evaluation)
-    if query is None:
+    if options["query"] is None:
         contract = opened.find_contract() if opened is not None else find_contract(model) if model is not None else None
         if contract is not None and contract.run_id:  # the file does not have the images that it was trained on
             text += (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -16,18 +15,18 @@ from index.commands.console import (
     NAMED,
     PATH,
     GroupedCommand,
-    NumberList,
     build_config,
     cache_option,
     config_options,
     emit,
     help_all_option,
     output_options,
+    read_numbers,
     skip_if_option,
     wait_option,
     where_option,
 )
-from index.commands.inspect_commands import info, list_items, problems, verify
+from index.commands.inspect_commands import describe_rows, info, list_items, problems, tabulate, verify
 from index.public import as_cache
 from index.text import align, printable_path
 from index.vectors.ann_config import AnnConfig, StoreConfig
@@ -349,7 +348,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
 @index_group.command(name="remove")
 @click.argument("gallery", type=PATH)
 @click.argument("paths", nargs=-1, type=NAMED, metavar="[PATH_OR_GLOB]...")
-@click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
+@click.option("--id", "ids", type=read_numbers, multiple=True, metavar="ID,ID", help="Images by their ids.")
 @where_option("Images that match this.")
 @click.option("--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, with --json all of it; change nothing.")
@@ -379,34 +378,22 @@ def remove(
       retrieval index remove gallery --where "label = 'shoes' AND price >= 100" --dry-run
     """
     from index.gallery.selection import Selection
+    from index.labels.decided_labels import read_current_catalog
     from index.writing.build import remove_from_gallery
 
     numbers = tuple(chain.from_iterable(ids))
     selection = Selection(paths, numbers, where) if paths or numbers or where or not sources else None
     if dry_run:
-        _list_selected(gallery, selection, sources, as_json=as_json)
+        if selection is None or sources:
+            raise click.UsageError("--dry-run lists images; leave --source out")
+        with read_current_catalog(gallery) as catalog:
+            items = describe_rows(list(selection.select(catalog)), catalog)
+        more = len(items) - _LISTED
+        lines = tabulate(items[:_LISTED], status=None)
+        lines += [f"… and {more:,} more, which --json lists"] if more > 0 else []
+        text = "\n".join([*lines, f"{len(items):,} would be removed"])
+        emit({"selected": items}, as_json=as_json, text=text)
         return
     with indexing_bars(wait_s=wait_s) as run:
         report = remove_from_gallery(gallery, selection=selection, sources=sources, **run)
     emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
-
-
-def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *, as_json: bool) -> None:
-    from index.labels.decided_labels import read_current_catalog
-    from index.text import valid_text
-
-    if forgotten:
-        raise click.UsageError("--dry-run lists images; leave --source out")
-    with read_current_catalog(gallery) as catalog:
-        rows, sources = list(selection.select(catalog)), catalog.sources()
-    roots = {number: source.root for number, source in sources.items()}
-    document, table = [], [("id", "label", "path")]
-    for row in rows:
-        source, path = valid_text(roots[row.source]), valid_text(row.path)
-        document.append({"id": row.id, "label": row.label, "source": source, "path": path})
-        place = row.path if len(roots) == 1 else os.path.join(roots[row.source], row.path)
-        table.append((str(row.id), row.label or "-", printable_path(place)))
-    listed, more = align(table[: _LISTED + 1], right={0}), len(rows) - _LISTED
-    listed += [f"… and {more:,} more, which --json lists"] if more > 0 else []
-    text = "\n".join([*listed, f"{len(rows):,} would be removed"])
-    emit({"selected": document}, as_json=as_json, text=text)

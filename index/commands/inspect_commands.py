@@ -86,13 +86,13 @@ def list_items(
     with holding_current(gallery) as version, read_decided_catalog(gallery, version) as catalog:
         rows = list(catalog.rows(status=status, where=where, after=after, limit=limit + 1))
         page, following = rows[:limit], rows[limit:]
-        items = _describe_rows(page, catalog)
+        items = describe_rows(page, catalog)
     next_after = page[-1].id if following else None
     shown = valid_text(str(gallery.resolve()))
     document = {"gallery": shown, "version": version.name, "items": items, "next_after": next_after}
     lines = [f"{printable_path(str(gallery))}: no such items"]
     if items:
-        lines = _tabulate(items, status=status, measures=[] if where is None else _find_measures(where))
+        lines = tabulate(items, status=status, measures=[] if where is None else _find_measures(where))
     if next_after is not None:
         options = {
             "--status": status,
@@ -149,7 +149,7 @@ def problems(*, gallery: Path, as_json: bool) -> None:
 @backend_option
 @output_options
 @click.pass_context
-def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images: bool, as_json: bool) -> None:
+def verify(context: click.Context, /, *, gallery: Path, as_json: bool, **options: Any) -> None:
     """Check every byte of a gallery.
 
     Files are compared with the manifest and with each other, and some images are embedded again. Exits with 1 and lists
@@ -167,18 +167,12 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
 
     with progress_bars() as begin:
         checking, embedding = begin("Checking", unit="files"), begin("Embedding", unit="images")
-        report = verify_gallery(
-            gallery,
-            sample=sample,
-            read_images=read_images,
-            progress=checking,
-            embedding=embedding,
-            reading=begin("Reading", unit="images"),
-        )
+        reading = begin("Reading", unit="images")
+        report = verify_gallery(gallery, progress=checking, embedding=embedding, reading=reading, **options)
     again = f", {report.compared:,} images embed as stored" if report.compared else ""
     read = f", {report.read:,} images were read again" if report.read else ""
     found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}{read}"]
-    update = command_line("update", gallery) + (" --thorough" if read_images else "")
+    update = command_line("update", gallery) + (" --thorough" if options["read_images"] else "")
     lines = [*found, *report.spoilt]
     if report.spoilt:
         lines.append(f"the gallery still has them: restore these files from a copy; {update} would remove them")
@@ -190,7 +184,8 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
         context.exit(1)
 
 
-def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[str, Any]]:
+def describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[str, Any]]:
+    """Items of a catalogue as the JSON of `index list` has them."""
     from index.text import valid_text
 
     locations = {number: source.location for number, source in catalog.sources().items()}
@@ -224,7 +219,8 @@ def _find_measures(where: Condition) -> list[str]:
     return list(dict.fromkeys([*sizes, *(name for name in asked if name in MEASURES)]))
 
 
-def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None, measures: Sequence[str] = ()) -> list[str]:
+def tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None, measures: Sequence[str] = ()) -> list[str]:
+    """Items of `describe_rows` as a table."""
     from index.text import printable_path
 
     head = ("id", *measures, "reason" if status == "skipped" else "status", "label", "path", "detail")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -17,13 +17,13 @@ from index.commands.console import (
     NAMED,
     PATH,
     GroupedCommand,
-    NumberList,
     backend_option,
     by_option,
     emit,
     help_all_option,
     output_options,
     progress_bars,
+    read_numbers,
     where_option,
 )
 from index.commands.images_or_gallery import ensure_gallery
@@ -98,41 +98,6 @@ class _Search:
             click.echo(f"no result: no image is as similar as --min-score {min_score:g}", err=True)
 
 
-def _print_json(answers: Iterable[Answer], stream: TextIO, *, search: _Search) -> None:
-    """Write the results of every query as they come, as one JSON document."""
-    from index.text import valid_text
-
-    separator = '{"queries": [\n'
-    for query, hits in answers:
-        entry: dict[str, Any] = {"query": valid_text(query.name), "results": list(map(search.to_json, hits))}
-        if query.problem is not None:
-            entry["problem"] = str(query.problem)
-        click.echo(separator + json.dumps(entry), nl=False, file=stream)
-        separator = ",\n"
-    click.echo("\n]}" if separator.startswith(",") else separator + "]}", file=stream)
-
-
-def _print_groups(answers: Iterable[Answer], stream: TextIO, *, search: _Search) -> None:
-    """Write the results of every query that could be used, under its name."""
-    from index.text import printable_path
-
-    gap = ""
-    for query, hits in answers:
-        if query.problem is None:
-            table = search.tabulate(hits) if hits else ["no result"]
-            click.echo("\n  ".join([gap + printable_path(query.name), *table]), file=stream)
-            gap = "\n"
-
-
-def _write_file(answers: Iterable[Answer], out: Path, *, tally: _Tally) -> None:
-    from index.gallery.result_files import open_results
-
-    with open_results(out) as write:
-        for query, hits in answers:
-            write([(query.name, hit) for hit in hits])
-        tally.check()
-
-
 def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> None:
     """Name results whose files are gone."""
     from index.errors import InputError
@@ -150,38 +115,6 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
         click.echo(f"missing files: {named}; update the gallery: retrieval index update {shown}", err=True)
 
 
-class _IdList(NumberList):
-    """`12,34` as a tuple of ids, in the order given."""
-
-    expected = "not a list of ids like 12,34"
-    keeps_order = True
-
-
-@dataclass(slots=True)
-class _Tally:
-    queries: int = 0
-    skipped: int = 0
-    results: int = 0
-
-    def count(self, answers: Iterable[Answer]) -> Iterator[Answer]:
-        """The same answers, counted; skipped queries are named on stderr."""
-        for query, hits in answers:
-            self.queries += 1
-            self.results += len(hits)
-            if query.problem is not None:
-                self.skipped += 1
-                click.echo(f"skipped: {' '.join(str(query.problem).split())}", err=True)
-            yield query, hits
-
-    def check(self) -> None:
-        from index.errors import InputError
-
-        if not self.queries:
-            raise InputError("no query: the QUERY arguments hold no image")
-        if self.skipped == self.queries:
-            raise InputError("no query could be used")
-
-
 @click.command(
     name="search", cls=GroupedCommand, common=("ids", "k", "min_score", "where", "by", "out", "as_json", "help_all")
 )
@@ -190,7 +123,7 @@ class _Tally:
 @click.option(
     "--id",
     "ids",
-    type=_IdList(),
+    type=read_numbers,
     multiple=True,
     metavar="ID,...",
     help="Images of the gallery as queries, by id; they are not among their own results.",
@@ -231,14 +164,12 @@ def search(
     gallery: Path,
     queries: tuple[str, ...],
     ids: tuple[tuple[int, ...], ...],
-    k: int | None,
-    min_score: float | None,
     where: Condition | None,
-    rerank: bool,
     by: str,
     out: Path | None,
     strict: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Find the images of GALLERY that are most similar to each QUERY.
 
@@ -266,9 +197,9 @@ def search(
     _refuse_swapped(gallery, queries)
     indexed = ensure_gallery(gallery, check=lambda: _check_queries(queries))
     opened, numbers = open_gallery(indexed).by(by), tuple(chain(*ids))
-    k = _DEFAULT_K if k is None and min_score is None else k
-    options = SearchOptions(k=k, min_score=min_score, rerank=rerank)
-    asked = _Search(opened, queries, numbers, options, where, by)
+    if options["k"] is None and options["min_score"] is None:
+        options["k"] = _DEFAULT_K
+    asked = _Search(opened, queries, numbers, SearchOptions(**options), where, by)
     if out is None and is_single(queries, ids=numbers):
         _show_one(asked, as_json=as_json, folder=indexed)
     elif _show_all(asked, out=out, as_json=as_json) and strict:
@@ -288,30 +219,46 @@ def _show_one(search: _Search, *, as_json: bool, folder: Path) -> None:
 
 
 def _show_all(search: _Search, *, out: Path | None, as_json: bool) -> int:
-    """Print or write the results of all queries; the number of skipped queries."""
-    from index.text import printable_path
+    """Print or write the results of every query as they come; the number of skipped queries, named on stderr."""
+    from index.errors import InputError
+    from index.gallery.result_files import open_results
+    from index.text import printable_path, valid_text
 
-    stream, tally = sys.stdout, _Tally()  # a bar takes the name `sys.stdout` while it is drawn
+    stream, counts = sys.stdout, {"queries": 0, "skipped": 0, "results": 0}  # a bar takes `sys.stdout` while drawn
     shows_bar = out is not None or not stream.isatty()  # on a terminal the results themselves show the progress
-    with progress_bars() if shows_bar else nullcontext() as begin:
-        progress = no_progress if begin is None else begin("Searching", unit="queries")
-        answers = tally.count(search.answer(progress))
-        if out is not None:
-            _write_file(answers, out, tally=tally)
-        elif as_json:
-            _print_json(answers, stream, search=search)
-        else:
-            _print_groups(answers, stream, search=search)
-    tally.check()
-    if not tally.results:
+    with ExitStack() as stack:
+        begin = stack.enter_context(progress_bars()) if shows_bar else None
+        write = None if out is None else stack.enter_context(open_results(out))
+        for query, hits in search.answer(no_progress if begin is None else begin("Searching", unit="queries")):
+            counts["queries"] += 1
+            counts["results"] += len(hits)
+            if query.problem is not None:
+                counts["skipped"] += 1
+                click.echo(f"skipped: {' '.join(str(query.problem).split())}", err=True)
+            if write is not None:
+                write([(query.name, hit) for hit in hits])
+            elif as_json:
+                entry = {"query": valid_text(query.name), "results": list(map(search.to_json, hits))}
+                entry |= {} if query.problem is None else {"problem": str(query.problem)}
+                separator = '{"queries": [\n' if counts["queries"] == 1 else ",\n"
+                click.echo(separator + json.dumps(entry), nl=False, file=stream)
+            elif query.problem is None:
+                table = search.tabulate(hits) if hits else ["no result"]
+                gap = "\n" if counts["queries"] - counts["skipped"] > 1 else ""
+                click.echo("\n  ".join([gap + printable_path(query.name), *table]), file=stream)
+        if counts["skipped"] == counts["queries"]:  # the file of --out stays as it was
+            raise InputError("no query could be used" if counts["queries"] else "the QUERY arguments hold no image")
+    if as_json and out is None:
+        click.echo("\n]}")
+    if not counts["results"]:
         search.explain_none()
-    if tally.skipped:
-        click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
+    if counts["skipped"]:
+        click.echo(f"skipped queries: {counts['skipped']:,} of {counts['queries']:,}", err=True)
     if out is not None:
-        shown, answered = printable_path(str(out)), tally.queries - tally.skipped
-        text = f"{shown}: {tally.results:,} results of {answered:,} queries"
-        emit({"out": shown, **asdict(tally)}, as_json=as_json, text=text)
-    return tally.skipped
+        shown, answered = printable_path(str(out)), counts["queries"] - counts["skipped"]
+        text = f"{shown}: {counts['results']:,} results of {answered:,} queries"
+        emit({"out": shown, **counts}, as_json=as_json, text=text)
+    return counts["skipped"]
 
 
 def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:

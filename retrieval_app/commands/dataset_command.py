@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,6 @@ from index.text import printable_path
 from retrieval_app.dataset_export.public import GROUP, IMAGE, KINDS, DatasetReport, export_dataset
 
 if TYPE_CHECKING:
-    from index.filters.condition import Condition
     from retrieval_app.dataset_export.crops import CropReport
 
 _SHOWN = 5
@@ -60,19 +59,7 @@ def dataset() -> None:
 @click.option("--seed", default=0, show_default=True, help="Seed of --split.")
 @output_options
 @click.pass_context
-def export(
-    context: click.Context,
-    /,
-    *,
-    gallery: Path,
-    kind: str,
-    out: Path,
-    where: Condition | None,
-    split: str | None,
-    by: str,
-    seed: int,
-    as_json: bool,
-) -> None:
+def export(context: click.Context, /, *, gallery: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Write the images of GALLERY to FOLDER, with labels as decided, without dropped images.
 
     Tags, the split and metadata become columns. Images are never changed: an image folder and COCO have hard links
@@ -85,12 +72,10 @@ def export(
       retrieval dataset export gallery --as parquet --out dataset --split 80/10/10
       retrieval dataset export gallery --as coco --out dataset --where "tag = 'checked'"
     """
-    if split is None:
+    if options["split"] is None:
         refuse_unused(context, "by", "seed", needs="--split")
     with progress_bars() as begin:
-        report = export_dataset(
-            gallery, out, kind=kind, where=where, split=split, by=by, seed=seed, progress=begin("Writing")
-        )
+        report = export_dataset(gallery, out, progress=begin("Writing"), **options)
     lines = [f"{printable_path(report.out)}: {report.images:,} images of {len(report.labels):,} labels"]
     if report.unlabelled:
         lines[0] += f", {report.unlabelled:,} of them unlabelled"
@@ -116,9 +101,7 @@ def export(
 )
 @output_options
 @click.pass_context
-def crop(
-    context: click.Context, /, *, annotations: Path, images: Path | None, out: Path, margin: float, as_json: bool
-) -> None:
+def crop(context: click.Context, /, *, annotations: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Write each box of ANNOTATIONS, a COCO file, as a JPEG of quality 95 in FOLDER/CATEGORY.
 
     metadata.jsonl has label, source image, annotation id and box of each, so that `index build FOLDER` makes a gallery
@@ -133,7 +116,7 @@ def crop(
     from retrieval_app.dataset_export.crops import crop_boxes
 
     with progress_bars() as begin:
-        report = crop_boxes(annotations, out, images=images, margin=margin, progress=begin("Cropping", unit="images"))
+        report = crop_boxes(annotations, out, progress=begin("Cropping", unit="images"), **options)
     lines = [f"{printable_path(report.out)}: {report.crops:,} crops of {len(report.labels):,} labels"]
     for one in report.left_out[:_SHOWN]:
         image = f" of {printable_path(one['source_image'])}" if one["source_image"] else ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import Share, emit, output_options, progress_bars, where_option
+from index.commands.console import emit, output_options, progress_bars, read_share, where_option
 from index.text import align, count_images, printable_path
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
 @click.argument("gallery", type=click.Path(path_type=Path))
 @click.option(
     "--at-least-right",
-    type=Share(),
+    type=read_share,
     metavar="SHARE",
     show_default="95%",
     help="Change labels and set images aside so that this share of the labels that stay is expected to be right.",
@@ -163,7 +163,7 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be decided.")
 @output_options
-def accept(gallery: Path, at_least_right: float | None, threshold: float | None, dry_run: bool, as_json: bool) -> None:
+def accept(gallery: Path, as_json: bool, **options: Any) -> None:
     """Accept the verdicts on the open label issues of GALLERY in one step.
 
     A label changes where the suggested one is probable enough. Images without a probable label are set aside: they
@@ -176,20 +176,23 @@ def accept(gallery: Path, at_least_right: float | None, threshold: float | None,
       retrieval labels accept gallery --at-least-right 95%
       retrieval labels accept gallery --threshold 0.8
     """
-    from retrieval_app.label_tools.current_issues import accept_verdicts, describe_acceptance
+    from index.labels.decisions import CHANGE, DROP, SET_ASIDE
+    from index.labels.verdicts import describe_expected
+    from retrieval_app.label_tools.current_issues import accept_verdicts
 
+    at_least_right, threshold = options["at_least_right"], options["threshold"]
     if at_least_right is not None and threshold is not None:
         raise click.UsageError("give one of --at-least-right and --threshold")
     with progress_bars() as begin:
-        plan, step = accept_verdicts(
-            gallery,
-            at_least_right=at_least_right,
-            threshold=threshold,
-            dry_run=dry_run,
-            progress=begin("labels", unit="images"),
-        )
-    document, text = describe_acceptance(plan, step=step, at_least_right=None if threshold else at_least_right or 0.95)
-    emit(document, as_json=as_json, text=text)
+        plan, step = accept_verdicts(gallery, progress=begin("labels", unit="images"), **options)
+    changed, aside, dropped = (plan.count(decision) for decision in (CHANGE, SET_ASIDE, DROP))
+    lines = [
+        f"{changed:,} labels change (about {plan.changed_right:.0f} of the new ones are right), "
+        f"{count_images(aside)} set aside, {dropped:,} dropped, {plan.stay:,} labels stay",
+        describe_expected(plan.kept, None if threshold else at_least_right or 0.95, plan.no_promise),
+    ]
+    lines += ["nothing was decided"] if step is None else []
+    emit(plan.to_json() | {"step": step}, as_json=as_json, text="\n".join(lines))
 
 
 @labels.command("import", short_help="Import label decisions of other programs.")

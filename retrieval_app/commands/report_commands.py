@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,6 @@ import click
 from index.commands.console import (
     PATH,
     GroupedCommand,
-    NumberList,
-    Share,
     backend_option,
     build_config,
     config_options,
@@ -23,6 +20,8 @@ from index.commands.console import (
     help_all_option,
     output_options,
     progress_bars,
+    read_numbers,
+    read_share,
     refuse_unused,
     where_option,
 )
@@ -67,7 +66,7 @@ def step_bars() -> Iterator[StepProgress]:
 )
 @click.option(
     "--at-least-right",
-    type=Share(),
+    type=read_share,
     default="95%",
     show_default=True,
     metavar="SHARE",
@@ -124,7 +123,8 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
 )
 @click.option(
     "--k",
-    type=NumberList(),
+    type=read_numbers,
+    metavar="K,...",
     default="1,5,10",
     show_default=True,
     help="The K of Recall@K, 1 always included; the text shows the first and the last.",
@@ -165,13 +165,6 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 @click.command(cls=GroupedCommand, common=("out", "applies", "keep", "keep_where", "as_json", "help_all"))
 @click.argument("gallery", type=PATH)
 @click.option("--out", type=PATH, metavar="FOLDER", help="Folder to write; needed without --apply.")
-@click.option(
-    "--kind",
-    type=click.Choice(["exact", "near"]),
-    default="near",
-    show_default=True,
-    help="Equal files only, or near-duplicates by the two options that follow too.",
-)
 @config_options(DuplicateConfig)
 @click.option("--apply", "applies", is_flag=True, help="Keep one image of every group; the others leave the results.")
 @click.option(
@@ -188,7 +181,6 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 def duplicates(
     gallery: Path,
     out: Path | None,
-    kind: str,
     applies: bool,
     keep: KeepRule,
     keep_where: Condition | None,
@@ -212,12 +204,8 @@ def duplicates(
       retrieval duplicates photos --out duplicates
       retrieval duplicates gallery --apply --keep largest
       retrieval duplicates gallery --apply --keep-where "source LIKE '%originals%'"
-      retrieval duplicates gallery --out duplicates
-      retrieval duplicates gallery --out duplicates --kind exact --json
+      retrieval duplicates gallery --out duplicates --json
     """
-    if kind == "exact":
-        limits = (field.name for field in fields(DuplicateConfig))
-        refuse_unused(click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything")
     if not applies:
         refuse_unused(click.get_current_context(), "keep", "keep_where", "bursts", needs="--apply")
         if out is None:
@@ -225,7 +213,7 @@ def duplicates(
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 
-    config = build_config(DuplicateConfig, options) if kind == "near" else None
+    config = build_config(DuplicateConfig, options)
     check = partial(check_duplicates_folder, out) if out is not None else lambda: None
     opened = Gallery.open(ensure_gallery(gallery, check=check))
     document: dict[str, Any] = {}
@@ -233,7 +221,7 @@ def duplicates(
     if out is not None:
         with progress_bars() as begin:
             document, text = write_duplicates(opened, out, config=config, progress=begin("comparing"))
-        document, texts = {**document, "kind": kind}, [text]
+        texts = [text]
     if applies:
         applied, text = _apply_rule(opened, config=config, rule=keep, where=keep_where, bursts=bursts)
         document, texts = {**document, "applied": applied} if document else applied, [*texts, text]
@@ -241,7 +229,7 @@ def duplicates(
 
 
 def _apply_rule(
-    opened: Gallery, *, config: DuplicateConfig | None, rule: KeepRule, where: Condition | None, bursts: bool
+    opened: Gallery, *, config: DuplicateConfig, rule: KeepRule, where: Condition | None, bursts: bool
 ) -> tuple[dict[str, int], str]:
     """Decide which image of every group is kept, as one step; counts of groups as JSON and text."""
     from retrieval_app.reports.duplicates_report import find_duplicate_groups

@@ -7,7 +7,6 @@ import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Vectors
-from index.catalog.rows import CatalogRow
 from index.durable import create_durably
 from index.errors import InputError
 from index.evaluation.comparison import paired_bootstrap
@@ -23,14 +21,11 @@ from index.gallery.any_query import make_vector
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit
 from index.images.image_files import read_image
-from index.items import Place
 from index.labels.decisions import KEEP
 from index.labels.issues import LabelIssues
 from index.markers import is_vacant
 from index.outputs import COPY, SEMANTIC
-from index.progress import no_progress
 from retrieval_app import audit, build, export, open_gallery, train
-from retrieval_app.reports.standalone import draw_thumbnails, write_document
 from training.data.datasets import list_dataset
 from training.data.label_noise import add_label_noise
 from training.data.transforms import Edit, compress, cut, draw_copy, mirror, recolour, turn
@@ -55,20 +50,6 @@ PHOTOS = Path(__file__).with_name("photos.tar")
 _NEW = 6  # photos of each product that are not labelled
 _TRAINING: Mapping[str, Any] = {"view": "whole", "pooling": "own", "frozen": True}
 BEFORE, TRAINED, CLEANED = "before", "after training", "after cleaning"
-_TILE_SIDE = 160  # pixels
-_SHOWN = 10  # new photos on the page
-QUERY, RIGHT, WRONG = "kept", "right", "wrong"  # frames
-Tile = tuple[Place, str, str]
-"""An image with its caption and frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An edited photo, its original in the gallery, and its results by output."""
-
-    path: Path
-    original: CatalogRow
-    answers: Mapping[str, Sequence[Hit]]
 
 
 def run_demo(
@@ -96,7 +77,7 @@ def run_demo(
         build(None, labels, folders[BEFORE], cache=cache, progress=partial(watcher.on_images, "index"))
     gallery = open_gallery(folders[BEFORE])
     answers = {BEFORE: _find_nearest(gallery, _embed(gallery, photos))}
-    questions = _ask(out / "edited", gallery, seed=seed)
+    found_first = _find_originals(out / "edited", gallery, seed=seed)
     say("Training on these labels")
     with watch() as watcher:
         options = {**_TRAINING, "val": out / "photos/unseen", "resume": (run / "config.json").exists()}
@@ -116,13 +97,11 @@ def run_demo(
         "new_photos": {name: _score(photos, hits) for name, hits in answers.items()},
         "labels": _check_labels(outcome.audited, cleaned),
         "verdict": trained["verdict"],
-        "found_first": {"asked": len(questions), **_count_found(questions)},
+        "found_first": found_first,
         "audit_page": str(run / "audit" / "audit.html"),
         "model": exported.to_json(),
-        "page": str(out / "demo.html"),
         "seconds": time.perf_counter() - started,
     }
-    write_demo_page(out / "demo.html", list_findings(report), photos=photos, answers=answers, edited=questions[:6])
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
@@ -192,25 +171,18 @@ def _score(photos: Sequence[Path], hits: Sequence[Hit]) -> dict[str, Any]:
     return scored
 
 
-def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
-    """Edited photos with their results by either output."""
+def _find_originals(folder: Path, gallery: Gallery, *, seed: int) -> dict[str, int]:
+    """The number of edited photos, and by output that of those whose original is the first result."""
     folder.mkdir(exist_ok=True)
-    questions = []
-    for number, image in enumerate(gallery.sample(EDITED, seed=seed)):
+    found = {"asked": 0, SEMANTIC: 0, COPY: 0}
+    for number, original in enumerate(gallery.sample(EDITED, seed=seed)):
         path = folder / f"{number:02}.jpg"
-        photo = read_image(gallery.place(image.id).file, target_side=_SIDE)
+        photo = read_image(gallery.place(original.id).file, target_side=_SIDE)
         draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
-        answers = {output: gallery.by(output).search(path, k=3) for output in (SEMANTIC, COPY)}
-        questions.append(Question(path, image, answers))
-    return questions
-
-
-def _count_found(questions: Sequence[Question]) -> dict[str, int]:
-    """The number of edited photos whose original is the first result, by output."""
-    return {
-        output: sum(question.answers[output][0].id == question.original.id for question in questions)
-        for output in (SEMANTIC, COPY)
-    }
+        found["asked"] += 1
+        for output in (SEMANTIC, COPY):
+            found[output] += gallery.by(output).search(path, k=1)[0].id == original.id
+    return found
 
 
 def _check_labels(audited: LabelIssues, cleaned: Path) -> dict[str, Any]:
@@ -249,7 +221,6 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
             )
         ),
         f"Audit page: {report['audit_page']}",
-        f"Images: {report['page']}",
         f"{report['seconds']:.0f} s. Browse the photos: {program} serve {out}/gallery",
         f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
     ]
@@ -278,50 +249,3 @@ def list_findings(report: Mapping[str, Any]) -> list[str]:
         f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {labels['given']} photos: {asked['copy']} "
         f"find their original first by copy detection, {asked['semantic']} by semantic similarity.",
     ]
-
-
-def write_demo_page(
-    out: Path,
-    lines: Sequence[str],
-    *,
-    photos: Sequence[Path],
-    answers: Mapping[str, Sequence[Hit]],
-    edited: Sequence[Question],
-) -> None:
-    """Write the page: the findings, new photos with their nearest labelled photos by stage, and edited photos."""
-    right = np.array(
-        [[hit.label == photo.parent.name for hit, photo in zip(hits, photos, strict=True)] for hits in answers.values()]
-    )
-    gained, lost = (~right[0] & right[-1]).sum(), (right[0] & ~right[-1]).sum()
-    changed = np.flatnonzero((right != right[0]).any(axis=0))
-    shown = np.sort(np.random.default_rng(0).permutation(changed)[:_SHOWN])
-    new, asked = list[list[Tile]](), list[list[Tile]]()
-    for number in shown.tolist():
-        photo, hits = photos[number], [hits[number] for hits in answers.values()]
-        frames = [RIGHT if is_right else WRONG for is_right in right[:, number]]
-        new.append([(Place(photo, photo.name), f"new: {photo.parent.name}", QUERY)])
-        new[-1] += [(_find_place(hit), str(hit.label), frame) for hit, frame in zip(hits, frames, strict=True)]
-    for question in edited:
-        label, original = question.original.label, question.original.id
-        asked.append([(Place(question.path, question.path.name), f"edited: {label}", QUERY)])
-        for output, results in question.answers.items():
-            for hit in results:
-                is_right = hit.label == label if output == SEMANTIC else hit.id == original
-                caption = f"{output}: {hit.label} {hit.score:.2f}"
-                asked[-1].append((_find_place(hit), caption, RIGHT if is_right else WRONG))
-    title = (
-        f"New photos, each with its nearest labelled photo and its label: {', '.join(answers)}. From first to last "
-        f"{gained} got the right label and {lost} lost it; {len(shown)} of the {len(changed)} that changed"
-    )
-    sections = [(title, new), ("Edited photos: three semantic results, then three copies", asked)]
-    places = [place for _, rows in sections for row in rows for place, _, _ in row]
-    pictures = iter(draw_thumbnails(places, sides=[_TILE_SIDE] * len(places), progress=no_progress)[0])
-    drawn = [
-        (title, [[(caption, frame, next(pictures)) for _, caption, frame in row] for row in rows])
-        for title, rows in sections
-    ]
-    write_document(out, "demo.html", lines=lines, sections=drawn)
-
-
-def _find_place(hit: Hit) -> Place:
-    return Place(Path(hit.location), hit.path)

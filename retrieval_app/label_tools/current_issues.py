@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,8 @@ from index.labels.issues import (
 )
 from index.labels.kinds import count_groups
 from index.labels.label_errors import find_label_errors, two_pass_confidences
-from index.labels.verdicts import describe_expected
 from index.progress import Progress, no_progress
-from index.text import count_images, printable_path
+from index.text import printable_path
 from retrieval_app.insights import label_issues
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 from retrieval_app.review.acceptance import Acceptance, plan_acceptance
@@ -159,18 +157,3 @@ def accept_verdicts(
     counts = {"changed": plan.count(CHANGE), "set_aside": plan.count(SET_ASIDE), "dropped": plan.count(DROP)}
     record_command(opened.path, "accept-verdicts", step=step.number, threshold=plan.threshold, **counts)
     return plan, step.number
-
-
-def describe_acceptance(
-    plan: Acceptance, *, step: int | None, at_least_right: float | None
-) -> tuple[dict[str, Any], str]:
-    """The plan as one JSON document, and for people."""
-    changed, aside, dropped = (plan.count(decision) for decision in (CHANGE, SET_ASIDE, DROP))
-    lines = [
-        f"{changed:,} labels change (about {plan.changed_right:.0f} of the new ones are right), "
-        f"{count_images(aside)} set aside, {dropped:,} dropped, {plan.stay:,} labels stay",
-        describe_expected(plan.kept, at_least_right, plan.no_promise),
-    ]
-    if step is None:
-        lines.append("nothing was decided")
-    return plan.to_json() | {"step": step}, "\n".join(lines)

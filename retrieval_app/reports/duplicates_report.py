@@ -91,14 +91,14 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class DuplicateReport:
-    """Near-duplicate groups of a gallery of `images` images; without `config` groups of equal files.
+    """Near-duplicate groups of a gallery of `images` images.
 
     Groups with different labels come first, then larger ones. No image is in two groups.
     """
 
     gallery: str
     images: int
-    config: DuplicateConfig | None
+    config: DuplicateConfig
     groups: tuple[DuplicateGroup, ...]
 
     @cached_property
@@ -145,9 +145,9 @@ def find_undropped(gallery: Gallery, group: DuplicateGroup) -> list[GroupedImage
 
 
 def find_duplicate_groups(
-    gallery: Gallery, progress: Progress = no_progress, *, config: DuplicateConfig | None = NEAR
+    gallery: Gallery, progress: Progress = no_progress, *, config: DuplicateConfig = NEAR
 ) -> DuplicateReport:
-    """Near-duplicate groups of a gallery, including images that its build left out; without `config` of equal files.
+    """Near-duplicate groups of a gallery, including images that its build left out.
 
     Labels are the given ones; images that a decision drops are compared too. In a group equal files come first, then
     the others by falling similarity.
@@ -161,9 +161,8 @@ def find_duplicate_groups(
             if row.sha256 is not None
         ]
         view, copy = gallery.by(gallery.manifest.similarity[-1]), gallery.manifest.copy
-        if config is not None:
-            threshold = None if copy is None else copy["threshold"]
-            config = resolve_limits(config, copy_threshold=threshold, catalog=catalog, read=view.vectors)
+        threshold = None if copy is None else copy["threshold"]
+        config = resolve_limits(config, copy_threshold=threshold, catalog=catalog, read=view.vectors)
     kept_for = find_gallery_duplicates(images, view.vectors, config=config, progress=progress)
     prints = {image.id: image for image in images}
     # An image that the build left out has no vector.
@@ -211,7 +210,7 @@ def check_duplicates_folder(out: Path) -> None:
 
 
 def write_duplicates(
-    gallery: Gallery, out: Path, *, config: DuplicateConfig | None, progress: Progress
+    gallery: Gallery, out: Path, *, config: DuplicateConfig, progress: Progress
 ) -> tuple[dict[str, Any], str]:
     """Write the table of near-duplicates; returns the report as JSON and text."""
     if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
@@ -241,7 +240,7 @@ def write_duplicates(
         "duplicate_bytes": sum(image.size_bytes for image in duplicates),
         "groups_with_different_labels": report.differing,
         "bursts": bursts,
-        "config": None if report.config is None else asdict(report.config),
+        "config": asdict(report.config),
         "files": [str(out / TABLE_NAME)],
     }
     lines = [

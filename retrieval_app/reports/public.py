@@ -154,16 +154,7 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
         "seconds": outcome.seconds,
         "files": [str(path) for path in outcome.files],
         "decisions": None if outcome.decisions is None else {"file": str(outcome.decisions), "images": outcome.decided},
-        "cleaned": None
-        if cleaned is None
-        else {
-            "file": str(cleaned.file),
-            "images": cleaned.images,
-            "relabelled": cleaned.relabelled,
-            "set_aside": cleaned.set_aside,
-            "left_out": cleaned.left_out,
-            "expected_right": asdict(cleaned.expected),
-        },
+        "cleaned": None if cleaned is None else {**asdict(cleaned), "file": str(cleaned.file)},
     }
 
 
@@ -213,7 +204,7 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
         f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
         f"{cleaned.set_aside} set aside, {cleaned.left_out} left out"
         f"{'' if outcome.decisions is not None else '; by the verdicts alone, as nothing is decided yet'}",
-        describe_expected(cleaned.expected, audited.at_least_right, audited.no_promise),
+        describe_expected(cleaned.expected_right, audited.at_least_right, audited.no_promise),
         "train with it, by the options of the run:",
         f"  retrieval train {_quoted(cleaned.file)} {' '.join(_repeat_options(outcome.trained))} "
         f"--out {_quoted(again)}",

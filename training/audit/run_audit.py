@@ -249,7 +249,7 @@ class CleanedLabels:
     relabelled: int
     set_aside: int
     left_out: int
-    expected: ExpectedRight
+    expected_right: ExpectedRight
 
 
 def check_label_target(path: Path, *, run: RunFolder) -> None:
@@ -328,7 +328,7 @@ def write_cleaned_labels(audited: LabelIssues, path: Path) -> CleanedLabels:
         relabelled=sum(label != image.label for image, label, _ in written),
         set_aside=aside,
         left_out=len(audited.items) - len(written) - aside,
-        expected=expect_right(len(written), sum(p_right for *_, p_right in written)),
+        expected_right=expect_right(len(written), sum(p_right for *_, p_right in written)),
     )
 
 

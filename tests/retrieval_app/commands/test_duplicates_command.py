@@ -86,13 +86,18 @@ def test_dropped_images_do_not_count(
     ]
 
 
-def test_exact_duplicates(gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["duplicates", str(gallery), "--out", str(tmp_path / "found"), "--kind", "exact", "--json"]) == 0
+def test_a_program_gets_counts_and_files(
+    gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--out", str(tmp_path / "found"), "--min-similarity", "0.99", "--json"]
+    assert main(["duplicates", str(gallery), *words]) == 0
     told = document(capsys)
-    assert (told["images"], told["groups"], told["duplicates"]) == (18, 1, 2)
-    assert told["duplicate_bytes"] == 2 * (photos / "blue" / "0.jpg").stat().st_size
+    assert (told["images"], told["groups"], told["duplicates"]) == (18, 2, 3)
+    assert told["duplicate_bytes"] == sum(
+        (photos / name).stat().st_size for name in ("blue/0.jpg", "blue/0.jpg", "red/again.jpg")
+    )
     assert told["files"] == [str(tmp_path / "found" / "duplicates.csv")]
-    assert len(read_table(tmp_path / "found")) == 3
+    assert len(read_table(tmp_path / "found")) == 5
 
 
 def test_nothing_is_written_among_images(gallery: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def short_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "DEFAULT", {**resolve.DEFAULT, "head_steps": 40})
         patch.setattr(story, "PHOTOS", few)
-        patch.setattr(story, "EDITED", 6)  # as many as its page shows
+        patch.setattr(story, "EDITED", 6)
         yield
 
 
@@ -62,7 +62,6 @@ def test_the_demo_runs_to_the_end_as_a_command(demo: tuple[Path, dict[str, Any]]
     repeated = evaluate(folder / "gallery-cleaned", query=folder / "photos/new")
     assert repeated.scores.recall[1] == stages["after cleaning"]["label"]["recall"]
     assert report["labels"]["wrong_cleaned"] < 0.5 * report["labels"]["wrong"]
-    assert "after cleaning" in (folder / "demo.html").read_text()
 
 
 @pytest.mark.timeout(900)

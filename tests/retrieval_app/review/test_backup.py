@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
@@ -292,7 +293,7 @@ def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_
     here = list(read_all_subjects(Gallery.open(gallery)))
     assert decision.find_kept(here) == (now[pair[0].path],)
     live = LiveGallery(gallery)
-    found = find_duplicate_groups(Gallery.open(gallery), config=None)
+    found = find_duplicate_groups(Gallery.open(gallery), config=DuplicateConfig(1.0, 0))
     page = page_groups(live.current, found, ReviewStore.of_gallery(gallery), page=DuplicatePage(state="decided"))
     live.close()
     assert [item["decision"]["keep"] for item in page["items"]] == [[now[pair[0].path]]]

@@ -132,8 +132,8 @@ def test_a_higher_share_of_right_labels_sets_doubtful_images_aside(messy: MessyR
     assert (strict.relabelled, strict.set_aside) == (0, len(PLANTED))
     for cleaned, share in ((loose, 0.9), (strict, 0.995)):
         assert cleaned.images + cleaned.set_aside + cleaned.left_out == 3 * PER_CLASS + len(PLANTED) + 2
-        assert cleaned.expected.images == cleaned.images
-        assert cleaned.expected.share >= share
+        assert cleaned.expected_right.images == cleaned.images
+        assert cleaned.expected_right.share >= share
     rows = {row["path"]: row for row in read_csv(loose.file)}
     planted = {os.path.relpath(messy.data / name, tmp_path): label for name, label in PLANTED.items()}
     assert not {row["path"] for row in read_csv(strict.file)} & planted.keys()
