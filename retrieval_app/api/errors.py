@@ -23,7 +23,7 @@ from index.errors import GalleryError, ImageError, InputError, RetrievalError, U
 from index.images.image_files import REASONS
 from index.text import printable_path
 from retrieval_app.api.headers import SECURITY_HEADERS
-from retrieval_app.api.schemas import GROUP_CHOICES, Answer
+from retrieval_app.api.schemas import Answer
 from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.database import DecidedSinceError, ReviewError
@@ -85,7 +85,6 @@ _EXPECTED: tuple[tuple[type[RetrievalError], int, str | None, str | None, int | 
 )
 _ALWAYS = (400, 401, 403, 422, 429, 500, 503)
 BODY_ERRORS = (408, 411, 413, 415, 507)
-_CHOICES = ("queries", "decisions")  # lists whose elements are of several kinds
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_FIELD_CHARACTERS = 200
 _MAX_PROBLEMS = 3
@@ -259,10 +258,8 @@ def _name_field(location: Sequence[str | int]) -> str:
     """`queries.0.weight` of a validation's location, without the part of the request and the kind of a choice."""
     names = list(location[1:])
     for at in range(len(names) - 2, 1, -1):
-        if names[at - 2] in _CHOICES and isinstance(names[at - 1], int):
+        if names[at - 2] == "queries" and isinstance(names[at - 1], int):  # whose elements are of several kinds
             del names[at]
-    if len(names) > 1 and names[0] in GROUP_CHOICES:
-        del names[0]
     return ".".join(printable_path(str(name)[:_MAX_FIELD_CHARACTERS]) for name in names)
 
 

@@ -35,8 +35,7 @@ from retrieval_app.api.schemas import (
     Answer,
     DuplicatePage,
     ExportRequest,
-    GroupDecision,
-    LabelChange,
+    GroupChoice,
     LabelChoice,
     LabelDecisions,
     LabelIssuePage,
@@ -146,9 +145,7 @@ def keep_label_decisions(
     return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
 
 
-def _decide_label(
-    snapshot: Snapshot, subject: Subject, choice: LabelChange | LabelChoice, *, place: int
-) -> LabelDecision:
+def _decide_label(snapshot: Snapshot, subject: Subject, choice: LabelChoice, *, place: int) -> LabelDecision:
     """The decision of a choice; refused where the image has another label than was seen."""
     decided = snapshot.gallery.decided.by_id.get(subject.image_id)
     labels = (subject.label, subject.label if decided is None else decided.label)  # lists show one of them
@@ -199,7 +196,7 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
     return {"decisions": listed, "can_undo": review.can_undo()}
 
 
-def _keep_group_decision(context: RequestContext, body: GroupDecision) -> dict[str, Any]:
+def _keep_group_decision(context: RequestContext, body: GroupChoice) -> dict[str, Any]:
     gallery, review = context.snapshot.gallery, context.review
     group = need_duplicates(context.snapshot).by_name.get(body.group)
     if group is None:
@@ -348,7 +345,7 @@ async def get_label_file(context: Context, paths: Paths = None) -> Response:
 
 
 @router.post("/duplicates/decisions", **_DECIDES)
-async def decide_duplicates(context: Context, body: GroupDecision) -> Any:
+async def decide_duplicates(context: Context, body: GroupChoice) -> Any:
     """Decide about a group of near-duplicates.
 
     Whether its images are duplicates, and which of them stay.

@@ -6,7 +6,7 @@ Bodies are read strictly (a text is no number); NaN, infinities, NUL characters 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from index.gallery.ranking import POOL
 from index.gallery.sampling import How
@@ -174,30 +174,19 @@ class LabelIssuePage(_IssueFilter, GroupPage):
     state: ReviewState | Literal["set_aside"] = "all"
 
 
-class LabelChange(Body):
-    """The image's label becomes another one."""
-
-    image_id: ImageId
-    decision: Literal["change"]
-    label: LabelText
-    label_seen: SeenLabel = None
-
-
 class LabelChoice(Body):
-    """The image's label stays, the image is set aside or dropped, or nothing is decided any more."""
+    """The label of an image changes or stays, the image is set aside or dropped, or nothing is decided any more."""
 
     image_id: ImageId
-    decision: Literal["keep", "set_aside", "drop", "open"]
-    label: None = None
+    decision: Literal["change", "keep", "set_aside", "drop", "open"]
+    label: LabelText | None = Field(default=None, description="the new one, of a change alone")
     label_seen: SeenLabel = None
 
 
 class LabelDecisions(Body):
     """Decisions that are taken back in one step."""
 
-    decisions: list[Annotated[LabelChange | LabelChoice, Discriminator("decision")]] = Field(
-        min_length=1, max_length=MAX_DECISIONS
-    )
+    decisions: list[LabelChoice] = Field(min_length=1, max_length=MAX_DECISIONS)
 
 
 class ImageChoice(_Condition, Body):
@@ -276,24 +265,12 @@ class Undo(Body):
 GroupName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[0-9a-f]+$")]
 
 
-class DuplicatesDecision(Body):
-    """The images of a group are duplicates, of which those in `keep` stay."""
-
-    group: GroupName
-    decision: Literal["duplicates"]
-    keep: list[ImageId] = Field(min_length=1, max_length=MAX_DECISIONS)
-
-
 class GroupChoice(Body):
-    """The images of a group are different, or nothing is decided any more."""
+    """The images of a group are duplicates, of which those in `keep` stay, or different, or nothing is decided."""
 
     group: GroupName
-    decision: Literal["different", "open"]
-    keep: list[ImageId] = Field(default=[], max_length=0)
-
-
-GROUP_CHOICES = ("duplicates", "different", "open")
-GroupDecision = Annotated[DuplicatesDecision | GroupChoice, Discriminator("decision")]
+    decision: Literal["duplicates", "different", "open"]
+    keep: list[ImageId] = Field(default=[], max_length=MAX_DECISIONS, description="of duplicates, at least one")
 
 
 class ExportRequest(Body):

@@ -1282,21 +1282,6 @@ export interface components {
             same_bytes: boolean | null;
         };
         /**
-         * DuplicatesDecision
-         * @description The images of a group are duplicates, of which those in `keep` stay.
-         */
-        DuplicatesDecision: {
-            /** Group */
-            group: string;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            decision: "duplicates";
-            /** Keep */
-            keep: number[];
-        };
-        /**
          * EmbedAnswer
          * @description The unit vector of a photo.
          */
@@ -1521,18 +1506,19 @@ export interface components {
         };
         /**
          * GroupChoice
-         * @description The images of a group are different, or nothing is decided any more.
+         * @description The images of a group are duplicates, of which those in `keep` stay, or different, or nothing is decided.
          */
         GroupChoice: {
             /** Group */
             group: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * Decision
              * @enum {string}
              */
-            decision: "different" | "open";
+            decision: "duplicates" | "different" | "open";
             /**
              * Keep
+             * @description of duplicates, at least one
              * @default []
              */
             keep?: number[];
@@ -1919,31 +1905,8 @@ export interface components {
             step: number | null;
         };
         /**
-         * LabelChange
-         * @description The image's label becomes another one.
-         */
-        LabelChange: {
-            /**
-             * Image Id
-             * @description the id of a gallery image
-             */
-            image_id: number;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            decision: "change";
-            /** Label */
-            label: string;
-            /**
-             * Label Seen
-             * @description the label that the image had when somebody looked, null for none; left out, it is not compared
-             */
-            label_seen?: string | null;
-        };
-        /**
          * LabelChoice
-         * @description The image's label stays, the image is set aside or dropped, or nothing is decided any more.
+         * @description The label of an image changes or stays, the image is set aside or dropped, or nothing is decided any more.
          */
         LabelChoice: {
             /**
@@ -1952,12 +1915,15 @@ export interface components {
              */
             image_id: number;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * Decision
              * @enum {string}
              */
-            decision: "drop" | "keep" | "open" | "set_aside";
-            /** Label */
-            label?: null;
+            decision: "change" | "keep" | "set_aside" | "drop" | "open";
+            /**
+             * Label
+             * @description the new one, of a change alone
+             */
+            label?: string | null;
             /**
              * Label Seen
              * @description the label that the image had when somebody looked, null for none; left out, it is not compared
@@ -1999,7 +1965,7 @@ export interface components {
          */
         LabelDecisions: {
             /** Decisions */
-            decisions: (components["schemas"]["LabelChange"] | components["schemas"]["LabelChoice"])[];
+            decisions: components["schemas"]["LabelChoice"][];
         };
         /**
          * LabelEntry
@@ -2984,7 +2950,6 @@ export type DecidedLabel = components['schemas']['DecidedLabel'];
 export type DecidedLabels = components['schemas']['DecidedLabels'];
 export type DuplicateHit = components['schemas']['DuplicateHit'];
 export type DuplicateImage = components['schemas']['DuplicateImage'];
-export type DuplicatesDecision = components['schemas']['DuplicatesDecision'];
 export type EmbedAnswer = components['schemas']['EmbedAnswer'];
 export type ErrorAnswer = components['schemas']['ErrorAnswer'];
 export type ErrorDetail = components['schemas']['ErrorDetail'];
@@ -3013,7 +2978,6 @@ export type ImageVector = components['schemas']['ImageVector'];
 export type JobAnswer = components['schemas']['JobAnswer'];
 export type KeepImages = components['schemas']['KeepImages'];
 export type KeptAnswer = components['schemas']['KeptAnswer'];
-export type LabelChange = components['schemas']['LabelChange'];
 export type LabelChoice = components['schemas']['LabelChoice'];
 export type LabelDecisionEntry = components['schemas']['LabelDecisionEntry'];
 export type LabelDecisions = components['schemas']['LabelDecisions'];
@@ -3858,7 +3822,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["DuplicatesDecision"] | components["schemas"]["GroupChoice"];
+                "application/json": components["schemas"]["GroupChoice"];
             };
         };
         responses: {

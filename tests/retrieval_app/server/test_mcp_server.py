@@ -126,7 +126,7 @@ def test_a_writable_one_decides_and_the_decision_stands(tmp_path: Path, tiny_mod
         assert _names(answers, review=review)["decide_label"] is False
         good, bad = _ask(answers, decide, review=review, log=log)
         assert (good.is_error, bad.is_error) == (False, True)
-        assert "is not valid" in bad.content[0].text
+        assert "the new label is empty" in bad.content[0].text
         assert [decision.new_label for decision in review.label_decisions().values()] == ["green"]
         logged = [(line["who"], line["decisions"]) for line in read_log(path)]
         assert logged == [("an agent", [{"image": 1, "decision": "change", "label": "green"}])]
