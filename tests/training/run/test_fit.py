@@ -1,5 +1,7 @@
 """The two loops: early stopping, what they return, and what they refuse."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,11 @@ from training.head.embedding_heads import Head
 from training.head.untrained import fit_within_classes
 from training.options.config import HeadConfig
 from training.options.losses import LOSSES, NEEDS_CONFIDENCES
+from training.run import fit
 from training.run.checkpoint import load_checkpoint
 from training.run.fit import HeadPlan, HeadTraining
 from training.run.label_confidences import fit_confidence, split_holdout
-from training.run.phases import EpochReport, PhaseContext, phase_generator
+from training.run.phases import EpochReport, PhaseContext, draw_batches, phase_generator
 
 CLASSES = 3
 NOISY = {"wrong": 0.4, "confidence_lr": 0.05, "confidence_epochs": 60, "confidence_val_share": 0.3}
@@ -253,6 +256,30 @@ def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> No
         l2_sp: (_fit_whitened(l2_sp=l2_sp, head_epochs=30).weight - start).norm().item() for l2_sp in (0.0, 0.1, 1e6)
     }
     assert moved[1e6] < 0.01 * start.norm() < moved[0.1] < moved[0.0]
+
+
+@pytest.mark.parametrize(("steps", "start"), [(1, "random"), (4, "wccn"), (11, "random"), (11, "wccn")])
+def test_exactly_the_steps_that_are_asked_for_are_taken(
+    steps: int, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[list[int]] = []
+
+    def draw(*args: Any, **options: Any) -> Iterator[Tensor]:
+        for rows in draw_batches(*args, **options):
+            drawn.append(rows.tolist())
+            yield rows
+
+    monkeypatch.setattr(fit, "draw_batches", draw)
+    _, reports = _fit(method="proxy-nca", own=_own(), head_steps=steps, init=start, head_epochs=1)
+    whole, rest = divmod(steps, 4)  # four batches an epoch
+    assert len(drawn) == steps
+    assert [report.epoch for report in reports] == list(range(1, whole + (rest > 0) + 1))
+    assert {report.epochs for report in reports} == {len(reports)}
+    for epoch in range(whole):
+        rows = itertools.chain.from_iterable(drawn[4 * epoch : 4 * epoch + 4])
+        assert sorted(rows) == list(range(60)), "every image once an epoch"
+    seen = [sum(map(len, drawn[4 * n : 4 * n + 4])) for n in range(len(reports))]
+    assert [round(report.images_per_second * report.seconds) for report in reports] == seen
 
 
 def test_steps_that_make_whole_epochs_are_those_epochs() -> None:

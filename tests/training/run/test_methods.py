@@ -1,6 +1,7 @@
-"""Whole runs of methods without training, and with guidance."""
+"""Whole runs of losses with a state, of methods without training, and with guidance."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from safetensors.torch import load_file
 
 from index.errors import InputError
 from tests.training.conftest import Trainer
-from tests.training.runs import read_csv
+from tests.training.runs import epochs, figures, read_csv
 from training.run.phases import EpochReport, Watcher
 from training.run.run_folder import RunFolder
 
@@ -16,6 +17,27 @@ from training.run.run_folder import RunFolder
 def _checkpoint(run: Path) -> dict[str, list[float]]:
     tensors = load_file(run / "checkpoints" / "embedding.safetensors")
     return {name: tensor.flatten().tolist() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "prism"},
+        {"method": "adaptive-proxy-anchor", "margins": "per-class"},
+        {"method": "spa", "min_confidence": 0.25},
+    ],
+    ids=lambda changes: " ".join(str(value) for value in changes.values()),
+)
+def test_a_loss_with_a_state_resumes_in_phase_two_to_the_same_bits(trainer: Trainer, changes: dict[str, Any]) -> None:
+    options = {**changes, "label_noise": "bernoulli:0.3", "head_epochs": 3}
+    trainer("straight", **options)
+    trainer("resumed", stop=("embedding", 2), **options)
+    trainer("resumed", resume=True, **options)
+    straight, resumed = trainer.folder / "straight", trainer.folder / "resumed"
+    assert trainer.weights("resumed") == trainer.weights("straight")
+    assert figures(resumed) == figures(straight)
+    assert _checkpoint(resumed) == _checkpoint(straight)
+    assert [epoch for phase, epoch in epochs(straight) if phase == "embedding"] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("method", ["raw", "wccn"])
