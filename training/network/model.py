@@ -159,7 +159,3 @@ class NetworkModel(nn.Module):
     def moving(self) -> dict[str, Tensor]:
         """Tensors that training changes, by name; no copies."""
         return {name: p.data for name, p in self.named_parameters() if p.requires_grad}
-
-    def release(self) -> None:
-        """End training of all parameters."""
-        self.requires_grad_(False)

@@ -50,11 +50,6 @@ class Machine:
         else:
             replace(self, device="cpu")  # which checks the other options
 
-    @property
-    def drawing_threads(self) -> int:
-        """Threads that draw views while a GPU trains; 0 on a CPU, which needs the cores itself."""
-        return self.workers if self.device.type == "cuda" else 0
-
 
 def resolve_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one, else the CPU."""
@@ -64,12 +59,3 @@ def resolve_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
-
-
-def name_device(device: torch.device) -> str:
-    """`CPU`, or the name of the GPU."""
-    import torch
-
-    if device.type == "cuda" and torch.cuda.is_available():
-        return torch.cuda.get_device_name(device)
-    return device.type.upper()

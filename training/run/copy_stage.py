@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from index.arrays import Floats, Ids
-from index.errors import InputError
 from training.backbone.extract import Extractor
 from training.head.copy_head import CopyHead, fit_copy_head
 from training.run.features import extract_together
@@ -40,14 +39,6 @@ COPY_PHASE = "copy head"
 COPY_STATE = ("threshold", "copy_dim", "is_kept")  # of the report, beside the weights
 
 
-def require_images(hashes: Sequence[str]) -> None:
-    """Check that there are enough different images to train the copy head."""
-    if (count := len(set(hashes))) < LEAST_IMAGES:
-        raise InputError(
-            f"--copy-head needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
-        )
-
-
 def train_copy_head(
     job: TrainingJob, images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor
 ) -> tuple[CopyHead, dict[str, Any]]:
@@ -65,16 +56,7 @@ def train_copy_head(
         progress=partial(job.watcher.on_images, "copies"),
     )
     views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]
-    held = _hold_out(groups, seed=seed)
-    head = fit_copy_head(
-        views[~held], groups[~held], copy_dim=copy_dim, seed=seed, progress=partial(job.watcher.on_images, "copy head")
-    )
-    report = {"copy_dim": copy_dim, **_evaluate(head, views, groups, held)}
-    return head, {**report, "is_kept": report["called_copies"] >= LEAST_CALLED}
-
-
-def _hold_out(groups: Ids, *, seed: int) -> np.ndarray:
-    """(N,) bool, whole groups: some twentieth of the images, more where that are few, about half at most."""
+    # Whole groups are held out: some twentieth of the images, more where that are few, about half at most.
     wanted = min(max(len(groups) // _HELD_OUT, min(_LEAST_HELD, len(groups) // 2)), _MOST_HELD)
     sizes, chosen, count = np.bincount(groups), list[int](), 0
     for group in np.random.default_rng(seed).permutation(np.unique(groups)).tolist():
@@ -82,7 +64,11 @@ def _hold_out(groups: Ids, *, seed: int) -> np.ndarray:
             chosen.append(group)
             count += sizes[group]
     held: np.ndarray = np.isin(groups, chosen)
-    return held
+    head = fit_copy_head(
+        views[~held], groups[~held], copy_dim=copy_dim, seed=seed, progress=partial(job.watcher.on_images, "copy head")
+    )
+    report = {"copy_dim": copy_dim, **_evaluate(head, views, groups, held)}
+    return head, {**report, "is_kept": report["called_copies"] >= LEAST_CALLED}
 
 
 def _evaluate(head: CopyHead, views: Floats, groups: Ids, held: np.ndarray) -> dict[str, Any]:

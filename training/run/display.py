@@ -14,19 +14,6 @@ _UNITS = {"holdout": "steps", "choosing a precision": "measurement"}
 """What a stage counts, where that is not images."""
 
 
-def describe_epoch(report: EpochReport) -> str:
-    """Figures of an epoch in one line."""
-    text = f"loss {report.loss:.4f}"
-    if report.held_out_loss is not None:
-        text += f", held out {report.held_out_loss:.4f}"
-    if report.positives_per_sample is not None:
-        text += f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
-    for part, name in (("unseen", "new classes"), ("seen", "new photos")):
-        if (found := getattr(report, part)) is not None:
-            text += f", MAP@R of {name} {100 * found:.1f} %"
-    return f"{text}, {report.images_per_second:,.0f} images/s"
-
-
 @contextmanager
 def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
     """Watcher that prints while the block runs; a silent one unless `shown`."""
@@ -40,8 +27,17 @@ def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
             click.echo(line, err=True)
 
     def say_epoch(report: EpochReport) -> None:
-        if report.epoch % 10 == 0 or report.epoch in (1, report.epochs) or report.phase == FINETUNING:
-            say(f"{report.phase} {report.epoch}/{report.epochs}: {describe_epoch(report)}")
+        if report.epoch % 10 and report.epoch not in (1, report.epochs) and report.phase != FINETUNING:
+            return
+        text = f"{report.phase} {report.epoch}/{report.epochs}: loss {report.loss:.4f}"
+        if report.held_out_loss is not None:
+            text += f", held out {report.held_out_loss:.4f}"
+        if (positives := report.positives_per_sample) is not None:
+            text += f", {positives:.2f} positives a sample, {report.share_without_positive:.1%} without"
+        for part, name in (("unseen", "new classes"), ("seen", "new photos")):
+            if (found := getattr(report, part)) is not None:
+                text += f", MAP@R of {name} {100 * found:.1f} %"
+        say(f"{text}, {report.images_per_second:,.0f} images/s")
 
     def say_recall(epoch: int, recall: dict[int, float]) -> None:
         figures = ", ".join(f"@{k} {100 * value:.2f}" for k, value in recall.items())

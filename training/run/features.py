@@ -114,7 +114,10 @@ def _help_extracting(paths: Sequence[Path], views: int, sent: SentExtractor) -> 
 def _extract_part(
     paths: Sequence[Path], views: int, extractor: Extractor, machine: Machine, progress: Progress
 ) -> tuple[FeatureStore, list[ExtractedSet]]:
-    """Store of this machine, and on rank 0 the results of all ranks, by place in all paths."""
+    """Store of this machine, and on rank 0 the results of all ranks, by place in all paths.
+
+    The others send rank 0 the features that its store lacks.
+    """
     team, store = current_team(), open_store(machine.cache, extractor, views=views)
     part = team.part_of(len(paths))
     own = extract_features(
@@ -125,19 +128,14 @@ def _extract_part(
         store.read_again()  # what the others have put into the same folder
         known = [list(dict.fromkeys(one.hashes)) for one in found]
         wanted = [[sha256 for sha256 in hashes if sha256 not in store] for hashes in known]
-        _send_features(store, team.hand_out(wanted if team.is_first else None))
+        own_hashes = team.hand_out(wanted if team.is_first else None)
+        for start in range(0, max(team.gather_values(len(own_hashes))), _PIECE):
+            piece = own_hashes[start : start + _PIECE]
+            sent: tuple[list[str], Features] | None = (piece, store.load(piece)) if piece else None
+            for one in team.collect_values(sent):
+                if one is not None:
+                    store.add(*one)
     return store, found
-
-
-def _send_features(store: FeatureStore, hashes: list[str]) -> None:
-    """Send rank 0 the features that it lacks."""
-    team = current_team()
-    for start in range(0, max(team.gather_values(len(hashes))), _PIECE):
-        piece = hashes[start : start + _PIECE]
-        sent: tuple[list[str], Features] | None = (piece, store.load(piece)) if piece else None
-        for one in team.collect_values(sent):
-            if one is not None:
-                store.add(*one)
 
 
 def agrees(compared: Compared) -> bool:
@@ -223,8 +221,14 @@ def _choose_runtime(job: TrainingJob, extractor: Extractor, paths: Sequence[Path
     """What computes the features and why, and the runtimes that were compared with torch."""
     machine, asked = job.machine, job.machine.backend
     name, why, compared = TORCH, "as it is named", dict[str, Compared]()
-    if asked == AUTO and (reason := _why_torch(job.config.finetuning.trains, machine, views * len(paths))):
-        why = reason
+    if asked == AUTO and job.config.finetuning.trains:
+        why = "as the network trains, and its features with it"
+    elif asked == AUTO and machine.device.type != "cpu":
+        why = "on the GPU"
+    elif asked == AUTO and USUAL_BACKEND not in installed_backends():
+        why = f"as {USUAL_BACKEND} is not installed"
+    elif asked == AUTO and (images := views * len(paths)) < LEAST_IMAGES:
+        why = f"as {images:,} images are done before another runtime is ready"
     elif asked != TORCH:
         try:
             compared = compare_runtimes(extractor, keep_graph(extractor, cache=machine.cache), paths)
@@ -248,18 +252,6 @@ def reopen_extractor(run: RunFolder, backbone: Backbone, *, device: torch.device
         except _UNUSABLE as error:
             logger.warning("%s: its features are by %s, and now by torch: %s", run.path, name, error)
     return open_in(device=device, precision=described["precision"])
-
-
-def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | None:
-    if trains_network:
-        return "as the network trains, and its features with it"
-    if machine.device.type != "cpu":
-        return "on the GPU"
-    if USUAL_BACKEND not in installed_backends():
-        return f"as {USUAL_BACKEND} is not installed"
-    if images < LEAST_IMAGES:
-        return f"as {images:,} images are done before another runtime is ready"
-    return None
 
 
 def _choose(compared: Mapping[str, Compared], asked: str, *, precision: str) -> tuple[str, str]:

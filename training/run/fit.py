@@ -218,15 +218,15 @@ class HeadTraining:
             generator=generator,
             guidance=self.guidance,
         )
-        if own is not None and isinstance(loss, ProxyLoss):
-            means = mean_embeddings(
+        if own is not None:
+            start_proxies(
+                loss,
                 lambda part: head(self.features[part].cpu()),
                 self.labels.cpu(),
                 rows,
                 weights=own.cpu(),
                 shape=(self.class_count, width),
             )
-            loss.start_at(means)
         head, loss = head.to(self.context.device), loss.to(self.context.device)
         groups = [
             {"params": list(head.parameters()), "lr": options.head_lr, "weight_decay": options.weight_decay},
@@ -243,14 +243,25 @@ class HeadTraining:
 
 
 @torch.no_grad()
-def mean_embeddings(
-    embed: Callable[[Tensor], Tensor], labels: Tensor, rows: Tensor, *, weights: Tensor, shape: tuple[int, int]
-) -> Tensor:
-    """(C, D) unit mean embeddings of the images `rows` by class, weighted; 0 for an empty class. On the CPU."""
+def start_proxies(
+    loss: MetricLoss,
+    embed: Callable[[Tensor], Tensor],
+    labels: Tensor,
+    rows: Tensor,
+    *,
+    weights: Tensor,
+    shape: tuple[int, int],
+) -> None:
+    """Start the proxies of a loss at the (C, D) mean embeddings of their classes, of `rows`, with (N,) weights.
+
+    A class without images keeps its proxy. All is on the CPU.
+    """
+    if not isinstance(loss, ProxyLoss):
+        return
     sums = torch.zeros(shape)
     for part in rows.split(4096):
         sums.index_add_(0, labels[part], weights[part, None] * embed(part))
-    return nn.functional.normalize(sums)
+    loss.start_at(nn.functional.normalize(sums))
 
 
 def count_epochs(config: HeadConfig, batches: int) -> tuple[int, int | None]:

@@ -38,8 +38,8 @@ from training.network.decoded_images import MappedArray, place_decoded, require_
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
+from training.run.copy_stage import LEAST_IMAGES
 from training.run.copy_stage import VIEWS as COPY_VIEWS
-from training.run.copy_stage import require_images
 from training.run.distributed import require_same_files
 from training.run.features import extract_together, open_run_extractor, require_runtime
 from training.run.finetuning.inputs import plan_blocks
@@ -159,15 +159,6 @@ class TrainingSet:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedData:
-    """Images and backbone, before anything is decoded."""
-
-    dataset: Dataset
-    validation: Dataset | None
-    backbone: Backbone
-
-
-@dataclass(frozen=True, slots=True)
 class PreparedData:
     """Training and validation images with features, and their extractor.
 
@@ -188,8 +179,8 @@ class PreparedData:
 
 def list_inputs(
     data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool
-) -> ListedData:
-    """Images and backbone; invalid input is refused here, before the run folder exists."""
+) -> tuple[Dataset, Dataset | None, Backbone]:
+    """Images, validation images and backbone; invalid input is refused here, before the run folder exists."""
     require_runtime(machine, trains_network=config.finetuning.trains)
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
@@ -209,7 +200,7 @@ def list_inputs(
             classes = sorted(set(labels).difference(keep_usable_classes(labels)[1]))
             find_relatives(read_parents(Path(config.data.hierarchy)), classes)
         require_directions(len(dataset.records), seeing.feature_dim, config=config)
-    return ListedData(dataset, validation, backbone)
+    return dataset, validation, backbone
 
 
 def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
@@ -233,28 +224,32 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
         )
 
 
-def prepare_data(job: TrainingJob, listed: ListedData, *, data: Path) -> PreparedData:
+def prepare_data(
+    job: TrainingJob, dataset: Dataset, validation_records: Dataset | None, backbone: Backbone, *, data: Path
+) -> PreparedData:
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
-    in_torch = open_extractor(listed.backbone, config.input, machine=machine)
-    records = listed.dataset.records + (() if listed.validation is None else listed.validation.records)
+    in_torch = open_extractor(backbone, config.input, machine=machine)
+    records = dataset.records + (() if validation_records is None else validation_records.records)
     paths = [record.path for record in records]
     extractor = open_run_extractor(job, in_torch, paths, views=1 + (COPY_VIEWS if config.copy_head else 0))
     job.run.fix_features(extractor.describe())
     with job.measure("features"):
-        training = prepare_training(job, listed.dataset, data=data, extractor=extractor)
+        training = prepare_training(job, dataset, data=data, extractor=extractor)
         hashes, decoding, guidance = [image.sha256 for image in training.images], None, None
         require_directions(*training.on_device.shape, config=config)  # now of the images that are usable
-        if config.copy_head:
-            require_images(hashes)
+        if config.copy_head and (count := len(set(hashes))) < LEAST_IMAGES:
+            raise InputError(
+                f"--copy-head needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
+            )
         if config.finetuning.trains:
             decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
             require_room(decoding)
         if (file := getattr(config.loss.options, "guidance", None)) is not None:
             guidance = load_guidance(Path(file), classes=training.classes, sha256=hashes)
-        validation = prepare_validation(listed.validation, machine=machine, extractor=extractor, watcher=job.watcher)
+        validation = prepare_validation(validation_records, machine=machine, extractor=extractor, watcher=job.watcher)
     job.run.save_backbone(extractor.backbone)
-    return PreparedData(listed.validation, training, validation, extractor, decoding, guidance)
+    return PreparedData(validation_records, training, validation, extractor, decoding, guidance)
 
 
 def prepare_training(job: TrainingJob, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:

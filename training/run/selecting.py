@@ -18,7 +18,7 @@ from training.run.fit import FrozenEmbedding
 from training.run.label_confidences import known_weights
 from training.run.phases import TrainingJob
 from training.run.prepare import PreparedData, open_extractor, prepare_validation
-from training.run.run_folder import FINETUNED, LabelledImage
+from training.run.run_folder import FINETUNED
 from training.run.searches import KnownImages, Searches, SearchScores, plan_searches
 from training.run.verdict import FROZEN_HEAD, TRAINED, VAL, Verdict, compare
 
@@ -157,6 +157,8 @@ def save_selected(
         run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
     sizes = {"class_count": len(training.classes), "embedding_dim": head.embedding_dim}
     run.save_module("head", head, method=method, **sizes)  # its presence says that training is finished
+    wrong = sum(image.given != image.used for image in training.images)
+    noise = {"samples": len(training.images), "wrong": wrong, "rate": wrong / len(training.images)}
     copies = None
     if config.copy_head:  # on the features of the exported backbone
         with job.measure(COPY_PHASE):
@@ -171,13 +173,8 @@ def save_selected(
         "trained_on": frozen.trained_on,
         "classes": len(training.classes),
         "skipped": run.count_skipped(),
-        "noise": None if config.data.noise is None else _report_noise(training.images),
+        "noise": None if config.data.noise is None else noise,
         "method": method,
         "embedding_dim": head.embedding_dim,
         "finetuning": network,
     }
-
-
-def _report_noise(images: Sequence[LabelledImage]) -> dict[str, Any]:
-    wrong = sum(image.given != image.used for image in images)
-    return {"samples": len(images), "wrong": wrong, "rate": wrong / len(images)}

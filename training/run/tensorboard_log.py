@@ -20,12 +20,6 @@ MAIN = ("val/recall_at_1", "holdout/new_classes/trained", "holdout/new_photos/tr
 """By which runs are compared."""
 
 
-def epoch_figures(line: Mapping[str, Any]) -> dict[str, float]:
-    """Figures of a line of metrics.jsonl: of an epoch, or Recall@K (fractions)."""
-    figures = {name: value for name, value in line.items() if name not in ("phase", "epoch", "epochs", "recall")}
-    return figures | {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
-
-
 def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
     """Main figures of a report: counts, seconds by phase, Recall@K, the holdout evaluation, and fine-tuning."""
     figures = {f"data/{name}": report[name] for name in ("images", "trained_on", "classes", "skipped")}
@@ -127,7 +121,9 @@ def open_tensorboard(folder: Path | None, *, tell: Callable[[str], None] = lambd
             writer = None
 
     def log_line(line: Mapping[str, Any]) -> None:
-        log({f"{line['phase']}/{name}": value for name, value in epoch_figures(line).items()}, step=line["epoch"])
+        figures = {name: value for name, value in line.items() if name not in ("phase", "epoch", "epochs", "recall")}
+        figures |= {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
+        log({f"{line['phase']}/{name}": value for name, value in figures.items()}, step=line["epoch"])
 
     try:
         yield Watcher(

@@ -51,7 +51,7 @@ def train(
         watcher.on_run(run)
         if (reason := why_frozen(config.given)) is not None:
             watcher.on_note(f"the network stays frozen: {reason}")
-        prepared = prepare_data(job, listed, data=data)
+        prepared = prepare_data(job, *listed, data=data)
     except InputError:
         if begun is None:
             run.discard()

@@ -281,17 +281,16 @@ class FinetuneLoop:
         """
         penalty = self.hold_back(self.start)
         with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():
-            while (ended_by := self._ended_by()) is None:
+            while (ended_by := self.budget.ended_by(len(self.epochs) - 1)) is None:
                 self._run_epoch(len(self.epochs), penalty)
+                if self._is_stopped:
+                    ended_by = "Ctrl-C"
+                    break
         self.ended_by = ended_by
         load_weights(self.model, self.last)
 
     def _stop(self) -> None:
         self._is_stopped = True
-
-    def _ended_by(self) -> str | None:
-        done = len(self.epochs) - 1
-        return "Ctrl-C" if self._is_stopped and done > 0 else self.budget.ended_by(done)
 
     def own_part(self, count: int) -> slice:
         """Images of a batch for this process; the first image, unread, where it has none."""

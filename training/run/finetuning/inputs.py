@@ -25,7 +25,6 @@ from training.network.kept_inputs import KeptInputs, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
 from training.options.config import TrainConfig
 from training.options.finetuning import USUAL_BLOCKS
-from training.options.machine import Machine
 from training.run.phases import FINETUNING, Watcher, phase_generator
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -193,23 +192,6 @@ class FinetuneInputs:
                 parts.append(extractor.finish(kept.tail.run_kept, torch.from_numpy(opened[part])).cpu())
             progress(min(start + BATCH_IMAGES, len(rows)), len(rows))
         return torch.cat(parts).clone()  # not of inference mode any more
-
-
-def keep_inputs(
-    extractor: Extractor,
-    blocks: Sequence[Block],
-    pixels: Pixels,
-    *,
-    hashes: Sequence[str],
-    config: TrainConfig,
-    side: int,
-    machine: Machine,
-    watcher: Watcher,
-) -> FinetuneInputs:
-    """Inputs of fine-tuning, from (N, R, R, 3) uint8 pixels of all images; `side` is the size of random views."""
-    threads = machine.drawing_threads
-    centre = keep_centres(extractor, blocks, pixels, hashes=hashes, config=config, cache=machine.cache, watcher=watcher)
-    return FinetuneInputs(extractor, pixels, side=side, threads=threads, centre=centre)
 
 
 def keep_centres(

@@ -1,6 +1,6 @@
 """Fine-tuning of a run: the backbone trains with a head, and is exported unless the frozen embedding finds more."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
@@ -24,12 +24,12 @@ from training.confidence.confidences import Confidences, LabelConfidences
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.losses.guidance import Guidance
-from training.losses.interface import MetricLoss, ProxyLoss, build_loss
+from training.losses.interface import MetricLoss, build_loss
 from training.network.decoded_images import MappedArray, decode_images
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS, WCCN
-from training.options.machine import Machine, name_device
+from training.options.machine import Machine
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.features import SentExtractor
@@ -44,13 +44,14 @@ from training.run.finetuning.data import (
 from training.run.finetuning.fit import EpochScore, FinetuneLoop, interpolate_weights, load_weights
 from training.run.finetuning.inputs import (
     PRECISIONS,
+    FinetuneInputs,
     build_model,
-    keep_inputs,
+    keep_centres,
     measure_precision,
     plan_blocks,
     view_side,
 )
-from training.run.fit import FrozenEmbedding, HeadPlan, mean_embeddings
+from training.run.fit import FrozenEmbedding, HeadPlan, start_proxies
 from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.label_confidences import choose_rows
 from training.run.phases import FINETUNING, PhaseContext, TrainingJob, Watcher, phase_generator
@@ -155,12 +156,19 @@ def finetune_backbone(
         found: Found = {}
         head: Head | None = None
         if tuned is not None:
-            found = compare_with_frozen(data, rival, features, fit, tuned, scored=bool(loop.epochs[0].map_at_r))
+            # The held-out images only select between two embeddings, with heads that were fitted without them.
+            own = fit(data.labelled(tuned).take(data.split.train))
+            if loop.epochs[0].map_at_r and rival is not None and own is not None:
+                compared = data.with_held_out_posteriors(tuned)
+                found = {
+                    "frozen": compared.search(lambda rows: embed_features(rival, features[rows])),
+                    "fine-tuned": compared.search(lambda rows: embed_features(own, tuned[rows])),
+                }
             head = fit(data.labelled(tuned)) or loop.model.head.freeze()
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
         if not (selected := tuned is not None and _selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
-        loop.model.release()
+        loop.model.requires_grad_(False)
         report |= _describe_end(loop, budget, ended_by=loop.ended_by, found=found, deciding=deciding, selected=selected)
         if tuned is None or not selected:
             return StageResult(None, features, report)
@@ -238,7 +246,14 @@ def prepare_loop(
     on_images("choosing a precision", 1, 1)
     model.precision = PRECISIONS[precision]
     loss = task.build_loss()
-    start_proxies(loss, start, features, data, weights=None if confidences is None else confidences.own.cpu())
+    start_proxies(
+        loss,
+        lambda rows: start(torch.from_numpy(features[rows]).to(start.weight.device)).cpu(),
+        torch.from_numpy(data.labels),
+        torch.from_numpy(data.split.train),
+        weights=torch.ones(len(data.labels)) if confidences is None else confidences.own.cpu(),
+        shape=(data.class_count, task.width),
+    )
     if team.size > 1:
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         sent = replace(task, guidance=None if task.guidance is None else deepcopy(task.guidance).cpu())
@@ -255,22 +270,6 @@ def prepare_loop(
         watcher=job.watcher,
         on_preparing=on_images,
     )
-
-
-def start_proxies(
-    loss: MetricLoss, head: ProjectionHead, features: Floats, data: FinetuneData, *, weights: Tensor | None
-) -> None:
-    """Start the proxies at the mean embeddings of their classes, with (N,) weights of the images."""
-    if isinstance(loss, ProxyLoss):
-        device = head.weight.device
-        means = mean_embeddings(
-            lambda rows: head(torch.from_numpy(features[rows]).to(device)).cpu(),
-            torch.from_numpy(data.labels),
-            torch.from_numpy(data.split.train),
-            weights=torch.ones(len(data.labels)) if weights is None else weights,
-            shape=(data.class_count, head.embedding_dim),
-        )
-        loss.start_at(means)
 
 
 def help_decoding(paths: Sequence[Path], decoding: MappedArray, preprocess: PreprocessConfig) -> None:
@@ -307,7 +306,7 @@ def help_training(
     loop = open_loop(task, model, loss, pixels, extractor=extractor, machine=machine, context=context)
     loop.run()
     load_exported(loop, task)
-    model.release()
+    model.requires_grad_(False)
 
 
 def open_loop(
@@ -324,16 +323,18 @@ def open_loop(
 ) -> FinetuneLoop:
     """Training loop before its first step, in each process."""
     watcher = watcher or Watcher()
-    inputs = keep_inputs(
+    centre = keep_centres(
         extractor,
         task.blocks,
         pixels,
         hashes=task.hashes,
         config=task.config,
-        side=task.side,
-        machine=machine,
+        cache=machine.cache,
         watcher=replace(watcher, on_images=on_preparing),
     )
+    # A CPU needs its cores to train, so that no threads draw ahead there.
+    threads = machine.workers if machine.device.type == "cuda" else 0
+    inputs = FinetuneInputs(extractor, pixels, side=task.side, threads=threads, centre=centre)
     loop = FinetuneLoop(
         model,
         loss.to(context.device),
@@ -382,29 +383,6 @@ def fit_head(
     if method not in RIVALS:
         return next(iter(fit_heads(images, [plan], config=config, device=device, rivals=False).values()), None)
     return fit_rival(method, images, embedding_dim=min(plan.width, count_directions(images.features)))
-
-
-def compare_with_frozen(
-    data: FinetuneData,
-    frozen: Head | None,
-    frozen_features: Floats,
-    fit: Callable[[LabelledFeatures], Head | None],
-    features: Floats,
-    *,
-    scored: bool,
-) -> Found:
-    """Scores of the frozen embedding and of the fine-tuned one, each with a head fitted without the held-out images.
-
-    Nothing is selected by the few held-out images but whether the frozen embedding is exported instead. Empty without
-    held-out images (unless `scored`) or one of the heads.
-    """
-    if not scored or frozen is None or (head := fit(data.labelled(features).take(data.split.train))) is None:
-        return {}
-    compared = data.with_held_out_posteriors(features)
-    return {
-        "frozen": compared.search(lambda rows: embed_features(frozen, frozen_features[rows])),
-        "fine-tuned": compared.search(lambda rows: embed_features(head, features[rows])),
-    }
 
 
 def choose_parts(parts: Mapping[str, RetrievalScores], *, purpose: str) -> Mapping[str, RetrievalScores]:
@@ -456,6 +434,8 @@ def _describe_task(task: FinetuneTask, prepared: PreparedData) -> dict[str, Any]
     """Report of fine-tuning: what it begins with."""
     config, split, backbone, decoding = task.config, task.data.split, prepared.extractor.backbone, prepared.decoding
     assert decoding is not None
+    device = prepared.extractor.device
+    on_gpu = device.type == "cuda" and torch.cuda.is_available()
     return {
         "method": config.loss.method,
         "finetune": config.finetuning.finetune or f"last-{len(task.blocks)}",
@@ -466,7 +446,7 @@ def _describe_task(task: FinetuneTask, prepared: PreparedData) -> dict[str, Any]
         "blocks": len(task.blocks),
         "of_blocks": len(find_blocks(backbone, side=config.input.crop)),
         "decoded_bytes": decoding.bytes,
-        "device": name_device(prepared.extractor.device),
+        "device": torch.cuda.get_device_name(device) if on_gpu else device.type.upper(),
         "time_budget": task.budget.text,
     }
 

@@ -21,7 +21,7 @@ from training.network import decoded_images, kept_inputs
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
 from training.run.finetuning import stage as network_stage
-from training.run.finetuning.inputs import FinetuneInputs, build_model, keep_inputs, plan_blocks
+from training.run.finetuning.inputs import FinetuneInputs, build_model, keep_centres, plan_blocks
 from training.run.phases import Watcher
 from training.run.train import train
 
@@ -88,17 +88,9 @@ def _keep(config: TrainConfig, cache: Path) -> tuple[NetworkModel, Extractor, np
     pixels = np.random.default_rng(0).integers(256, size=(70, 40, 40, 3), dtype=np.uint8)
     blocks = plan_blocks(backbone, config, side=32)
     model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config, side=32)
-    inputs = keep_inputs(
-        extractor,
-        blocks,
-        pixels,
-        hashes=[str(n) for n in range(70)],
-        config=config,
-        side=32,
-        machine=make_machine(cache),
-        watcher=Watcher(),
-    )
-    return model, extractor, pixels, inputs
+    hashes = [str(n) for n in range(70)]
+    centre = keep_centres(extractor, blocks, pixels, hashes=hashes, config=config, cache=cache, watcher=Watcher())
+    return model, extractor, pixels, FinetuneInputs(extractor, pixels, side=32, centre=centre)
 
 
 def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now(tmp_path) -> None:
