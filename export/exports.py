@@ -51,7 +51,7 @@ def _fit_whitening(
     store = open_store(cache, extractor)
     extracted = extract_features(paths, store=store, extractor=extractor, workers=usable_cores(), progress=progress)
     if not extracted.hashes:
-        raise InputError(f"{printable_path(str(folder))}: none of the {len(paths)} files is a readable image")
+        raise InputError(f"none of the {len(paths)} files is a readable image", at=folder)
     features = store.load(extracted.hashes)[:, 0]
     if embedding_dim is None:
         embedding_dim = min(USUAL_DIM, count_directions(features))
@@ -151,7 +151,7 @@ def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Prog
     """Write a model file in int8, with all its outputs."""
     require_onnx_name(out)
     if out.exists() and model.exists() and out.samefile(model):
-        raise InputError(f"{out}: is the model that is read, which int8 would take the place of; give another --out")
+        raise InputError("is the model that is read, which int8 would take the place of; give another --out", at=out)
     embedder = Embedder(model, backend=USUAL_BACKEND)
     contract = embedder.contract
     if config.precision != "int8" or contract.precision not in (FULL, PRECISIONS["fp16"]):
@@ -221,7 +221,7 @@ def _read_measured(
     found = [(pixels, record.label) for pixels, record in zip(read, chosen, strict=True) if pixels is not None]
     if len(found) < 2 * LEAST_IMAGES or len({label for _, label in found}) < 2:
         raise InputError(
-            f"{printable_path(str(place))}: what a precision costs is measured on at least "
+            f"{printable_path(place)}: what a precision costs is measured on at least "
             f"{2 * LEAST_IMAGES} readable images of two or more labels; found {len(found)} of "
             f"{len({label for _, label in found})}: give others by --images"
         )

@@ -113,10 +113,10 @@ def _writing(out: Path) -> Iterator[Path]:
         with replacing(out) as temporary:
             yield temporary
     except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error}") from error
+        raise InputError(f"cannot be written: {error}", at=out) from error
 
 
 def require_onnx_name(out: Path) -> None:
     """Check that a file can be written under a name; an `InputError` if not."""
     if out.is_dir() or not out.suffix == ".onnx":
-        raise InputError(f"{out}: expected the name of a file that ends in .onnx")
+        raise InputError("expected the name of a file that ends in .onnx", at=out)

@@ -61,7 +61,7 @@ class RetrievalError(Exception):
     """
 
     def __init__(self, problem: str, *, at: object = None, where: str = "") -> None:
-        place = "" if at is None else f"{printable_path(str(at))}{where and f', {where}'}: "
+        place = "" if at is None else f"{printable_path(at)}{where and f', {where}'}: "
         super().__init__(f"{place}{problem}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -92,7 +92,7 @@ class ImageError(RetrievalError):
     `reason` is a short stable code (see `index.images.image_files.REASONS`), `detail` what was seen.
     """
 
-    def __init__(self, path: str, reason: str, detail: str) -> None:
+    def __init__(self, path: object, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}", at=path)
         self.path, self.reason, self.detail = printable_path(path), reason, detail
 

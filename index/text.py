@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
-def printable_path(path: str) -> str:
+def printable_path(path: object) -> str:
     """A path that is safe to print: control characters and undecodable bytes are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in path)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(path))
 
 
 def valid_text(path: str) -> str:

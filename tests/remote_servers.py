@@ -39,6 +39,7 @@ class FileServer:
     plain: set[str] = field(default_factory=set)
     odd: dict[str, dict[str, str]] = field(default_factory=dict)
     has_head: bool = True
+    has_ranges: bool = True
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     address: str = ""
     modified: float = field(default_factory=time.time)
@@ -82,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in self.serves.plain:
             headers = {"ETag": f'"{hashlib.md5(data).hexdigest()}"'}
             headers["Last-Modified"] = formatdate(self.serves.modified, usegmt=True)
-        if wanted := self.headers.get("Range"):
+        if (wanted := self.headers.get("Range")) and self.serves.has_ranges:
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             headers["Content-Range"] = f"bytes {first}-{last or len(data) - 1}/{len(data)}"
             data, status = data[int(first) : int(last) + 1 if last else None], 206

@@ -169,25 +169,20 @@ def find_format(first: bytes) -> str | None:
     if is_heif(first):
         return HEIF
     if any(kind not in Image.OPEN for kind in FORMATS):
-        _register_formats()
+        from PIL import (  # noqa: F401  # of Pillow's forty plugins
+            AvifImagePlugin,
+            BmpImagePlugin,
+            GifImagePlugin,
+            JpegImagePlugin,
+            PngImagePlugin,
+            TiffImagePlugin,
+            WebPImagePlugin,
+        )
     for kind in FORMATS:
         accepts = Image.OPEN[kind][1]  # gives a text where Pillow was built without the format
         if accepts is None or accepts(first[:FIRST_BYTES]):
             return kind
     return None
-
-
-def _register_formats() -> None:
-    """Load the plugins of `FORMATS` only, of Pillow's forty."""
-    from PIL import (  # noqa: F401
-        AvifImagePlugin,
-        BmpImagePlugin,
-        GifImagePlugin,
-        JpegImagePlugin,
-        PngImagePlugin,
-        TiffImagePlugin,
-        WebPImagePlugin,
-    )
 
 
 def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool = False) -> Image.Image:

@@ -98,9 +98,12 @@ class _Worker:
     def __init__(self) -> None:
         self._socket, other_end = socket.socketpair()
         self._socket.setblocking(False)
+        # Its modules come from this process's paths, never from the working folder.
+        places = [place for place in sys.path if os.path.isabs(place)]
+        places += [str(Path(__file__).resolve().parents[2]), str(Path(PIL.__file__).resolve().parents[1])]
         try:
             self._process = subprocess.Popen(  # in a session of its own, without the terminal's signals
-                _command(),
+                [sys.executable, "-I", "-S", "-c", _START, *dict.fromkeys(places)],
                 stdin=other_end.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -193,13 +196,6 @@ class _Worker:
             raise_if_abandoned()
             if time.monotonic() > until:
                 raise TimeoutError
-
-
-def _command() -> list[str]:
-    """The worker's command: modules come from this process's paths, never from the working folder."""
-    places = [place for place in sys.path if os.path.isabs(place)]
-    places += [str(Path(__file__).resolve().parents[2]), str(Path(PIL.__file__).resolve().parents[1])]
-    return [sys.executable, "-I", "-S", "-c", _START, *dict.fromkeys(places)]
 
 
 def _why_it_died(process: subprocess.Popen[bytes], *, cpu_s: float) -> str:

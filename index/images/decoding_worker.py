@@ -62,19 +62,14 @@ def _answer(parent: socket.socket, data: bytes, *, target_side: int, max_pixels:
     except MemoryError:
         reason, detail = TOO_COSTLY, _MEMORY_DETAIL
     else:
-        _send_image(parent, image)
+        width, height = image.size
+        parent.sendall(ANSWER.pack(True, width, height, *find_original(image)))
+        rows = max(1, _STRIP_BYTES // (3 * width))
+        for top in range(0, height, rows):  # in strips, so that no second whole image is held
+            parent.sendall(image.crop((0, top, width, min(top + rows, height))).tobytes())
         return
     text = json.dumps({"reason": reason, "detail": detail}).encode()
     parent.sendall(ANSWER.pack(False, len(text), 0, 0, 0, 0) + text)
-
-
-def _send_image(parent: socket.socket, image: Image.Image) -> None:
-    """In strips, so that no second whole image is held."""
-    width, height = image.size
-    parent.sendall(ANSWER.pack(True, width, height, *find_original(image)))
-    rows = max(1, _STRIP_BYTES // (3 * width))
-    for top in range(0, height, rows):
-        parent.sendall(image.crop((0, top, width, min(top + rows, height))).tobytes())
 
 
 def _receive(parent: socket.socket, size_bytes: int) -> bytes:

@@ -19,7 +19,6 @@ from index.errors import ImageError, InputError
 from index.images.decode import FIRST_BYTES, HEIF, READABLE, decode_here, find_format, require_decoder
 from index.images.image_headers import is_cheap
 from index.limits import MAX_FILE_BYTES, MAX_PIXELS
-from index.text import printable_path
 from index.threads import raise_if_abandoned
 
 REASONS = {
@@ -88,14 +87,13 @@ def reason_of(error: OSError) -> str:
 @contextmanager
 def open_file(path: Path) -> Iterator[io.FileIO]:
     """A regular file open for reading, unbuffered; an `OSError` while it is open becomes an `ImageError`."""
-    shown = printable_path(str(path))
     try:
         with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ImageError(path=shown, reason="not-a-file", detail="not a regular file")
+                raise ImageError(path=path, reason="not-a-file", detail="not a regular file")
             yield file
     except OSError as error:
-        raise ImageError(path=shown, reason=reason_of(error), detail=str(error.strerror or error)) from error
+        raise ImageError(path=path, reason=reason_of(error), detail=str(error.strerror or error)) from error
 
 
 def check_content(first: bytes, *, name: str) -> None:
@@ -115,10 +113,9 @@ def take_any_content(first: bytes, *, name: str) -> None:
 
 def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
     """The content of a regular file, whose first bytes the check may refuse."""
-    name = printable_path(str(path))
     with open_file(path) as file:
-        check_size(os.fstat(file.fileno()).st_size, name=name)
-        check(os.pread(file.fileno(), FIRST_BYTES, 0), name=name)
+        check_size(os.fstat(file.fileno()).st_size, name=str(path))
+        check(os.pread(file.fileno(), FIRST_BYTES, 0), name=str(path))
         return file.readall()
 
 
@@ -140,8 +137,7 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
             sides stay at least twice as long.
         max_pixels: limit of width x height, checked before decoding.
     """
-    name = printable_path(str(path))
-    return decode_image(read_bytes(path), name=name, target_side=target_side, max_pixels=max_pixels)
+    return decode_image(read_bytes(path), name=str(path), target_side=target_side, max_pixels=max_pixels)
 
 
 def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:

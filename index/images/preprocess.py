@@ -90,19 +90,12 @@ def crop_pixels(pixels: Pixels, *, top: int, left: int, size: int) -> Pixels:
 def preprocess_image(image: Image.Image, config: PreprocessConfig) -> Pixels:
     """One RGB image to one model input: (crop, crop, 3) uint8, the centre of what `resize_image` gives."""
     margin = (config.resize - config.crop) // 2
-    if margin and _is_exact(image.size, config):
+    # Pillow's box has 24 bits, which are exact where `resize` is a power of two. For very high images Pillow may change
+    # the order of rows and columns.
+    (width, height), side = image.size, config.resize
+    if margin and side.bit_count() == 1 and max(width, height) * side <= 1 << 24 and height <= _STRIP * width:
         return _resize_centre(image, config, margin=margin)
     return crop_pixels(resize_image(image, config), top=margin, left=margin, size=config.crop)
-
-
-def _is_exact(size: tuple[int, int], config: PreprocessConfig) -> bool:
-    """Whether `_resize_centre` is exact.
-
-    Pillow's box has 24 bits, which are exact where `resize` is a power of two. For very high images Pillow may change
-    the order of rows and columns.
-    """
-    width, height = size
-    return config.resize.bit_count() == 1 and max(size) * config.resize <= 1 << 24 and height <= _STRIP * width
 
 
 def _resize_centre(image: Image.Image, config: PreprocessConfig, *, margin: int) -> Pixels:

@@ -44,7 +44,15 @@ class BucketStore:
         scheme, _, rest = address.partition("://")
         bucket, _, prefix = rest.partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        self._store = self._connect(scheme, bucket, retries={"max_retries": 0} if is_hurried else _RETRIES)
+        retries = {"max_retries": 0} if is_hurried else _RETRIES
+        config = _read_profile() if scheme.startswith("s3") else {}
+        client = {**_CLIENT, "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")}
+        name = f"{scheme}://{bucket}"
+        try:
+            self._store = obstore.store.from_url(name, config=config, client_options=client, retry_config=retries)
+        except (obstore.exceptions.BaseError, ValueError) as error:
+            seen = printable_path(str(error).partition("\n")[0])
+            raise InputError(f"not the name of a bucket: {seen}", at=name) from error
 
     def walk(self) -> Iterator[FoundItem]:
         """As the bucket lists it, without the empty objects that mark folders."""
@@ -78,17 +86,6 @@ class BucketStore:
     def _take(self, got: Any) -> Iterator[bytes]:
         with self._naming_errors(is_transient=True):
             yield from map(bytes, got.stream(min_chunk_size=_PART_BYTES))
-
-    def _connect(self, scheme: str, bucket: str, *, retries: dict[str, Any]) -> Any:
-        config = _read_profile() if scheme.startswith("s3") else {}
-        client = {**_CLIENT, "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")}
-        try:
-            return obstore.store.from_url(
-                f"{scheme}://{bucket}", config=config, client_options=client, retry_config=retries
-            )
-        except (obstore.exceptions.BaseError, ValueError) as error:
-            seen = printable_path(str(error).partition("\n")[0])
-            raise InputError(f"not the name of a bucket: {seen}", at=f"{scheme}://{bucket}") from error
 
     @contextmanager
     def _naming_errors(self, *, is_transient: bool = False) -> Iterator[None]:
@@ -125,7 +122,7 @@ def _read_profile() -> dict[str, str]:
     try:
         read.read([given or usual for given, usual in files], encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise InputError(f"~/.aws: cannot be read: {printable_path(str(error))}") from error
+        raise InputError(f"~/.aws: cannot be read: {printable_path(error)}") from error
     found: dict[str, str] = {}
     for section in (f"profile {name}", name):
         if read.has_section(section):

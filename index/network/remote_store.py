@@ -24,6 +24,7 @@ _local = threading.local()
 MAX_WAIT_S = 60.0
 """The longest Retry-After that is waited for; a server that wants more is not asked again."""
 _FIRST_WAIT_S, _LOOK_S = 0.5, 0.1
+NO_PARTS = "its server gives no parts of a file (no range requests)"
 _chance = random.SystemRandom()  # independent of the seed of `random`
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)

@@ -29,7 +29,7 @@ from index.network.public_addresses import (
     is_public_web,
     lead_on,
 )
-from index.network.remote_store import Content, FetchError, make_stamp
+from index.network.remote_store import NO_PARTS, Content, FetchError, make_stamp
 
 with naming_extras("fetching from http"):
     import httpcore
@@ -117,7 +117,7 @@ class WebStore:
             if headers.get("content-encoding", "identity") != "identity":
                 raise FetchError(FetchError.UNREACHABLE, "its response is compressed, which was not asked for")
             if is_part and status != 206:
-                raise FetchError(FetchError.UNREACHABLE, "its server gives no parts of a file (no range requests)")
+                raise FetchError(FetchError.UNREACHABLE, NO_PARTS)
             yield found, parts
 
 
@@ -139,7 +139,13 @@ def _follow(
 ) -> httpcore.Response:
     for _ in range(limits.most_redirects + 1):
         check_web_address(address)
-        answer = closing.enter_context(_connect(address, method, headers, limits))
+        parts = urlsplit(address)
+        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))  # with what httpcore would leave out
+        url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
+        context = _open_certificates() if parts.scheme == "https" else None
+        pool = closing.enter_context(httpcore.ConnectionPool(context, network_backend=_CheckedNetwork(limits)))
+        sent = pool.stream(method, url, headers=[*headers.items()], extensions={"timeout": _TIMEOUTS_S})
+        answer = closing.enter_context(sent)
         if answer.status not in REDIRECTS:
             return answer
         location = _read_headers(answer).get("location")
@@ -171,21 +177,6 @@ def _naming_errors() -> Iterator[None]:
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, ssl.SSLError) as error:
         seen = str(error) or type(error).__name__
         raise FetchError(FetchError.UNREACHABLE, f"it cannot be reached: {seen}", is_transient=True) from error
-
-
-@contextmanager
-def _connect(
-    address: str, method: str, headers: Mapping[str, str], limits: RequestLimits
-) -> Iterator[httpcore.Response]:
-    parts = urlsplit(address)
-    target = urlunsplit(("", "", parts.path or "/", parts.query, ""))  # with what httpcore would leave out
-    url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
-    context = _open_certificates() if parts.scheme == "https" else None
-    with (
-        httpcore.ConnectionPool(ssl_context=context, network_backend=_CheckedNetwork(limits)) as pool,
-        pool.stream(method, url, headers=[*headers.items()], extensions={"timeout": _TIMEOUTS_S}) as answer,
-    ):
-        yield answer
 
 
 @cache

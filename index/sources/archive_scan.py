@@ -11,7 +11,7 @@ import os
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -157,21 +157,19 @@ def _read_sidecar(file: int, member: FoundItem, *, is_zip: bool) -> tuple[str | 
             raise ValueError(f"{member.size_bytes} bytes, at most {_MAX_SIDECAR_BYTES} are read")
         data = read_member(file, member, is_zip=is_zip)
         if kind == "json":
-            return _from_json(json.loads(data))
+            content = json.loads(data)
+            if not isinstance(content, dict):
+                raise ValueError(f"expected an object, found {type(content).__name__}")
+            named, label = content.get("label"), None
+            if isinstance(named, str | int | float) and not isinstance(named, bool):
+                label = as_text(named).strip() or None
+            others = {key: value for key, value in content.items() if label is None or key != "label"}
+            return label, as_json_object(others)
         text = data.decode("utf-8-sig", "backslashreplace").strip()
         return (text or None, {}) if kind == "cls" else (None, {"caption": text} if text else {})
     except (ImageError, ValueError, RecursionError) as error:
         logger.debug("sidecar %s is ignored: %s", printable_path(member.path), error)
         return None, {}
-
-
-def _from_json(content: object) -> tuple[str | None, dict[str, Any]]:
-    if not isinstance(content, dict):
-        raise ValueError(f"expected an object, found {type(content).__name__}")
-    named, label = content.get("label"), None
-    if isinstance(named, str | int | float) and not isinstance(named, bool):
-        label = as_text(named).strip() or None
-    return label, as_json_object({key: value for key, value in content.items() if label is None or key != "label"})
 
 
 class _HeaderReader(io.BufferedReader):
@@ -218,22 +216,15 @@ def _zip_members(headers: _HeaderReader) -> Iterator[FoundItem]:
     try:
         with zipfile.ZipFile(headers) as archive:
             infos = archive.infolist()
-            crowded = _find_overlaps(infos)
+            order = sorted(range(len(infos)), key=lambda number: infos[number].header_offset)
+            ends = {n: infos[n].header_offset + LOCAL_HEADER.size + infos[n].compress_size for n in order}
+            # A zip bomb's trick: members that overlap the next one.
+            crowded = {number for number, after in pairwise(order) if ends[number] > infos[after].header_offset}
             for number, info in enumerate(infos):
                 if not info.filename.endswith("/"):
                     yield _zip_member(info, archive_bytes=size, overlaps=number in crowded)
     except _ZIP_DAMAGE as error:
         yield FoundItem("", 0, 0).with_problem("corrupt-archive", str(error) or type(error).__name__)
-
-
-def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
-    """The numbers of members that overlap the next one, a zip bomb's trick."""
-    order = sorted(range(len(infos)), key=lambda number: infos[number].header_offset)
-    return {
-        number
-        for number, after in pairwise(order)
-        if infos[number].header_offset + LOCAL_HEADER.size + infos[number].compress_size > infos[after].header_offset
-    }
 
 
 def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> FoundItem:

@@ -124,7 +124,8 @@ def _index(values: list[dict[str, Any]], name: str, file: Path) -> dict[Any, dic
         key = _hashable(value.get("id"))
         if key is None:
             raise InputError(f"{name} {number} has no id", at=file)
-        if name == "image" and not _is_path(value.get("file_name")):
+        path = value.get("file_name")
+        if name == "image" and not (isinstance(path, str) and 0 < len(path) < 1 << 16 and "\0" not in path):
             raise InputError(f"the image with id {key!r} has no usable file_name", at=file)
         if key in found:
             raise InputError(f"two entries of a {name} have the id {key!r}; give each its own", at=file)
@@ -150,12 +151,8 @@ def _find_lost(
     problem = f"{len(lost)} of {len(named)} annotations have no image or category in the file: {lost[0][2]}"
     if images and len(lost) == len(named):
         raise InputError(f'{problem}; expected the "id" of each, as a number or as a text as it is there', at=file)
-    logger.warning("%s: %s; they are left out", printable_path(str(file)), problem)
+    logger.warning("%s: %s; they are left out", printable_path(file), problem)
     return lost
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) < 1 << 16 and "\0" not in value
 
 
 def _hashable(key: Any) -> Any:

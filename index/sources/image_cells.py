@@ -74,7 +74,11 @@ def find_columns(schema: Any) -> CellColumns | None:
     """The columns of an Arrow schema, by its types and by the features that Hugging Face notes; None without images."""
     from pyarrow import types
 
-    features = _read_features(schema)
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        features = {}
     images = [field.name for field in schema if _is_image(field, features.get(field.name))]
     if not images:
         return None
@@ -87,14 +91,6 @@ def find_columns(schema: Any) -> CellColumns | None:
     image = _PLAIN_COLUMNS[0] if _PLAIN_COLUMNS[0] in images else images[0]
     leaf = f"{image}.bytes" if types.is_struct(schema.field(image).type) else image
     return CellColumns(image, leaf, classes, label)
-
-
-def _read_features(schema: Any) -> dict[str, dict[str, Any]]:
-    try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
-        return {}
 
 
 def _is_image(field: Any, feature: Mapping[str, Any] | None) -> bool:
@@ -116,7 +112,11 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
 
     `found` is the file itself; the column of labels is `label`, or else the first one of classes.
     """
-    pyarrow, number, split = import_pyarrow(_PURPOSE), 0, _find_split(file)
+    pyarrow, number, split = import_pyarrow(_PURPOSE), 0, dict[str, str]()
+    if (file.parent.parent / _SPLITS_FILE).is_file():
+        split = {"split": file.parent.name}
+    elif (shard := _SHARD.fullmatch(file.name)) is not None and shard[1] != "data":
+        split = {"split": shard[1]}
     names: dict[str, int] = {}
     try:
         with _open(file) as (schema, batches):
@@ -156,14 +156,6 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
                     yield item
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         yield replace(found, label=None).with_problem("corrupt-archive", f"after {number} rows: {error}")
-
-
-def _find_split(file: Path) -> dict[str, str]:
-    """The split that the folder of a saved `DatasetDict`, or the file's own name, gives to all rows."""
-    if (file.parent.parent / _SPLITS_FILE).is_file():
-        return {"split": file.parent.name}
-    shard = _SHARD.fullmatch(file.name)
-    return {} if shard is None or shard[1] == "data" else {"split": shard[1]}
 
 
 def unpack_cells(file: Path) -> Iterator[bytes]:

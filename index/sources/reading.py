@@ -14,7 +14,17 @@ from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, check_content, check_size, modified_ns, open_file, read_bytes
 from index.items import FoundItem, Place
 from index.limits import MAX_FETCHED_BYTES, MAX_FILE_BYTES
-from index.network.remote_store import TRIES, FetchError, choose_wait, in_a_hurry, is_hurried, open_store, pause, retry
+from index.network.remote_store import (
+    NO_PARTS,
+    TRIES,
+    FetchError,
+    choose_wait,
+    in_a_hurry,
+    is_hurried,
+    open_store,
+    pause,
+    retry,
+)
 from index.sources.archive_members import is_zip_name, read_member
 from index.sources.archive_scan import is_compressed
 from index.sources.spool import Spooled, find_spooled, spool, spool_local
@@ -70,7 +80,8 @@ def _changed_archive(place: Place) -> ImageError:
 def fetch_place(place: Place, *, check: CheckContent = check_content) -> Place:
     """The place with the bytes of a remote file or of a member of a remote archive.
 
-    A member is read from the spooled archive; of a plain tar that is not spooled only this range is fetched.
+    A member is read from the spooled archive. Of a plain tar that is not spooled only this range is fetched, unless the
+    server gives no ranges: the whole archive is then spooled.
     """
     if place.offset is None:
         found, data = _fetch(place, check, max_bytes=MAX_FILE_BYTES if place.size_bytes else MAX_FETCHED_BYTES)
@@ -82,12 +93,18 @@ def fetch_place(place: Place, *, check: CheckContent = check_content) -> Place:
     shard, name = FoundItem(place.key, 0, place.mtime_ns), plain_name(place.key)
     spooled = find_spooled(_spool_key(place.store, shard), name=name)
     if spooled is None and name.lower().endswith(".tar"):
-        found, data = _fetch(place, check, max_bytes=MAX_FILE_BYTES, offset=place.offset, size_bytes=place.size_bytes)
-        if found.mtime_ns not in (0, place.mtime_ns):
-            raise _changed_archive(place)
-        return replace(place, data=data)
+        part = place.offset, place.size_bytes
+        try:
+            found, data = _fetch(place, check, max_bytes=MAX_FILE_BYTES, offset=part[0], size_bytes=part[1])
+        except ImageError as error:
+            if error.detail != NO_PARTS:
+                raise
+        else:
+            if found.mtime_ns not in (0, place.mtime_ns):
+                raise _changed_archive(place)
+            return replace(place, data=data)
     if spooled is None and is_hurried():
-        detail = "its compressed archive is not in the cache, and would have to be fetched whole"
+        detail = "its archive is not in the cache, and would have to be fetched whole"
         raise ImageError(path=place.name, reason="unreadable", detail=detail)
     archive, _ = spooled or spool_shard(place.store, shard, name=place.name)
     return replace(place, data=_read_member(archive, place, check=check))

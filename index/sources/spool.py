@@ -5,7 +5,6 @@ recently used archives are removed; reading one again fetches it again. The fold
 """
 
 import hashlib
-import io
 import os
 import threading
 import time
@@ -36,19 +35,18 @@ Spooled = tuple[Path, str | None]
 def spool_local(file: Path) -> Spooled:
     """Unpack a local compressed archive, or the images in a Parquet file, to the spool."""
     with open_file(file) as raw:
+
+        def read_parts() -> Iterator[bytes]:
+            try:
+                yield from iter(lambda: raw.read(_PART_BYTES) or b"", b"")
+            except OSError as error:
+                raise ImageError(path=file, reason=reason_of(error), detail=str(error.strerror)) from error
+
         status = os.fstat(raw.fileno())
         key = f"{os.path.realpath(file)}\n{status.st_size}\n{modified_ns(status)}"
         if file.suffix.lower() == ".parquet":
             return spool(key, name=f"{file.name}.tar", fetch=lambda: unpack_cells(file))
-        return spool(key, name=file.name, fetch=lambda: _read_parts(raw, file))
-
-
-def _read_parts(raw: io.FileIO, file: Path) -> Iterator[bytes]:
-    try:
-        yield from iter(lambda: raw.read(_PART_BYTES) or b"", b"")
-    except OSError as error:
-        shown = printable_path(str(file))
-        raise ImageError(path=shown, reason=reason_of(error), detail=str(error.strerror)) from error
+        return spool(key, name=file.name, fetch=read_parts)
 
 
 def find_spooled(key: str, *, name: str) -> Spooled | None:
@@ -99,7 +97,7 @@ def _write(file: Path, parts: Iterator[bytes], *, name: str) -> str | None:
                 written += out.write(part)
                 if written > MAX_SPOOLED_BYTES:
                     detail = f"it unpacks to more than {MAX_SPOOLED_BYTES} bytes"
-                    raise ImageError(path=printable_path(name), reason="too-costly", detail=detail)
+                    raise ImageError(path=name, reason="too-costly", detail=detail)
         except DamagedError as error:
             return str(error)
     return None

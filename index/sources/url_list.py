@@ -102,7 +102,7 @@ class UrlListSource(ImageSource):
             else:
                 yield from read_table_rows(file, columns=columns, checked=False)
         except InputError as error:
-            raise InputError(str(error).replace(printable_path(str(file)), shown)) from error
+            raise InputError(str(error).replace(printable_path(file), shown)) from error
 
 
 def _name_columns(said: Mapping[str, str]) -> TableColumns:

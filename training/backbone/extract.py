@@ -93,7 +93,7 @@ class FeatureStore:
         try:
             yield
         except OSError as error:
-            raise InputError(f"{self.folder}: the feature cache cannot be written ({error}); {advice}") from error
+            raise InputError(f"the feature cache cannot be written ({error}); {advice}", at=self.folder) from error
 
     def read_again(self) -> None:
         """Read what other writers have added."""
@@ -105,9 +105,8 @@ class FeatureStore:
                 hashes: list[str] = json.loads(listing.read_text(encoding="ascii"))
                 self._rows.update({sha256: (listing.stem, row) for row, sha256 in enumerate(hashes)})
             except (ValueError, TypeError) as error:
-                raise InputError(
-                    f"{listing}: the feature cache is damaged ({error}); delete this file and run again"
-                ) from error
+                problem = f"the feature cache is damaged ({error}); delete this file and run again"
+                raise InputError(problem, at=listing) from error
 
     def add(self, hashes: Sequence[str], features: Features) -> None:
         """Store (n, V, F) features of n images, atomically."""

@@ -175,7 +175,7 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, data)
     except OSError as error:
-        raise InputError(f"{path}: the graph cannot be kept ({error}); choose another --cache") from error
+        raise InputError(f"the graph cannot be kept ({error}); choose another --cache", at=path) from error
     return read_model_file(path)
 
 

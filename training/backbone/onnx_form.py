@@ -56,14 +56,13 @@ def find_input(proto: onnx.ModelProto, *, shown: str) -> ImageInput:
     ]
     told = ", ".join(f"{value.name} {shape}" for value, shape in zip(inputs, shapes, strict=True))
     if len(inputs) != 1:
-        raise InputError(
-            f"{shown}: it has {len(inputs)} inputs ({told}), expected one for images: export the image model alone"
-        )
+        problem = f"it has {len(inputs)} inputs ({told}), expected one for images: export the image model alone"
+        raise InputError(problem, at=shown)
     [value], [shape] = inputs, shapes
     number = value.type.tensor_type.elem_type
     if number not in _NUMBERS or len(shape) != 4:
         kind = TensorProto.DataType.Name(number).lower()
-        raise InputError(f"{shown}: its input {told} of {kind} takes no images: expected (N, 3, H, W) or (N, H, W, 3)")
+        raise InputError(f"its input {told} of {kind} takes no images: expected (N, 3, H, W) or (N, H, W, 3)", at=shown)
     if shape[1] != 3 and shape[3] != 3:
         raise InputError(
             f"{shown}: its input {told} does not say where its three channels are: expected (N, 3, H, W) or "
@@ -71,7 +70,7 @@ def find_input(proto: onnx.ModelProto, *, shown: str) -> ImageInput:
         )
     sides = {size for size in (shape[2:] if shape[1] == 3 else shape[1:3]) if isinstance(size, int)}
     if len(sides) > 1:
-        raise InputError(f"{shown}: its input {told} is not square, as images are here")
+        raise InputError(f"its input {told} is not square, as images are here", at=shown)
     batch = shape[0] if isinstance(shape[0], int) else None
     return ImageInput(value.name, number, shape[1] != 3, batch, next(iter(sides), None))
 
@@ -103,9 +102,9 @@ def bring_into_form(
     patches = _find_patches(shape[1], tokens, shown) if len(shape) == 3 else 0
     expected = _pool(outputs[name], patches)
     if not np.isfinite(expected).all():
-        raise InputError(f"{shown}: its output {name} is not finite for ordinary images")
+        raise InputError(f"its output {name} is not finite for ordinary images", at=shown)
     if np.abs(expected - expected[:1]).max() <= 1e-6 * np.abs(expected).max():
-        raise InputError(f"{shown}: its output {name} is the same for all images")
+        raise InputError(f"its output {name} is the same for all images", at=shown)
     converted = _convert_opset(proto, shown)
     free: int | str = size if image.side else "side"
     problem = ""
@@ -136,7 +135,7 @@ def bring_into_form(
             return made
         else:
             problem = f"cosine {cosine:.4f}"
-    raise InputError(f"{shown}: wrapped, it does not give what it gave ({problem}); export it with a dynamic batch")
+    raise InputError(f"wrapped, it does not give what it gave ({problem}); export it with a dynamic batch", at=shown)
 
 
 def draw_check_images(side: int, *, count: int) -> Pixels:
@@ -157,9 +156,8 @@ def _run_original(proto: onnx.ModelProto, image: ImageInput, images: Floats, sho
     try:
         parts = [session.run(names, {image.name: np.ascontiguousarray(batch)}) for batch in batches]
     except ERRORS as error:
-        raise InputError(
-            f"{shown}: it does not run on images of {images.shape[-1]} pixels: {first_line(error)}"
-        ) from error
+        problem = f"it does not run on images of {images.shape[-1]} pixels: {first_line(error)}"
+        raise InputError(problem, at=shown) from error
     return {
         name: np.concatenate(found)[: len(given)]
         for name, found in zip(names, zip(*parts, strict=True), strict=True)
@@ -172,7 +170,7 @@ def _choose_output(outputs: Mapping[str, npt.NDArray[Any]], wanted: str | None, 
     told = ", ".join(f"{name} (N, {', '.join(map(str, found.shape[1:]))})" for name, found in outputs.items())
     if wanted is not None:
         if wanted not in outputs:
-            raise InputError(f"{shown}: no output {wanted} of floats; there is {told or 'none'}")
+            raise InputError(f"no output {wanted} of floats; there is {told or 'none'}", at=shown)
         return wanted
     for rank in (2, 3, 4):
         found = [name for name, values in outputs.items() if values.ndim == rank and not _CLASS_SCORES.search(name)]
@@ -199,7 +197,7 @@ def _find_patches(tokens: int, wanted: str | None, shown: str) -> int | None:
             "of the image; wrap it by `retrieval export` with --tokens class or mean"
         )
     if wanted == "class" and before == 0:
-        raise InputError(f"{shown}: --tokens class: its {tokens} tokens are a square of patches without a class token")
+        raise InputError(f"--tokens class: its {tokens} tokens are a square of patches without a class token", at=shown)
     return None if wanted == "class" or (wanted is None and before) else before or 0
 
 
@@ -223,14 +221,12 @@ def _convert_opset(proto: onnx.ModelProto, shown: str) -> onnx.ModelProto:
     if version == OPSET:
         return proto
     if version > OPSET:
-        raise InputError(f"{shown}: of ONNX opset {version}, expected at most {OPSET}: export it with that opset")
+        raise InputError(f"of ONNX opset {version}, expected at most {OPSET}: export it with that opset", at=shown)
     try:
         return onnx.version_converter.convert_version(proto, OPSET)
     except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as error:
-        raise InputError(
-            f"{shown}: its opset {version} cannot be brought to {OPSET}: {first_line(error)}; export it with opset "
-            f"{OPSET}"
-        ) from error
+        problem = f"its opset {version} cannot be brought to {OPSET}: {first_line(error)}; export it with opset {OPSET}"
+        raise InputError(problem, at=shown) from error
 
 
 def _open_batch(proto: onnx.ModelProto, image: ImageInput) -> onnx.ModelProto:
@@ -325,7 +321,7 @@ def start_session(data: bytes, *, shown: str) -> Any:
     try:
         return _RUNTIME.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except ERRORS as error:
-        raise InputError(f"{shown}: ONNX Runtime cannot use it: {first_line(error)}") from error
+        raise InputError(f"ONNX Runtime cannot use it: {first_line(error)}", at=shown) from error
 
 
 def first_line(error: BaseException) -> str:

@@ -61,7 +61,7 @@ def describe_input(
     if (settings.preprocessor, mean, std) == (None, None, None) and (contract := find_contract(path)) is not None:
         sizes = contract.preprocess
         return PreprocessConfig(sizes.resize, sizes.crop, sizes.interpolation, _RAW_MEAN, _RAW_STD)
-    image = find_input(_read(path) if proto is None else proto, shown=printable_path(str(path)))
+    image = find_input(_read(path) if proto is None else proto, shown=printable_path(path))
     places = (settings.preprocessor, path.parent / PREPROCESSOR, path.parent.parent / PREPROCESSOR)
     file = settings.preprocessor or next((place for place in places if place is not None and place.is_file()), None)
     found = {} if file is None else _read_preprocessor(file)
@@ -73,7 +73,7 @@ def describe_input(
         mean, std = mean or found.get("mean"), std or found.get("std")
     if mean is None or std is None:
         raise InputError(
-            f"{printable_path(str(path))}: nothing says how its images are normalised: put its {PREPROCESSOR} "
+            f"{printable_path(path)}: nothing says how its images are normalised: put its {PREPROCESSOR} "
             f"beside it, or wrap it by `retrieval export --backbone {path.name}` with --preprocessor FILE, or with "
             f"--mean and --std (ImageNet's are {','.join(map(str, IMAGENET_MEAN))} and 0.229,0.224,0.225)"
         )
@@ -90,7 +90,7 @@ def build_module(
     path = _find_file(name)
     proto = _read(path)
     preprocess = describe_input(name, settings, proto=proto)
-    shown, output, tokens = printable_path(str(path)), settings.output, settings.tokens
+    shown, output, tokens = printable_path(path), settings.output, settings.tokens
     made = bring_into_form(proto, preprocess, side=side, output=output, tokens=tokens, shown=shown)
     module = OnnxBackbone(torch.frombuffer(bytearray(made.SerializeToString()), dtype=torch.uint8))
     return module, module.width
@@ -201,21 +201,20 @@ def _find_file(name: str) -> Path:
 
 def _read(path: Path) -> onnx.ModelProto:
     """The model of a file, its external data with it."""
-    shown = printable_path(str(path))
+    shown = printable_path(path)
     if not path.is_file():
-        raise InputError(f"{shown}: no such ONNX file")
+        raise InputError("no such ONNX file", at=path)
     try:
         proto = onnx.load(path)
     except (FileNotFoundError, onnx.checker.ValidationError) as error:
-        raise InputError(
-            f"{shown}: its weights lie in other files, which cannot be read: {first_line(error)}; copy them beside it"
-        ) from error
+        problem = f"its weights lie in other files, which cannot be read: {first_line(error)}; copy them beside it"
+        raise InputError(problem, at=path) from error
     except (DecodeError, OSError, ValueError, RuntimeError, TypeError) as error:
-        raise InputError(f"{shown}: not an ONNX file, or a damaged one: {first_line(error)}") from error
+        raise InputError(f"not an ONNX file, or a damaged one: {first_line(error)}", at=path) from error
     if not proto.graph.node or not proto.opset_import:
-        raise InputError(f"{shown}: not an ONNX file: it has no graph")
+        raise InputError("not an ONNX file: it has no graph", at=path)
     if proto.ByteSize() > MAX_MODEL_BYTES:
-        raise InputError(f"{shown}: with its weights larger than the 2 GB that one ONNX file may have")
+        raise InputError("with its weights larger than the 2 GB that one ONNX file may have", at=path)
     try:
         check_graph(proto.SerializeToString())
     except UnsafeModelError as error:
@@ -228,7 +227,6 @@ def _read(path: Path) -> onnx.ModelProto:
 
 def _read_preprocessor(path: Path) -> dict[str, Any]:
     """Size, interpolation, mean and deviation of a preprocessor file of transformers, or of timm's `config.json`."""
-    shown = printable_path(str(path))
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if "pretrained_cfg" not in values and "input_size" not in values:
@@ -243,9 +241,9 @@ def _read_preprocessor(path: Path) -> dict[str, Any]:
             "interpolation": values.get("interpolation", "bilinear"),
         }
     except InputError as error:
-        raise InputError(f"{shown}: {error}") from error
+        raise InputError(f"{error}", at=path) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{shown}: not the preprocessor file of an image model: {first_line(error)}") from error
+        raise InputError(f"not the preprocessor file of an image model: {first_line(error)}", at=path) from error
 
 
 def _read_transformers(values: Mapping[str, Any]) -> dict[str, Any]:

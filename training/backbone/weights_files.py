@@ -96,7 +96,7 @@ def load_weights(
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file or a torch state dict, by name."""
     if not path.is_file():
-        raise InputError(f"{path}: no such weights file; --weights takes pretrained, none or a file")
+        raise InputError("no such weights file; --weights takes pretrained, none or a file", at=path)
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -107,8 +107,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             "save only the state dict: torch.save(model.state_dict(), FILE)"
         ) from error
     except _UNREADABLE as error:
-        raise InputError(f"{path}: not a safetensors file or torch state dict: {error}") from error
+        raise InputError(f"not a safetensors file or torch state dict: {error}", at=path) from error
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"{path}: expected a dictionary of tensors (a state dict), got {type(state).__name__}")
+        raise InputError(f"expected a dictionary of tensors (a state dict), got {type(state).__name__}", at=path)
     return state

@@ -91,7 +91,7 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
     refuse_models(str(data))
     table, columns = find_table(data, columns)
     if not table.exists():
-        raise InputError(f"{printable_path(str(data))}: no such folder, CSV or Parquet file, or gallery")
+        raise InputError("no such folder, CSV or Parquet file, or gallery", at=data)
     if _is_gallery(data):
         dataset = _list_gallery(data)[0]
     else:
@@ -100,7 +100,7 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
         expected = "expected class folders with images in them, a CSV or Parquet file of paths and labels, or a gallery"
         if _is_gallery(data):
             expected = "give its images labels in its Labels view or by `retrieval labels set`"
-        raise InputError(f"{printable_path(str(data))}: no labelled image; {expected}")
+        raise InputError(f"no labelled image; {expected}", at=data)
     return dataset
 
 
@@ -111,26 +111,24 @@ def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tupl
     """
     refuse_models(str(data))
     table, columns = find_table(data, columns)
-    shown = printable_path(str(data))
+    shown = printable_path(data)
     if _is_gallery(data):
         dataset, splits = _list_gallery(data, split_column=split_column)
     elif table.is_file():
         dataset, splits = _list_table(table, columns), read_column(table, split_column, columns=columns)
     else:
-        raise InputError(
-            f"{shown}: --split-column goes with a CSV or Parquet file, or a gallery, whose column it names"
-        )
+        problem = "--split-column goes with a CSV or Parquet file, or a gallery, whose column it names"
+        raise InputError(problem, at=data)
     if not splits:
-        raise InputError(f"{shown}: no image has a value in a column {split_column!r}")
+        raise InputError(f"no image has a value in a column {split_column!r}", at=data)
     parts: dict[str, list[Record]] = {}
     for record in dataset.records:
         parts.setdefault(splits.get(str(record.path), "").lower(), []).append(record)
     seen = _count_parts(parts)
     training = [record for name in _TRAINING for record in parts.pop(name, ())]
     if not training:
-        raise InputError(
-            f"{shown}: its column {split_column!r} calls no labelled image 'train'; seen: {seen or 'no labelled image'}"
-        )
+        problem = f"its column {split_column!r} calls no labelled image 'train'; seen: {seen or 'no labelled image'}"
+        raise InputError(problem, at=data)
     held_out = [record for name in _VALIDATION for record in parts.pop(name, ())] or parts.pop(_TEST, [])
     if parts:
         logger.warning("%s: left out, because neither train nor validation: %s", shown, _count_parts(parts))
@@ -153,7 +151,7 @@ def _list_gallery(gallery: Path, *, split_column: str | None = None) -> tuple[Da
 
     Images in archives and remote stores, which training does not read, are left out with a warning.
     """
-    shown = printable_path(str(gallery))
+    shown = printable_path(gallery)
     records, splits, unreadable = [], dict[str, str](), 0
     trust = read_label_trust(gallery)
     with read_current_catalog(gallery, decided=True) as catalog:
@@ -202,7 +200,7 @@ def _list_folder(folder: Path) -> Dataset:
 def _list_table(path: Path, columns: TableColumns) -> Dataset:
     if _DECIDED in read_column_names(path):
         raise InputError(
-            f"{printable_path(str(path))}: a list of decisions, whose labels are those given before them. Train on the "
+            f"{printable_path(path)}: a list of decisions, whose labels are those given before them. Train on the "
             "gallery itself, on what `retrieval audit RUN --apply FILE` writes or on the label file of the page; or "
             f"leave out the column {_DECIDED!r}"
         )
@@ -224,7 +222,7 @@ def _read_trust(
     p_right, given = (read_column(table, name, columns=columns) for name in (P_RIGHT, GIVEN))
     found = dict[str, tuple[float | None, str | None]]()
     for path, text in p_right.items():
-        where, before = f"{printable_path(str(table))}: {printable_path(path)}", given.get(path)
+        where, before = f"{printable_path(table)}: {printable_path(path)}", given.get(path)
         found[path] = parse_p_right(text, where=where), None if before == labels.get(path) else before
     return found
 
@@ -238,7 +236,7 @@ def require_outside(path: Path, *, data: Path, flag: str) -> None:
     folder = find_folder_around(path, data, sources) if data.is_dir() else None
     if folder is not None:
         raise InputError(
-            f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(folder))}, where it "
+            f"{flag} {printable_path(path)} lies inside the images in {printable_path(str(folder))}, where it "
             "would count as a class; choose a place beside them"
         )
 
@@ -256,11 +254,9 @@ def check_trainable(records: Sequence[Record], *, data: Path) -> None:
         return
     where = "" if data.is_dir() else "; a table's paths are relative to its own folder, or absolute"
     if _is_gallery(data):
-        shown = printable_path(str(data))
+        shown = printable_path(data)
         where = f"; if the images were moved, say where they are now: retrieval index update {shown} --root FOLDER"
-    raise InputError(
-        f"{printable_path(str(data))}: none of the {len(records)} files is a readable image; the first: {first}{where}"
-    )
+    raise InputError(f"none of the {len(records)} files is a readable image; the first: {first}{where}", at=data)
 
 
 def require_two_classes(labels: Sequence[str], *, data: Path) -> None:
@@ -269,10 +265,8 @@ def require_two_classes(labels: Sequence[str], *, data: Path) -> None:
     usable = [label for label, count in counts.items() if count >= 2]
     if len(usable) < 2:
         seen = ", ".join(f"{label!r} ({count})" for label, count in counts.most_common(5)) or "none"
-        raise InputError(
-            f"{printable_path(str(data))}: metric learning needs at least two classes of at least two usable images; "
-            f"classes seen: {seen}"
-        )
+        problem = f"metric learning needs at least two classes of at least two usable images; classes seen: {seen}"
+        raise InputError(problem, at=data)
 
 
 def cap_classes(records: Sequence[Record], *, max_per_class: int | None, seed: int) -> list[Record]:

@@ -24,20 +24,20 @@ NEAREST = 5  # classes that nearest-class noise draws from
 
 def read_parents(path: Path) -> dict[str, str]:
     """Class hierarchy from a UTF-8 CSV with the columns `class` and `parent`: parents by class, empty at a root."""
-    shown = printable_path(str(path))
+    shown = printable_path(path)
     if not path.is_file():
-        raise InputError(f"{shown}: no such file; expected a CSV of class,parent")
+        raise InputError("no such file; expected a CSV of class,parent", at=path)
     parents, lines = dict[str, str](), dict[str, int]()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             columns = rows.fieldnames or []
             if not {"class", "parent"} <= set(columns):
-                raise InputError(f"{shown}: expected a header with the columns class,parent; found {columns}")
+                raise InputError(f"expected a header with the columns class,parent; found {columns}", at=path)
             for row in rows:
                 node, parent = (row["class"] or "").strip(), (row["parent"] or "").strip()
                 if not node:
-                    raise InputError(f"{shown}, line {rows.line_num}: the class is empty")
+                    raise InputError("the class is empty", at=path, where=f"line {rows.line_num}")
                 if node in parents:
                     raise InputError(
                         f"{shown}, line {rows.line_num}: {printable_path(node)!r} stands in line {lines[node]} "
@@ -45,7 +45,7 @@ def read_parents(path: Path) -> dict[str, str]:
                     )
                 parents[node], lines[node] = parent, rows.line_num
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}") from error
+        raise InputError(f"not a readable UTF-8 CSV file: {error}", at=path) from error
     for start in parents:
         node, climbed = start, {start}
         while above := parents.get(node):
@@ -90,7 +90,7 @@ def find_relatives(parents: Mapping[str, str], classes: Sequence[str]) -> list[l
         if not node:
             raise InputError(
                 f"--hierarchy: class {printable_path(name)!r} has no relative: it is alone under its root "
-                f"{printable_path(str(child))!r}; give that a parent which other classes share"
+                f"{printable_path(child)!r}; give that a parent which other classes share"
             )
         relatives.append([numbers for other, numbers in below[node].items() if other != child])
     return relatives

@@ -55,7 +55,7 @@ class _Download:
         try:
             text = (self.folder / name).read_text(encoding="utf-8-sig", errors="surrogateescape")
         except OSError as error:
-            raise InputError(f"{shown}: cannot be read ({error.strerror}); it comes with {self.archive}") from error
+            raise InputError(f"cannot be read ({error.strerror}); it comes with {self.archive}", at=shown) from error
         for number, line in enumerate(text.split("\n"), start=1):
             columns = line.split()
             if not columns or number < header or (number == header and columns == form.split()):
@@ -67,7 +67,7 @@ class _Download:
             except ValueError as error:
                 expected = f"the header `{form}`" if number == header else f"`{form}`"
                 seen = printable_path(line.strip()[:80])
-                raise InputError(f"{shown}, line {number}: expected {expected}, found `{seen}`") from error
+                raise InputError(f"expected {expected}, found `{seen}`", at=shown, where=f"line {number}") from error
         return rows
 
     def locate(self, names: Sequence[str], *, places: Sequence[str] = ("",), archive: str | None = None) -> Path:
@@ -77,7 +77,7 @@ class _Download:
             if not tried or any((self.folder / place / name).is_file() for name in tried):
                 return self.folder / place
         raise InputError(
-            f"{printable_path(str(self.folder))}: the images are not unpacked; of {len(tried)} listed images that were "
+            f"{printable_path(self.folder)}: the images are not unpacked; of {len(tried)} listed images that were "
             f"looked for there is missing, the first is {printable_path(str(Path(places[0], tried[0])))}; unpack "
             f"{archive or self.archive}"
         )
@@ -155,33 +155,28 @@ def load_cars(root: Path) -> Splits:
 def _read_annotations(path: Path, names: Any, *, field: str, images: Path) -> Iterator[tuple[Record, int]]:
     annotations = _read_variable(path, "annotations")
     if not {field, "class"} <= set(annotations.dtype.names or ()):
-        raise InputError(
-            f"{printable_path(str(path))}: expected annotations with {field} and class, found {annotations.dtype.names}"
-        )
+        raise InputError(f"expected annotations with {field} and class, found {annotations.dtype.names}", at=path)
     files = [str(file) for file in annotations[field]]
     base = _Download(images, "car_ims.tgz, or cars_train.tgz and cars_test.tgz").locate(files)
     for row, (file, number) in enumerate(zip(files, annotations["class"], strict=True), start=1):
         if not isinstance(number, int | np.integer) or not 1 <= number <= len(names):
-            raise InputError(
-                f"{printable_path(str(path))}, annotation {row}: expected a class in 1..{len(names)}, found {number}"
-            )
+            raise InputError(f"expected a class in 1..{len(names)}, found {number}", at=path, where=f"annotation {row}")
         yield Record(base / file, str(names[number - 1])), int(number)
 
 
 def _read_variable(path: Path, name: str) -> Any:
     """A variable of a MATLAB file, (N,)."""
-    shown = printable_path(str(path))
     if not path.is_file():
-        raise InputError(f"{shown}: no such file; unpack car_devkit.tgz")
+        raise InputError("no such file; unpack car_devkit.tgz", at=path)
     with naming_extras("reading Cars-196"):
         from scipy.io import loadmat
         from scipy.io.matlab import MatReadError
     try:
         variables = loadmat(path, squeeze_me=True, variable_names=[name])
     except (*_DAMAGE, MatReadError) as error:
-        raise InputError(f"{shown}: not a readable MATLAB file: {error}; download it again") from error
+        raise InputError(f"not a readable MATLAB file: {error}; download it again", at=path) from error
     if name not in variables:
-        raise InputError(f"{shown}: expected a variable {name} in it; is it the file of the official download?")
+        raise InputError(f"expected a variable {name} in it; is it the file of the official download?", at=path)
     return np.atleast_1d(variables[name])
 
 
@@ -266,10 +261,7 @@ def load_tiny_imagenet(root: Path) -> Splits:
         folder = download.folder / "train" / name / "images"
         images, is_test = sorted(folder.glob("*.JPEG")), number >= 100
         if not images:
-            raise InputError(
-                f"{printable_path(str(folder))}: no images (*.JPEG) of the class that wnids.txt lists; unpack "
-                f"{archive} again"
-            )
+            raise InputError(f"no images (*.JPEG) of the class that wnids.txt lists; unpack {archive} again", at=folder)
         most = TINY_TEST_IMAGES if is_test else TINY_TRAINING_IMAGES
         records[is_test].extend(Record(image, name) for image in images[:most])
     return Dataset(tuple(records[0])), Dataset(tuple(records[1]))
@@ -303,7 +295,7 @@ def load_protocol(name: str, root: Path) -> Splits:
     for split, dataset, published in zip(("training", "test"), (train, test), PUBLISHED[name], strict=True):
         seen = len(dataset.records), len({record.label for record in dataset.records})
         if not dataset.records:
-            raise InputError(f"{printable_path(str(root))}: its lists name no {split} image of {name}")
+            raise InputError(f"its lists name no {split} image of {name}", at=root)
         if seen != published:
             logger.warning(
                 "%s: the %s split has %d images of %d classes, published are %d of %d: "

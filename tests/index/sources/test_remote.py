@@ -184,13 +184,26 @@ def test_a_request_is_answered_without_retries(web: FileServer, monkeypatch: pyt
     empty_shard_folder()
     web.asked.clear()
     assert read_indexed(places[0]) == PICTURES[0]
-    with pytest.raises(ImageError, match="compressed archive is not in the cache"):
+    with pytest.raises(ImageError, match="archive is not in the cache"):
         read_indexed(places[1])
     web.faults["/1.png"] = [Fault(503)]
     with pytest.raises(ImageError, match="status 503"):
         read_indexed(places[2])
     assert web.asked == {("GET", "/0.tar"): 1, ("GET", "/1.png"): 1}
     assert read_place(places[1]) == PICTURES[0]
+
+
+def test_a_plain_archive_is_fetched_once_from_a_server_without_ranges(web: FileServer) -> None:
+    web.files["/0.tar"] = pack_plain(3)
+    source = find_source(f"{web.address}/0.tar")
+    places = [source.locate(item) for item in source.scan()]
+    empty_shard_folder()
+    web.has_ranges = False
+    with pytest.raises(ImageError, match="archive is not in the cache"):
+        read_indexed(places[0])
+    web.asked.clear()
+    assert [read_place(place) for place in places] == PICTURES[:3]
+    assert web.asked["GET", "/0.tar"] == 2
 
 
 def test_too_many_bytes_are_not_fetched(buckets: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
