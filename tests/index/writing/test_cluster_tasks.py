@@ -1,7 +1,6 @@
 """What a task on a cluster's node refuses, and the addresses at which no cluster answers; the rest needs a cluster."""
 
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from index.errors import GalleryError, InputError, MissingDependencyError, RetrievalError
+from index.errors import GalleryError, InputError, RetrievalError
 from index.versions.annotations import added_folder
 from index.writing import cluster_build
 from index.writing.build import add_to_gallery
@@ -84,13 +83,6 @@ def test_a_node_that_sees_no_images_says_so_and_writes_nothing(work: SharedWork,
     assert isinstance(answer, InputError)
     assert f"{image_folder}: no such file or folder" in str(answer)
     assert not (work.folder / Shard(1, 2).folder).exists()
-
-
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"--engine ray needs .*\[cluster\]"), connected(None):
-        pass
 
 
 @pytest.mark.parametrize("address", ["head", "ray://head:10001", "127.0.0.1:1"])

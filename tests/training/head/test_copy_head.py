@@ -102,12 +102,6 @@ def test_from_the_threshold_on_enough_pairs_are_copies_and_no_lower_one_would_do
     assert not below or not all(map(holds, [max(below), *above]))
 
 
-@pytest.mark.parametrize(("precision", "expected"), [(0.99, 0.9), (0.75, 0.5)])
-def test_a_lower_precision_finds_more(precision: float, expected: float) -> None:
-    copies, others = np.array([0.5, 0.7, 0.9, 0.95]), np.array([0.3, 0.7])
-    assert choose_threshold(copies, others, precision=precision) == expected
-
-
 def test_a_cosine_that_rounding_put_above_one_makes_a_threshold_of_one() -> None:
     above = np.nextafter(np.float32(1), np.float32(2))
     assert choose_threshold(np.array([above, above]), np.array([0.5, 0.6], dtype=np.float32)) == 1.0

@@ -16,8 +16,6 @@ from index.model.backends.registry import (
     compare_backend,
     installed_backends,
     open_backend,
-    report_runtimes,
-    tell_runtimes,
 )
 from index.model.checksum import ModelFile, read_model_file
 from index.model.embedder import Embedder
@@ -119,16 +117,6 @@ def test_embeddings_that_are_not_finite_agree_with_none(model: ModelFile, monkey
             assert compare_backend(model, name).agreement == 0
     with pytest.raises(ModelFileError, match="embeddings that are not finite"):
         compare_backend(model, USUAL_BACKEND)
-
-
-def test_the_report_names_a_runtime_that_disagrees(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    let_agree(monkeypatch, onnxruntime=1, openvino=0.47)
-    monkeypatch.setenv(VARIABLE, "openvino")
-    report = report_runtimes(tiny_model)
-    assert report["chosen"]["name"] is None
-    lines = tell_runtimes(report)
-    assert any("openvino" in line and "differs (cosine 0.4700" in line for line in lines)
-    assert any(line.startswith("runs in none: ") and "computes it otherwise" in line for line in lines)
 
 
 def test_another_gpu_is_compared_again(model: ModelFile, kept: Path, tmp_path: Path, monkeypatch) -> None:
