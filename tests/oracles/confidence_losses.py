@@ -58,35 +58,6 @@ def procsim_confidence(loss: float, tau: float, *, lambda_: float) -> float:
     return math.exp(-lambert_w(max(0.0, (loss - tau) / (2 * lambda_))))
 
 
-def proxy_nca(x: Sequence[Any], proxies: Numbers, label: int, *, scale: float) -> Any:
-    """-log of the softmax of the negative squared distances of one sample."""
-    powers = [torch.exp(-scale * _squared_distance(x, proxy)) for proxy in proxies]
-    return -torch.log(powers[label] / sum(powers))
-
-
-def multi_similarity(
-    embeddings: Numbers, labels: Sequence[int], i: int, *, alpha: float, beta: float, base: float, epsilon: float
-) -> Any:
-    """One sample's Multi-Similarity with its mined pairs (ProcSim, Eq. 5, for all pairs)."""
-    others = [j for j in range(len(labels)) if j != i]
-    similarity = {j: cosine(embeddings[i], embeddings[j]) for j in others}
-    positives = [j for j in others if labels[j] == labels[i]]
-    negatives = [j for j in others if labels[j] != labels[i]]
-    if not positives or not negatives:
-        return torch.zeros((), dtype=torch.float64)
-    hardest_negative = max(similarity[j].item() for j in negatives)
-    hardest_positive = min(similarity[j].item() for j in positives)
-    pull, push = 0.0, 0.0
-    for j in positives:
-        if similarity[j].item() - epsilon < hardest_negative:
-            pull = pull + torch.exp(-alpha * (similarity[j] - base))
-    for j in negatives:
-        if similarity[j].item() + epsilon > hardest_positive:
-            push = push + torch.exp(beta * (similarity[j] - base))
-    one = torch.ones((), dtype=torch.float64)
-    return torch.log(one + pull) / alpha + torch.log(one + push) / beta
-
-
 def language_guidance(embeddings: Numbers, similarities: Sequence[Sequence[float]]) -> Any:
     """The mean over the rows of KL(language || visual)."""
     total = torch.zeros((), dtype=torch.float64)
@@ -97,12 +68,6 @@ def language_guidance(embeddings: Numbers, similarities: Sequence[Sequence[float
             p, q = s / sum(language), v / sum(visual)
             total = total + p * torch.log(p / q)
     return total / len(similarities)
-
-
-def _squared_distance(x: Sequence[Any], y: Sequence[Any]) -> Any:
-    """Of two vectors brought to norm 1."""
-    x_norm, y_norm = (sum(v * v for v in vector) ** 0.5 for vector in (x, y))
-    return sum((a / x_norm - b / y_norm) ** 2 for a, b in zip(x, y, strict=True))
 
 
 def value_and_gradients(loss: Callable[..., Any], *matrices: Tensor) -> tuple[float, list[Tensor]]:

@@ -87,13 +87,6 @@ def test_cosines_are_one_at_most_and_equal_there() -> None:
     assert found.rows.tolist() == [[row, row + 300] for row in range(300)]
 
 
-def test_a_duplicate_of_the_query_stays_when_the_query_is_removed() -> None:
-    vectors = np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
-    assert search(vectors, vectors, k=2, own=np.arange(3)).rows.tolist() == [[1, 2], [0, 2], [0, 1]]
-    assert search(vectors[:2], vectors, k=2, own=np.array([1, NO_ID])).rows.tolist() == [[0, 2], [0, 1]]
-    assert search(vectors[:2], vectors[:2], k=3, own=np.arange(2)).rows.tolist() == [[1, -1, -1], [0, -1, -1]]
-
-
 @settings(max_examples=tries(30, deep=200), deadline=None)
 @given(seed=st.integers(0, 10**6), k=st.integers(1, 12), count=st.integers(1, 9))
 def test_a_query_does_not_find_the_group_of_its_own_row(seed: int, k: int, count: int) -> None:

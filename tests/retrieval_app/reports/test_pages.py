@@ -46,35 +46,21 @@ def draw_report(folder: Path) -> LabelIssues:
     polos, limes, skirts = ([folder / kind / f"{kind}-00{i}.jpg" for i in range(2)] for kind in KINDS)
     hostile = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(HOSTILE_FILE)))
     (folder / "polo" / "polo-002.jpg").rename(hostile)
+    wrong: dict[str, Any] = {"verdict": CHANGE, "kind": "wrong_label"}
     images = (
         audit_image(
             hostile,
             LINES,
             p_error=0.99,
-            verdict=CHANGE,
-            kind="wrong_label",
             suggestions=((TAG, 0.7), (CLOSER, 0.2)),
             agreeing=((6, 0.9),),
             disagreeing=((1, 0.8, "lime"), (5, 0.7, "lime")),
+            **wrong,
         ),
         audit_image(
-            polos[0],
-            "lime",
-            p_error=0.9,
-            verdict=CHANGE,
-            kind="wrong_label",
-            suggestions=(("polo", 0.8), ("skirt", 0.15)),
-            confidence=0.05,
+            polos[0], "lime", p_error=0.9, suggestions=(("polo", 0.8), ("skirt", 0.15)), confidence=0.05, **wrong
         ),
-        audit_image(
-            polos[1],
-            "lime",
-            p_error=0.8,
-            verdict=CHANGE,
-            kind="wrong_label",
-            suggestions=(("polo", 0.6),),
-            confidence=0.1,
-        ),
+        audit_image(polos[1], "lime", p_error=0.8, suggestions=(("polo", 0.6),), confidence=0.1, **wrong),
         audit_image(limes[0], TEMPLATE, p_error=0.95, verdict=DROP, kind="outlier", suggestions=(("lime", 0.3),)),
         audit_image(
             limes[1], "skirt", p_error=0.7, verdict=DROP, kind="conflicting_duplicates", confidence=0.02, duplicate_of=5

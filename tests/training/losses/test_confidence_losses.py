@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.conftest import tries
 from tests.oracles import confidence_losses as oracle
+from tests.oracles.losses import multi_similarity_samples, proxy_nca_samples
 from tests.training.losses.draws import make_loss
 from training.losses.guidance import Guidance, language_guidance_loss
 from training.losses.interface import Batch
@@ -22,6 +23,7 @@ from training.options.losses import PairMining
 MS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
 BASES = ("multi-similarity", "proxy-nca")
 CLASSES, WIDTH = 3, 4
+ON_TENSORS = {"exp": torch.exp, "log": torch.log}
 
 # exact in float64, and so are their midpoints and shifts
 losses_of_a_batch = st.lists(st.integers(0, 1024).map(lambda number: number / 64), min_size=4, max_size=12)
@@ -77,18 +79,17 @@ def test_procsim_is_equation_4_in_value_and_gradient(seed: int, batch: int, base
 
     labels = given_batch.labels.tolist()
     fixed = embeddings.detach().unbind()
-    noise = [oracle.proxy_nca(x, loss.proxies.detach(), y, scale=2.0) for x, y in zip(fixed, labels, strict=True)]
+    noise = proxy_nca_samples(fixed, loss.proxies.detach(), labels, scale=2.0, **ON_TENSORS)
     tau = oracle.otsu([float(n) for n in noise]) if batch >= 4 else math.inf
     sigma = [oracle.procsim_confidence(float(n), tau, lambda_=lambda_) for n in noise]
 
     def equation_4(x, *base_proxies):
-        terms = [
-            oracle.proxy_nca(x[i], base_proxies[0], labels[i], scale=8.0)
-            if base_proxies
-            else oracle.multi_similarity(x, labels, i, **MS)
-            for i in range(batch)
-        ]
-        return sum(s * term for s, term in zip(sigma, terms, strict=True)) / batch
+        if base_proxies:
+            terms = proxy_nca_samples(x, base_proxies[0], labels, scale=8.0, **ON_TENSORS)
+        else:
+            terms = multi_similarity_samples(x, labels, **MS, **ON_TENSORS)
+        total = torch.zeros((), dtype=torch.float64)  # the value even of a batch without pairs
+        return (total + sum(s * term for s, term in zip(sigma, terms, strict=True))) / batch
 
     trained = [loss.base_proxies] if base == "proxy-nca" else []
     expected, gradients = oracle.value_and_gradients(equation_4, embeddings, *trained)
@@ -97,8 +98,7 @@ def test_procsim_is_equation_4_in_value_and_gradient(seed: int, batch: int, base
         torch.testing.assert_close(tensor.grad, gradient, rtol=1e-10, atol=1e-10)
 
     _, (by_proxy,) = oracle.value_and_gradients(
-        lambda p: sum(oracle.proxy_nca(x, p, y, scale=2.0) for x, y in zip(fixed, labels, strict=True)) / batch,
-        loss.proxies,
+        lambda p: sum(proxy_nca_samples(fixed, p, labels, scale=2.0, **ON_TENSORS)) / batch, loss.proxies
     )
     torch.testing.assert_close(loss.proxies.grad, by_proxy, rtol=1e-10, atol=1e-10)
 
