@@ -100,7 +100,7 @@ class GalleryAnswers:
         found = await describe_search(self.engine, snapshot, query, include=_INCLUDE, folders=False)
         for hit in found["hits"]:
             if (precision := hit["precision_at_score"]) is not None:
-                hit["precision_at_score"] = precision.to_json()
+                hit["precision_at_score"] = precision.model_dump()
         return [_name_file(hit) for hit in found["hits"]]
 
     async def embed(self, photo: bytes, *, by: str = SEMANTIC) -> list[float]:
@@ -122,7 +122,7 @@ class GalleryAnswers:
         found = await self._wait(lambda: snapshot.insights.quality, tell)
         if found.problem is not None:
             raise InputError(found.problem)
-        document: dict[str, Any] = found.to_json()
+        document: dict[str, Any] = found.model_dump()
         return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "grouped", "classes")}
 
     async def list_label_issues(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:

@@ -263,7 +263,7 @@ async def get_quality(context: Context) -> Response | dict[str, Any]:
     computed = context.snapshot.insights.quality
     if computed.value is None:
         return send_unready(context, computed)
-    return {"state": "ready", "version": context.snapshot.version, **computed.value.to_json()}
+    return {"state": "ready", "version": context.snapshot.version, **computed.value.model_dump()}
 
 
 @router.get("/map", **responses(GalleryMap | Failed, also=COMPUTING))
@@ -276,7 +276,7 @@ async def get_map(context: Context) -> Response | dict[str, Any]:
     if computed.value is None:
         return send_unready(context, computed)
     clusters = await context.read(_read_clusters, context.snapshot.gallery, computed.value.ids)
-    return {"state": "ready", "version": context.snapshot.version, **computed.value.to_json(), **clusters}
+    return {"state": "ready", "version": context.snapshot.version, **computed.value.model_dump(), **clusters}
 
 
 def _read_clusters(gallery: Gallery, ids: Sequence[int]) -> dict[str, Any]:
@@ -292,7 +292,7 @@ def _read_clusters(gallery: Gallery, ids: Sequence[int]) -> dict[str, Any]:
 def send_unready(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:
     """The response for a result that is not computed."""
     if computed.state == "computing":
-        return write(Computing, computed.to_json(), status=202)
+        return write(Computing, {"state": "computing", "done": computed.done, "total": computed.total}, status=202)
     message = computed.message or "there is nothing to compute it from"
     if computed.message is not None and not context.folders:
         message = _FAILED  # what went wrong may name folders of the machine

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict
@@ -23,10 +23,6 @@ class Answer(BaseModel):
     """A JSON answer, or a part of one."""
 
     model_config = ConfigDict(extra="forbid")
-
-    def to_json(self) -> dict[str, Any]:
-        """The document."""
-        return self.model_dump()
 
 
 def once_per_gallery(compute: Callable[[Gallery], Value]) -> Callable[[Gallery], Value]:

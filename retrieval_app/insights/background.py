@@ -50,12 +50,6 @@ class Computed(Generic[Value]):
     total: int = 0  # 0 where it is not known
     message: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """The state without the value."""
-        if self.state == "computing":
-            return {"state": self.state, "done": self.done, "total": self.total}
-        return {"state": self.state} if self.state == "ready" else {"state": self.state, "message": self.message}
-
 
 @dataclass(slots=True)
 class _Task:

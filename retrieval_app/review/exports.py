@@ -37,8 +37,6 @@ was set aside or dropped, has no label, is in an archive, which training does no
 hold."""
 _KEPT, _CHANGED, _ASIDE, _DROPPED, _UNLABELLED, _ARCHIVED, _UNNAMABLE = OUTCOMES
 
-Decisions = Mapping[LabelKey, LabelDecision]
-"""As `ReviewStore.label_decisions` gives them."""
 _HEADER = ("path", "decision", "group")
 Render = Callable[[int], bytes]
 """The re-encoded JPEG of an image by its id; raises ImageError or InputError."""
@@ -85,7 +83,7 @@ def stream_label_file(
     return encode_labels(choose_rows(), more_columns=(GIVEN, P_RIGHT))
 
 
-def _choose_label(row: CatalogRow, decisions: Decisions) -> tuple[str, str]:
+def _choose_label(row: CatalogRow, decisions: Mapping[LabelKey, LabelDecision]) -> tuple[str, str]:
     decision = decisions.get((row.sha256 or "", row.label))
     if decision is not None and decision.leaves_out:
         return _ASIDE if decision.decision == SET_ASIDE else _DROPPED, ""

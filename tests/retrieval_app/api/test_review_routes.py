@@ -239,21 +239,6 @@ def test_of_near_duplicates_one_is_dropped_only_for_another_label_that_stays(
     assert is_spared("cat", group, dropping=dropping, decisions=held) is spared
 
 
-def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, image_ids: dict[str, int]) -> None:
-    def decide(path: str) -> int:
-        body = {"decisions": [{"image_id": image_ids[path], "decision": "keep"}]}
-        return int(review.post("/v1/labels/decisions", json=body).json()["step"])
-
-    first, second = decide("red/1.png"), decide("red/3.png")
-    refused = review.post("/v1/labels/undo", json={"step": first})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
-    assert "meanwhile" in refused.json()["error"]["message"]
-    assert len(review.get("/v1/labels/decisions").json()["decisions"]) == 2
-    for step, undone in ((second, [image_ids["red/3.png"]]), (second, []), (first, [image_ids["red/1.png"]])):
-        answer = review.post("/v1/labels/undo", json={"step": step}).json()
-        assert answer == {"undone": undone, "can_undo": step == second}
-
-
 def test_undo_without_a_step_takes_back_the_last_one(review: TestClient, image_ids: dict[str, int]) -> None:
     chosen, headers = image_ids["red/1.png"], {"Content-Type": "application/json"}
     for body in (b"", b"{}", b'{"step": null}'):

@@ -21,7 +21,7 @@ from retrieval_app.insights import background as background_module
 from retrieval_app.insights import label_issues as issues_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
-from retrieval_app.insights.background import RETRY_S, Insights, Name, read_result, write_result
+from retrieval_app.insights.background import RETRY_S, Computed, Insights, Name, read_result, write_result
 from retrieval_app.reports import duplicates_report as groups_module
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
@@ -75,7 +75,7 @@ def test_results_persist(
     for name in ("duplicates", "label_issues", "quality"):
         assert again.wait(name, timeout=_PATIENCE).value == found[name].value
     first, second = found["map"].value, again.wait("map", timeout=_PATIENCE).value
-    assert first.to_json() == second.to_json()
+    assert first == second
     again.close()
 
 
@@ -110,11 +110,11 @@ def test_the_first_call_begins(labelled: Gallery, insights: Insights, monkeypatc
     monkeypatch.setattr(groups_module, "find_duplicate_groups", held)
     assert insights.duplicates.state == "computing"
     assert held.begun.wait(_PATIENCE)
-    assert insights.duplicates.to_json() == {"state": "computing", "done": 1, "total": 4}
-    assert insights.quality.to_json() == {"state": "computing", "done": 0, "total": 0}  # waits for its turn
+    assert insights.duplicates == Computed("computing", done=1, total=4)
+    assert insights.quality == Computed("computing")  # waits for its turn
     held.go_on.set()
     assert insights.wait("quality", timeout=_PATIENCE).state == "ready"
-    assert insights.duplicates.to_json() == {"state": "ready"}
+    assert insights.duplicates.state == "ready"
     assert insights.duplicates.value is not None
     assert held.runs == 1
 
@@ -214,7 +214,7 @@ def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
     assert 0 <= issues.noise_rate <= 1
     assert len(issues.items) <= issues.checked <= 2
     assert (quality.problem is None) == (quality.map_at_r is not None)
-    json.dumps(quality.to_json(), allow_nan=False)
+    json.dumps(quality.model_dump(), allow_nan=False)
     if quality.map_at_r is not None:
         assert quality.queries + quality.lone == (unusual.labelled_vectors()[1] != UNLABELLED).sum()
 
@@ -241,23 +241,6 @@ class Outer:
 
 def make() -> Outer:
     return Outer((Inner("café", "caf\udce9", 1, (("a", 1),)),), None, {3: 0.1}, [0.5, float("inf")])
-
-
-def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path, made = tmp_path / "new" / "result.json", make()
-    write_result(path, made, of="this")
-    read = read_result(path, Outer, of="this")
-    assert read == made
-    assert read.size == 1
-    assert [file.name for file in path.parent.iterdir()] == ["result.json"]
-
-
-def test_what_is_of_something_else_is_not_read(tmp_path: Path) -> None:
-    write_result(tmp_path / "result.json", make(), of="this")
-    assert read_result(tmp_path / "result.json", Outer, of="that") is None
-    assert read_result(tmp_path / "result.json", Inner, of="this") is None
-    assert read_result(tmp_path / "none.json", Outer, of="this") is None
-    assert read_result(tmp_path, Outer, of="this") is None
 
 
 def test_values_of_another_kind_are_refused(tmp_path: Path) -> None:

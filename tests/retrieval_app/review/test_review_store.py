@@ -308,17 +308,6 @@ def test_who_decided_and_how_probably_it_is_right_comes_back_and_goes_with_an_un
     assert (again.label_trust().others, again.label_decisions()) == (None, {})
 
 
-def test_a_merge_brings_who_decided_and_the_share_of_right_labels_along(tmp_path: Path) -> None:
-    here = store_with(tmp_path / "here.sqlite", Step(LATE, (label(A),)))
-    brought = [Step(EARLY, (replace(BULK, others_right=0.5), IMPORTED)), Step(LATER, (ASIDE,))]
-    assert here.merge(brought) == {"restored": 2, "present": 0, "older": 1}
-    assert set(meaning(here.label_decisions())) == {label(A), ASIDE, IMPORTED}
-    assert here.label_trust().others == (0.9, 7)
-    steps = here.steps()
-    assert here.merge(steps)["restored"] == 0
-    assert store_with(tmp_path / "copy.sqlite", *steps).steps() == steps
-
-
 @pytest.mark.parametrize("wrong", [{"p_right": -0.1}, {"p_right": 1.1}, {"p_right": float("nan")}, {"source": "me"}])
 def test_a_decision_with_no_probability_or_of_nobody_is_refused(store: ReviewStore, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="p_right in 0"):
