@@ -21,7 +21,7 @@ from index.commands.console import (
 from index.commands.images_or_gallery import ensure_gallery
 from index.public import evaluate as evaluate_retrieval
 from index.public import open_gallery
-from index.text import align
+from index.text import align, printable_path
 
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
@@ -124,7 +124,12 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
     if evaluation.skipped:
         lines.append(f"skipped files: {evaluation.skipped:,}")
     if classes >= _MIN_LABELS_TO_RANK:
-        lines += [f"lowest Recall@1 of {classes:,} labels:", *_list_worst(evaluation)]
+        worst = sorted(evaluation.per_class.items(), key=lambda item: (item[1].recall_at_1, item[0]))[:_WORST_LABELS]
+        table = [
+            (_percent(score.recall_at_1), f"{score.queries:,} queries", printable_path(name)) for name, score in worst
+        ]
+        lines.append(f"lowest Recall@1 of {classes:,} labels:")
+        lines += ["  " + line for line in align(table, right={0, 1})]
     return "\n".join(lines)
 
 
@@ -153,14 +158,6 @@ def _describe_grouped(evaluation: Evaluation) -> list[str]:
         what = certain if groups.is_certain else likely
         lines.append(f"warning: Recall@1 above mostly says that {what}; for new photos expect the grouped figure")
     return lines
-
-
-def _list_worst(evaluation: Evaluation) -> list[str]:
-    from index.text import printable_path
-
-    worst = sorted(evaluation.per_class.items(), key=lambda item: (item[1].recall_at_1, item[0]))[:_WORST_LABELS]
-    rows = [(_percent(score.recall_at_1), f"{score.queries:,} queries", printable_path(name)) for name, score in worst]
-    return ["  " + line for line in align(rows, right={0, 1})]
 
 
 def _percent(share: float) -> str:

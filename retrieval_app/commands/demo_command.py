@@ -1,7 +1,5 @@
 """`retrieval demo`."""
 
-import shlex
-import sys
 from pathlib import Path
 
 import click
@@ -47,7 +45,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         listen("127.0.0.1", port).close()  # a port in use fails now rather than after the work
         say(f"At the end this serves the search page at http://127.0.0.1:{port or '…'}/; --no-serve leaves that out")
     report = run_demo(out, seed=seed, say=say, watch=watch_training)
-    emit(report, as_json=as_json, text=format_report(report, program=_program()))
+    emit(report, as_json=as_json, text=format_report(report))
     if serve:
         from retrieval_app.server.options import ServeOptions
         from retrieval_app.server.serve import serve_gallery
@@ -59,9 +57,3 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
             say(f"Serving {url} until Ctrl-C ends it")
 
         serve_gallery(options, on_ready=announce)
-
-
-def _program() -> str:
-    """The program as it was called, for commands to paste: maybe `.venv/bin/retrieval`."""
-    called = Path(sys.argv[0])
-    return shlex.quote(str(called)) if called.name == "retrieval" else "retrieval"

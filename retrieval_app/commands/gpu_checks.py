@@ -3,7 +3,7 @@
 import math
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -43,11 +43,7 @@ class Check:
 
 def check_gpu(device: str = "cuda") -> Iterator[Check]:
     """Compare a device with the CPU, one check after the other; `cpu` compares the CPU with itself."""
-    checks: Mapping[str, Callable[[str], Iterator[Check]]] = {
-        "training": _check_training,
-        "embedding": _check_embedding,
-        "search": _check_search,
-    }
+    checks = {"training": _check_training, "embedding": _check_embedding, "search": _check_search}
     for name, run in checks.items():
         try:
             for check in run(device):
@@ -105,12 +101,11 @@ def _check_training(device: str) -> Iterator[Check]:
     with naming_extras("training"):
         import torch
     if device == "cuda" and not torch.cuda.is_available():
-        built = (
-            f"torch {torch.__version__} is built for CUDA {torch.version.cuda}"
-            if torch.version.cuda
-            else (f"torch {torch.__version__} is built without CUDA; {INSTALL}")
+        built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else f"without CUDA; {INSTALL}"
+        raise InputError(
+            f"torch finds no GPU (torch {torch.__version__} is built {built}): `nvidia-smi` tells whether the driver "
+            "sees one"
         )
-        raise InputError(f"torch finds no GPU ({built}): `nvidia-smi` tells whether the driver sees one")
     from retrieval_app import train
 
     def fine_tune(where: str) -> tuple[Any, float]:
@@ -187,7 +182,13 @@ def _check_search(device: str) -> Iterator[Check]:
         raise InputError(
             f"faiss {faiss.__version__} finds no GPU ({installed} is installed; faiss-gpu has it); {INSTALL}"
         )
-    rows, queries = _draw_vectors()
+    # (N, D) and (Q, D) float32 unit vectors around common centres.
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(_CENTRES, _WIDTH))
+    vectors = centres[generator.integers(_CENTRES, size=_VECTORS + _QUERIES)]
+    vectors = vectors + 0.7 * generator.normal(size=vectors.shape)
+    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    rows, queries = unit[:_VECTORS], unit[_VECTORS:]
     scan = faiss.IndexFlatIP(_WIDTH)
     scan.add(rows)
     scan_there = scan if device == "cpu" else faiss.index_cpu_to_all_gpus(scan)
@@ -209,13 +210,3 @@ def _check_search(device: str) -> Iterator[Check]:
     recall_there, device_s = measure_lists(lambda index: KINDS["ivf"].train(index, rows))
     lost = max(0.0, recall - recall_there)
     yield Check("search: lists", f"recall@{_K} lost", lost, 0.03, cpu_s, device_s)
-
-
-def _draw_vectors() -> tuple[Vectors, Vectors]:
-    """(N, D) and (Q, D) float32 unit vectors around common centres."""
-    generator = np.random.default_rng(0)
-    centres = generator.normal(size=(_CENTRES, _WIDTH))
-    vectors = centres[generator.integers(_CENTRES, size=_VECTORS + _QUERIES)]
-    vectors = vectors + 0.7 * generator.normal(size=vectors.shape)
-    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    return unit[:_VECTORS], unit[_VECTORS:]

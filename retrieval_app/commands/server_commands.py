@@ -106,7 +106,11 @@ def list_all(file: Path, as_json: bool) -> None:
     from retrieval_app.api.security.tokens import read_token_entries
 
     entries = read_token_entries(file).entries.values()
-    rows = [("name", "may", "made", "until"), *(_describe(entry) for entry in entries)]
+    rows = [("name", "may", "made", "until")]
+    for entry in entries:
+        until = "no end" if entry.expires_at is None else f"{entry.expires_at:%Y-%m-%d}"
+        until += " (over)" if entry.is_over() else ""
+        rows.append((entry.name, ", ".join(entry.may), f"{entry.made_at:%Y-%m-%d}", until))
     lines = align(rows, right=set()) if entries else [f"{printable_path(str(file))} holds no token"]
     emit({"tokens": [_to_json(entry) for entry in entries]}, as_json=as_json, text="\n".join(lines))
 
@@ -159,16 +163,6 @@ def _tell_new(entry: TokenEntry, token: str, *, as_json: bool) -> None:
         until = "" if entry.expires_at is None else f", until {entry.expires_at:%Y-%m-%d %H:%M} UTC"
         rights = ", ".join(entry.may)
         click.echo(f"The token of {entry.name} (may: {rights}){until}; it is shown only here.", err=True)
-
-
-def _describe(entry: TokenEntry) -> tuple[str, ...]:
-    until = "no end" if entry.expires_at is None else f"{entry.expires_at:%Y-%m-%d}"
-    return (
-        entry.name,
-        ", ".join(entry.may),
-        f"{entry.made_at:%Y-%m-%d}",
-        f"{until} (over)" if entry.is_over() else until,
-    )
 
 
 def _to_json(entry: TokenEntry) -> dict[str, Any]:
@@ -262,18 +256,10 @@ def mcp(gallery: str, port: int | None, token_file: Path | None, writable: bool,
     serve_agents(config, stdio=port is None, writable=writable, announce=announce)
 
 
-def _read_since(context: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
-    try:
-        found = None if text is None else datetime.fromisoformat(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no day or time such as 2026-11-01", context, param) from error
-    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
-
-
 @click.command(name="log")
 @click.argument("gallery", type=click.Path(path_type=Path, readable=False))
 @click.option(
-    "--since", callback=_read_since, metavar="TIME", help="Only from this day or time on, such as 2026-11-01; UTC."
+    "--since", type=click.DateTime(), metavar="TIME", help="Only from this day or time on, such as 2026-11-01; UTC."
 )
 @click.option("--who", metavar="NAME", help="Only what this name did: that of a token, or 'this machine'.")
 @output_options
@@ -296,7 +282,7 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
 
     if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
         raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
-    lines = read_log(gallery, since=since, who=who)
+    lines = read_log(gallery, since=None if since is None else since.replace(tzinfo=UTC), who=who)
     emit({"lines": lines}, as_json=as_json, text=_show_log(lines))
 
 

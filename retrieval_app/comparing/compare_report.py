@@ -10,7 +10,7 @@ import numpy as np
 
 from index.arrays import Ids
 from index.durable import write_csv
-from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
+from index.evaluation.comparison import Scores, paired_bootstrap
 from index.evaluation.evaluate import Evaluation, LabelledImages, evaluate_images
 from index.evaluation.groups import Groups
 from index.progress import Progress, no_progress
@@ -116,8 +116,10 @@ def _compare(first: Evaluation, second: Evaluation, clusters: Ids | None) -> dic
     if is_enough and not recall.low <= 0 <= recall.high:
         verdict = "better" if recall.low > 0 else "worse"
     return {
-        "recall_at_1": _describe_difference(recall),
-        "map_at_r": _describe_difference(precision),
+        **{
+            name: {"value": found.mean, "interval": [found.low, found.high], "p_value": found.p_value}
+            for name, found in (("recall_at_1", recall), ("map_at_r", precision))
+        },
         "only_first_right": int((is_right & ~is_other_right).sum()),
         "only_second_right": int((is_other_right & ~is_right).sum()),
         "both_right": int((is_right & is_other_right).sum()),
@@ -125,10 +127,6 @@ def _compare(first: Evaluation, second: Evaluation, clusters: Ids | None) -> dic
         "verdict": verdict,
         "enough_differ": bool(is_enough),
     }
-
-
-def _describe_difference(found: PairedDifference) -> dict[str, Any]:
-    return {"value": found.mean, "interval": [found.low, found.high], "p_value": found.p_value}
 
 
 _WRONG_SHARE = 3  # of both-wrong queries there are so many times fewer
@@ -146,12 +144,21 @@ Sample = dict[str, list[int]]
 def write_compare_page(comparison: Comparison, out: Path, *, progress: Progress = no_progress) -> None:
     """Replace the page, one HTML file."""
     report, items = comparison.report, comparison.images.items
+    classes = [one.per_class for one in comparison.evaluations]
     rows, queries = _describe_queries(comparison)
     places = [comparison.images.places[row] for row in rows]
     pictures, gone = draw_thumbnails(places, sides=[SIDE] * len(places), progress=progress)
     data = {
         "candidates": [{"name": printable_path(one["name"])} for one in report["candidates"]],
-        "classes": _count_classes(comparison),
+        "classes": [
+            (
+                name,
+                printable_path(name),
+                score.queries,
+                [round(one[name].recall_at_1 * score.queries) for one in classes],
+            )
+            for name, score in classes[0].items()
+        ],
         "photos": [
             {
                 "path": printable_path(items[row].path),
@@ -246,19 +253,6 @@ def _show_pair(pair: Mapping[str, Any], *, is_turned: bool = False) -> str:
     mean, low, high = (f"{100 * value:+.1f}" for value in bounds)
     few = "" if pair["enough_differ"] else "; too few differ"
     return f"{mean} points, {low} to {high}{few}".replace("-", "−")
-
-
-def _count_classes(comparison: Comparison) -> list[list[Any]]:
-    """[label, printable, queries, right ones of each candidate] of every label with queries."""
-    return [
-        [
-            name,
-            printable_path(name),
-            score.queries,
-            [round(one.per_class[name].recall_at_1 * score.queries) for one in comparison.evaluations],
-        ]
-        for name, score in comparison.evaluations[0].per_class.items()
-    ]
 
 
 def write_query_table(comparison: Comparison, path: Path) -> None:

@@ -71,10 +71,6 @@ def compare(
         cache: folder of vectors; True is your cache folder, False none.
         workers: decoding threads; None is one for each core.
         progress: called with (step, done, total).
-
-    Raises:
-        InputError: images without labels, or an unusable argument.
-        ModelFileError, GalleryError, RunError: a candidate cannot be used.
     """
     started = time.perf_counter()
     ks = list(k) if isinstance(k, Iterable) else [k]

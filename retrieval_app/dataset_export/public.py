@@ -69,9 +69,6 @@ def export_dataset(
         split: percentages, as "80/10/10"; None keeps the splits that the images have, if any.
         by: what is never divided: `group` (images of one scene, and near-duplicates) or `image`.
         seed: of the splits.
-
-    Raises:
-        InputError: an argument or the folder cannot be used, no image is left, or the disk is full.
     """
     if kind not in KINDS:
         raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")

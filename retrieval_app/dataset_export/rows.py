@@ -115,7 +115,8 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
             labels.append(row.label)
             bytes_.append(row.size_bytes)
             metadata = row.metadata
-            given.append(_given_split(metadata))
+            own_split = metadata.get(SPLIT)
+            given.append(None if isinstance(own_split, dict | list) else as_text(own_split).strip() or None)
             is_tagged = is_tagged or bool(_list_tags(row, metadata))
             is_judged = is_judged or trust.of(row)[0] is not None
             own = (SPLIT, TAGS, P_RIGHT, GIVEN) if P_RIGHT in metadata else (SPLIT, TAGS)
@@ -184,11 +185,6 @@ def _find_groups(gallery: Gallery, ids: list[int]) -> list[int]:
         return ids
     of = dict(zip(members.ids.tolist(), groups.numbers.tolist(), strict=True))
     return [of[image_id] for image_id in ids]
-
-
-def _given_split(metadata: Mapping[str, Any]) -> str | None:
-    value = metadata.get(SPLIT)
-    return None if isinstance(value, dict | list) else as_text(value).strip() or None
 
 
 def _list_tags(row: CatalogRow, metadata: Mapping[str, Any]) -> list[str]:

@@ -201,27 +201,22 @@ def _check_labels(audited: LabelIssues, cleaned: Path) -> dict[str, Any]:
     }
 
 
-def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
-    """The report as text; `program` is the name of the command line."""
+def format_report(report: dict[str, Any]) -> str:
+    """The report as text."""
     out = shlex.quote(report["out"])
     options = " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in _TRAINING.items())
     lines = [
         *list_findings(report),
         "The same by commands, on the photos of the demo; `evaluate` gives the shares of right labels:",
-        *(
-            f"  {program} {line}"
-            for line in (
-                f"train {out}/photos/labels.csv --val {out}/photos/unseen --out my-run {options}",
-                "export my-run --out my-model.onnx",
-                f"index build my-model.onnx {out}/photos/labels.csv --out my-gallery",
-                f"evaluate my-gallery --query {out}/photos/new",
-                "audit my-run --apply cleaned.csv",
-                "index build my-model.onnx cleaned.csv --out my-cleaned",
-                f"evaluate my-cleaned --query {out}/photos/new",
-            )
-        ),
+        f"  retrieval train {out}/photos/labels.csv --val {out}/photos/unseen --out my-run {options}",
+        "  retrieval export my-run --out my-model.onnx",
+        f"  retrieval index build my-model.onnx {out}/photos/labels.csv --out my-gallery",
+        f"  retrieval evaluate my-gallery --query {out}/photos/new",
+        "  retrieval audit my-run --apply cleaned.csv",
+        "  retrieval index build my-model.onnx cleaned.csv --out my-cleaned",
+        f"  retrieval evaluate my-cleaned --query {out}/photos/new",
         f"Audit page: {report['audit_page']}",
-        f"{report['seconds']:.0f} s. Browse the photos: {program} serve {out}/gallery",
+        f"{report['seconds']:.0f} s. Browse the photos: retrieval serve {out}/gallery",
         f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
     ]
     return "\n".join(lines)

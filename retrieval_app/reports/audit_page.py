@@ -40,6 +40,7 @@ def write_audit_page(
     verdicts, counts = Counter(image.outcome for image in audited.items), Counter(item["verdict"] for item in items)
     counts.update(issues=len(items) - counts[KEEP], all=len(items))
     pairs, panels = _draw_panels(audited, items)
+    decided = {image.key: image.decision for image in audited.items if image.decision is not None}
     write_document(
         out,
         "audit.html",
@@ -50,7 +51,10 @@ def write_audit_page(
             "pairs": pairs,
             "shown": {label: printable_path(label) for label in labels if not label.isprintable()},
             "pictures": pictures,
-            "decisions": _list_decisions(audited.items),
+            "decisions": [  # the rows of decisions.csv
+                (valid_text(made.path), made.sha256, made.label, made.decision, made.new_label or "")
+                for made in decided.values()
+            ],
         },
         run=run.resolve().name,
         total=len(audited.items),
@@ -66,12 +70,6 @@ def write_audit_page(
         no_promise=audited.no_promise,
     )
     return len(items)
-
-
-def _list_decisions(images: Iterable[LabelIssue]) -> list[tuple[str, str, str | None, str, str]]:
-    """The rows of decisions.csv, one for each content and label."""
-    made = {image.key: image.decision for image in images if image.decision is not None}
-    return [(valid_text(d.path), d.sha256, d.label, d.decision, d.new_label or "") for d in made.values()]
 
 
 class _Cards:

@@ -36,13 +36,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """Outcome of an audit.
-
-    Attributes:
-        audited: all labels of the run, with the decisions about them.
-        files: in the audit's folder.
-        trained: the config.json of the run, for the command that trains again.
-    """
+    """All labels of a run with the decisions about them, the files of the audit, and the run's config.json."""
 
     run: Path
     audited: LabelIssues

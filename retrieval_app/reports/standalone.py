@@ -49,12 +49,15 @@ def draw_document(template: str, *, script: str = "", data: Any = None, **values
         f"default-src 'none';{f' script-src {name_source(code)};' if code else ''} style-src {name_source(style)};"
         " img-src data:; base-uri 'none'; form-action 'none'"
     )
+    encoded = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":  # nothing in it can end the element that holds it
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
     return load_template(template).generate(
         policy=policy,
         icon=f"data:image/svg+xml,{quote(_read_static('icon.svg'))}",
         style=Markup(style),
         script=Markup(code),
-        data=_encode(data),
+        data=Markup(encoded),
         **values,
     )
 
@@ -77,13 +80,6 @@ def load_template(name: str) -> Template:
 
 def _read_static(name: str) -> str:
     return files("retrieval_app.page").joinpath("static", *name.split("/")).read_text(encoding="utf-8")
-
-
-def _encode(data: Any) -> Markup:
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":  # nothing in it can end the element that holds it
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
 
 
 @cache
