@@ -1,10 +1,12 @@
 """A real headless Chromium for tests of pages."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -58,3 +60,8 @@ def expect_patiently() -> Iterator[None]:
         yield
     finally:
         expect.set_options(timeout=None)
+
+
+def read_data(page: Path) -> dict[str, Any]:
+    _, _, rest = page.read_text(encoding="utf-8").partition('<script type="application/json" id="data">')
+    return dict(json.loads(rest.partition("</script>")[0]))

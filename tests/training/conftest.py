@@ -171,3 +171,7 @@ def finished_run(
 def small_towers(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The small models of `tests.training.small_towers`, known to open_clip."""
     add_small_towers(tmp_path_factory.mktemp("towers"))
+
+
+def random_images(count: int, side: int = 64) -> torch.Tensor:
+    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))

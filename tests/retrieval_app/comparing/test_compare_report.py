@@ -1,6 +1,5 @@
 """The page of a comparison: what is written into it, and what a person can do with it in a real browser."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 
 import retrieval_app
 from retrieval_app.comparing.compare_report import HITS
-from tests.chromium import open_chromium, skip_without_playwright
+from tests.chromium import open_chromium, read_data, skip_without_playwright
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
 
@@ -32,11 +31,6 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     models = {"builtin": "builtin", f"small {HOSTILE}": write_tiny_model(work / "one.onnx")}
     models["other"] = write_tiny_model(work / "two.onnx", seed=5)
     return retrieval_app.compare(work / "photos", models, work / "out", cache=work / "cache")
-
-
-def read_data(page: Path) -> dict[str, Any]:
-    _, _, rest = page.read_text(encoding="utf-8").partition('<script type="application/json" id="data">')
-    return dict(json.loads(rest.partition("</script>")[0]))
 
 
 def test_every_shown_query_has_the_hits_of_both_and_is_of_its_kind(comparison: dict[str, Any]) -> None:

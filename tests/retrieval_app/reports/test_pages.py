@@ -4,7 +4,6 @@ import base64
 import csv
 import hashlib
 import io
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from PIL import Image
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.labels.issues import LabelIssue, LabelIssues
 from retrieval_app.reports.audit_page import ISSUE_SIDE, NEIGHBOUR_SIDE, write_audit_page
-from tests.chromium import open_chromium, skip_without_playwright
+from tests.chromium import open_chromium, read_data, skip_without_playwright
 from tests.photos import write_photos
 from tests.training.audits import audit_of
 
@@ -76,11 +75,6 @@ def draw_report(folder: Path) -> LabelIssues:
         look_alikes=1.0,
         confused_classes=(("lime", "polo", 4.2),),
     )
-
-
-def read_data(page: Path) -> dict[str, Any]:
-    _, _, rest = page.read_text(encoding="utf-8").partition('<script type="application/json" id="data">')
-    return dict(json.loads(rest.partition("</script>")[0]))
 
 
 @pytest.fixture(scope="module")

@@ -13,20 +13,17 @@ from safetensors.torch import save_file
 
 from index.errors import InputError
 from tests.conftest import tries
+from tests.training.conftest import random_images
 from training.backbone.backbones import load_backbone, require_input_size
 from training.confidence.confidences import ConfidenceModule
 from training.head.embedding_heads import EmbeddingHead, ProjectionHead, WhitenedHead
-
-
-def _random_images(count: int, side: int = 64) -> torch.Tensor:
-    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
 def test_applying_the_removed_layer_to_the_features_gives_the_classifier(tmp_path: Path) -> None:
     classifier = torchvision.models.resnet18(weights=None).eval()
     save_file(classifier.state_dict(), tmp_path / "weights.safetensors")
     backbone = load_backbone("resnet18", str(tmp_path / "weights.safetensors"))
-    images = _random_images(2)
+    images = random_images(2)
     with torch.inference_mode():
         torch.testing.assert_close(classifier.fc(backbone.module(images)), classifier(images))
 
@@ -57,7 +54,7 @@ def test_auxiliary_classifiers_may_be_in_a_weights_file_or_not(tmp_path: Path, n
     ).eval()
     torch.save(source.state_dict(), tmp_path / "weights.pth")
     backbone = load_backbone(name, str(tmp_path / "weights.pth"))
-    images = _random_images(2, side=96)
+    images = random_images(2, side=96)
     with torch.inference_mode():
         torch.testing.assert_close(source.fc(backbone.module(images)), source(images))
     assert not [key for key in backbone.module.state_dict() if key.lower().startswith("aux")]

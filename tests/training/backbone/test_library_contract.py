@@ -12,7 +12,8 @@ from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.model.builtin import BUILTIN_MODEL, describe_builtin
 from index.model.embedder import Embedder
 from index.outputs import SEMANTIC
-from tests.training.small_towers import RESNET, SIDE, TIMM, VIT, WIDTH
+from tests.training.conftest import random_images
+from tests.training.small_towers import RESNET, TIMM, VIT, WIDTH
 from training.backbone import builtin_models
 from training.backbone.backbones import arrange_images, load_backbone, require_input_size, with_features
 from training.options.backbone_libraries import find_library, preprocess_for
@@ -85,10 +86,6 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(library: str, p
     monkeypatch.setattr("training.options.backbone_libraries.find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match=rf"needs .*{package}.*retrieval-app\[backbones\]"):
         preprocess_for(EXAMPLES[library][0])
-
-
-def random_images(count: int, side: int = SIDE) -> torch.Tensor:
-    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
 def create_timm_model(name: str, **options: int) -> torch.nn.Module:

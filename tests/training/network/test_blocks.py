@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
 from index.errors import InputError
+from tests.training.conftest import random_images
 from tests.training.small_towers import RESNET, TIMM, VIT
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.network.kept_inputs import NetworkTail, find_tail
@@ -88,10 +89,6 @@ def test_the_last_blocks_are_chosen_or_all_and_more_than_there_are_is_refused() 
         choose_blocks(blocks, last=4, name="toy")
 
 
-def _images(count: int, side: int) -> Tensor:
-    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
-
-
 def _load(name: str, *, side: int) -> Backbone:
     if name != "small ViT of torchvision":
         return load_backbone(name, "none", seed=1, side=side)
@@ -105,7 +102,7 @@ def _find(backbone: Backbone, *, last: int, side: int) -> tuple[NetworkTail | No
     network = backbone.network
     first, units = find_blocks(backbone, side=side)[-last].names[0], find_units(backbone, side=side)
     front = [network.get_submodule(name) for name in units[: units.index(first)]]
-    tail = find_tail(backbone.module, front, network.get_submodule(first), side=side, images=_images(3, side))
+    tail = find_tail(backbone.module, front, network.get_submodule(first), side=side, images=random_images(3, side))
     return tail, front
 
 
@@ -125,7 +122,7 @@ def _find(backbone: Backbone, *, last: int, side: int) -> tuple[NetworkTail | No
 @torch.inference_mode()
 def test_of_every_family_the_tail_gives_the_features_of_the_whole(name, side, small_towers) -> None:
     backbone = _load(name, side=side)
-    images, order = _images(5, side) + 0.5, torch.tensor([4, 0, 2])
+    images, order = random_images(5, side) + 0.5, torch.tensor([4, 0, 2])
     whole = backbone.module(images)
     for last in (1, 3):
         tail, _ = _find(backbone, last=last, side=side)
@@ -144,7 +141,7 @@ def test_the_front_does_not_run_and_gradients_are_those_of_the_whole(name: str, 
     backbone = load_backbone(name, "none", seed=1, side=side)
     tail, front = _find(backbone, last=2, side=side)
     assert tail is not None
-    images = _images(3, side)
+    images = random_images(3, side)
     kept = tail.capture(images)
     trained = [p for block in find_blocks(backbone, side=side)[-2:] for p in block.parameters(backbone.network)]
     for parameter in trained:
@@ -163,7 +160,7 @@ def test_a_network_is_itself_again_after_its_tail_has_run_or_failed() -> None:
     backbone = load_backbone("squeezenet1_1", "none", seed=1)
     tail, front = _find(backbone, last=2, side=64)
     assert tail is not None
-    images = _images(2, 64)
+    images = random_images(2, 64)
     before = backbone.module(images)
     kept = tail.keep(images)
     tail.run_kept(kept)
@@ -199,7 +196,7 @@ class _Looking(_Crossing):
 
 def test_where_the_rest_reads_the_front_otherwise_there_is_no_tail() -> None:
     for network in (_Crossing(), _Twice(), _Looking()):
-        assert find_tail(network, [network.one], network.two, side=2, images=_images(3, 2)) is None
+        assert find_tail(network, [network.one], network.two, side=2, images=random_images(3, 2)) is None
         assert not vars(network.one).get("forward")
     pooling = with_features(load_backbone("resnet18", "none", seed=1), pooling="layers", side=64)
     assert _find(pooling, last=1, side=64)[0] is None, "pooling reads a map of the front"
@@ -209,4 +206,4 @@ def test_inputs_far_from_one_are_kept_as_exactly() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.Linear(4, 2))
     for factor in (1e-9, 1e9):
         torch.nn.init.constant_(network[1].weight, factor)
-        assert find_tail(network, network[:2], network[2], side=2, images=_images(3, 2)) is not None
+        assert find_tail(network, network[:2], network[2], side=2, images=random_images(3, 2)) is not None
