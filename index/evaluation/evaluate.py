@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -229,18 +230,12 @@ def gather_group_sources(
 ) -> GroupSources:
     """Sources of groups of images at these places; the others as `GroupSources` has them."""
     names = [str(place.file) if place.offset is None else f"{place.file}/{place.name}" for place in places]
-    times = np.array([_read_time(place) for place in places], dtype=np.float64)
+    times = np.full(len(places), np.nan)  # of modification; members of archives and remote files have none
+    for row, place in enumerate(places):
+        if place.offset is None and place.store is None:
+            with suppress(OSError):
+                times[row] = place.file.stat().st_mtime
     return GroupSources(names, times, given=given, copies=copies, column=column or COLUMN)
-
-
-def _read_time(place: Place) -> float:
-    """Modification time of an image file in seconds; NaN for members of archives and remote files."""
-    if place.offset is not None or place.store is not None:
-        return float("nan")
-    try:
-        return place.file.stat().st_mtime
-    except OSError:
-        return float("nan")
 
 
 def find_copies(prints: Sequence[Fingerprint], read: ReadVectors, *, near: bool = True) -> Ids:

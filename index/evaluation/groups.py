@@ -187,7 +187,17 @@ def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
     vectors, known = vectors[rows], labels[rows]
     same, other = (nearest.cosines[:, 0] for nearest in search_labels(vectors, known, k=1))
     groups = _connect(vectors, known, yardsticks=other)
-    if groups is None or not _makes_a_difference(vectors, known, groups, same=same, other=other):
+    if groups is None:
+        return None
+    same_grouped, other_grouped = (
+        nearest.cosines[:, 0] for nearest in search_labels(vectors, known, k=1, groups=groups)
+    )
+    findable, findable_grouped = np.isfinite(same), np.isfinite(same_grouped)
+    if not findable_grouped.any():
+        return None
+    errors = float((same < other)[findable].mean())
+    errors_grouped = float((same_grouped < other_grouped)[findable_grouped].mean())
+    if not makes_a_difference(errors, errors_grouped):
         return None
     close = _pair_above(vectors, float(np.quantile(other, _YARDSTICKS[-1])))
     assert close is not None  # fewer than those of the groups
@@ -213,17 +223,6 @@ def _connect(vectors: Floats, labels: Labels, *, yardsticks: Floats) -> Ids | No
         if (groups[drawn[:, 0]] == groups[drawn[:, 1]]).mean() < _MOST_CONNECTED:
             return groups
     return None
-
-
-def _makes_a_difference(vectors: Floats, labels: Labels, groups: Ids, *, same: Floats, other: Floats) -> bool:
-    grouped = search_labels(vectors, labels, k=1, groups=groups)
-    same_grouped, other_grouped = (nearest.cosines[:, 0] for nearest in grouped)
-    findable, findable_grouped = np.isfinite(same), np.isfinite(same_grouped)
-    if not findable_grouped.any():
-        return False
-    errors = float((same < other)[findable].mean())
-    errors_grouped = float((same_grouped < other_grouped)[findable_grouped].mean())
-    return makes_a_difference(errors, errors_grouped)
 
 
 def _pair_above(vectors: Floats, level: float) -> Pairs | None:

@@ -44,17 +44,6 @@ def _exists(names: tuple[str, ...], connection: sqlite3.Connection) -> bool:
 
 def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
     inside = names[:-1]
-    known = [write_column(tree.Column(found)) for found in _list_columns(inside, connection)]
-    shown = printable_path(write_column(tree.Column(names)))
-    if not known and inside:
-        within = printable_path(write_column(tree.Column(inside)))
-        return f"no item of the gallery has the metadata {shown}; there is none within {within}"
-    measures = {"phash", *MEASURES, *tree.DERIVED}
-    own = [] if inside else [name for name in tree.OWN_COLUMNS if name not in measures]
-    return _tell("metadata", write_column(tree.Column(names)), [*own, *known], also=[] if inside else measures)
-
-
-def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> list[tuple[str, ...]]:
     wanted = "".join(f"k{number}.key = ? AND " for number in range(len(inside)))
     kind = "'object'" if not inside else f"k{len(inside) - 1}.type"
     query = (
@@ -62,7 +51,14 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
         f"WHERE {wanted} {kind} = 'object' LIMIT ?"
     )
     rows = connection.execute(query, (*inside, _MOST_COMPARED)).fetchall()
-    return [(*inside, str(name)) for (name,) in rows]
+    known = [write_column(tree.Column((*inside, str(name)))) for (name,) in rows]
+    shown = printable_path(write_column(tree.Column(names)))
+    if not known and inside:
+        within = printable_path(write_column(tree.Column(inside)))
+        return f"no item of the gallery has the metadata {shown}; there is none within {within}"
+    measures = {"phash", *MEASURES, *tree.DERIVED}
+    own = [] if inside else [name for name in tree.OWN_COLUMNS if name not in measures]
+    return _tell("metadata", write_column(tree.Column(names)), [*own, *known], also=[] if inside else measures)
 
 
 def _check_values(

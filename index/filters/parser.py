@@ -145,7 +145,14 @@ class _Parser:
             self._expect(")", wanted=", or )")
             return tree.Among(column, tuple(constants))
         if self._take("LIKE"):
-            return tree.Like(column, self._read_pattern())
+            pattern = self.token
+            if pattern.kind not in ("single", "double"):
+                raise self.unexpected("a text in quotes, in which % is any characters and _ is one")
+            if len(pattern.content) > MAX_PATTERN_CHARACTERS:
+                problem = f"the text after LIKE has more than {MAX_PATTERN_CHARACTERS:,} characters"
+                raise place_error(self.text, pattern.start, problem)
+            self.at += 1
+            return tree.Like(column, pattern.content)
         if self._take("BETWEEN"):
             least = self._read_value(column, start, ordered=True)
             self._expect("AND", wanted="AND and the greater value")
@@ -196,16 +203,6 @@ class _Parser:
         if truth is not None:
             return tree.Constant("truth", truth)
         return tree.Constant("number" if token.kind == "number" else "text", token.content)
-
-    def _read_pattern(self) -> str:
-        token = self.token
-        if token.kind not in ("single", "double"):
-            raise self.unexpected("a text in quotes, in which % is any characters and _ is one")
-        if len(token.content) > MAX_PATTERN_CHARACTERS:
-            problem = f"the text after LIKE has more than {MAX_PATTERN_CHARACTERS:,} characters"
-            raise place_error(self.text, token.start, problem)
-        self.at += 1
-        return token.content
 
     def _take(self, *words: str) -> str:
         """Consume the next token if it is one of these, and return it; else an empty text."""
@@ -276,7 +273,10 @@ def write_column(column: tree.Column) -> str:
     own = len(column.names) == 1 and column.names[0] in tree.OWN_COLUMNS
     is_ambiguous = own if len(column.names) == 1 else column.names[0] == "metadata"
     names = ("metadata", *column.names) if is_ambiguous and not column.is_own else column.names
-    return ".".join(map(write_name, names))
+    return ".".join(
+        name if re.fullmatch(_WORD, name) and name.upper() not in RESERVED else '"' + name.replace('"', '""') + '"'
+        for name in names
+    )
 
 
 def _write_part(part: tree.Condition) -> str:
@@ -312,12 +312,6 @@ class Token:
     def content(self) -> str:
         quote = self.text[:1]
         return self.text[1:-1].replace(quote * 2, quote) if self.kind in ("single", "double") else self.text
-
-
-def write_name(name: str) -> str:
-    """A name, in double quotes where it is needed."""
-    is_bare = re.fullmatch(_WORD, name) is not None and name.upper() not in RESERVED
-    return name if is_bare else '"' + name.replace('"', '""') + '"'
 
 
 def read_tokens(text: str) -> Iterator[Token]:

@@ -45,8 +45,14 @@ def make_vector(query: AnyQuery, *, dim: int, open_embedder: Callable[[], Embedd
     if isinstance(query, bytes | bytearray | memoryview):
         image = decode_image(bytes(query), name="query", target_side=side)
     else:
-        decoded = query if isinstance(query, Image.Image) else _make_image(query)
-        image = make_upright(decoded, name="query", target_side=side, max_pixels=MAX_PIXELS)
+        if isinstance(query, np.ndarray):
+            if query.dtype != np.uint8 or query.ndim not in (2, 3) or query.shape[2:] not in ((), (3,), (4,)):
+                raise InputError(
+                    "query: expected an image as uint8 of shape (H, W), (H, W, 3) or (H, W, 4), or a vector of shape "
+                    f"(D,), got {query.dtype} of shape {query.shape}"
+                )
+            query = Image.fromarray(query)
+        image = make_upright(query, name="query", target_side=side, max_pixels=MAX_PIXELS)
     return embedder.embed_image(image, name="query")
 
 
@@ -60,12 +66,3 @@ def normalise(row: npt.NDArray[np.floating], *, name: str) -> Vectors:
         raise InputError(f"{printable_path(name)}: the vector is zero, and has no direction")
     exact /= largest  # squares neither overflow nor vanish
     return (exact / np.linalg.norm(exact)).astype(np.float32)
-
-
-def _make_image(array: npt.NDArray[Any]) -> Image.Image:
-    if array.dtype != np.uint8 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
-        raise InputError(
-            "query: expected an image as uint8 of shape (H, W), (H, W, 3) or (H, W, 4), or a vector of shape (D,), "
-            f"got {array.dtype} of shape {array.shape}"
-        )
-    return Image.fromarray(array)

@@ -195,20 +195,17 @@ class Gallery:
         with self._opened.lock:
             known = self._opened.embedders
             if SEMANTIC not in known:
-                known[SEMANTIC] = self._open_embedder()
+                path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
+                check_file(self._root, MODEL_NAME, self.manifest, contents=False)
+                try:
+                    opened = Embedder(path, threads=1, sha256=sha256, backend=usual_runtime_of(self.manifest.runtime))
+                except ModelFileError as error:
+                    raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
+                require_same_output(self.manifest.runtime, opened, gallery=self.path)
+                known[SEMANTIC] = opened
             if self.output not in known:
                 known[self.output] = known[SEMANTIC].giving(self.output)
             return known[self.output]
-
-    def _open_embedder(self) -> Embedder:
-        path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
-        check_file(self._root, MODEL_NAME, self.manifest, contents=False)
-        try:
-            embedder = Embedder(path, threads=1, sha256=sha256, backend=usual_runtime_of(self.manifest.runtime))
-        except ModelFileError as error:
-            raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
-        require_same_output(self.manifest.runtime, embedder, gallery=self.path)
-        return embedder
 
     def search(
         self,
@@ -323,7 +320,8 @@ class Gallery:
         if len(rows) != len(set(wanted)):
             shown = printable_path(str(self._root / CATALOG_NAME))
             raise GalleryDamagedError(shown, "damaged: images without a row")
-        return [self.decided.apply(rows[image_id]) for image_id in wanted]
+        decided = self.decided
+        return [decided.apply(rows[image_id]) for image_id in wanted]
 
     def vectors(self, image_ids: Ids) -> Vectors:
         """The stored (n, D) float32 unit vectors of (n,) int64 ids of members."""

@@ -25,7 +25,6 @@ from index.versions.manifest import (
     MANIFEST_NAME,
     MODEL_NAME,
     Manifest,
-    Version,
     check_file,
 )
 from index.versions.versions import holding_current
@@ -47,19 +46,38 @@ def read_info(path: Path) -> dict[str, Any]:
         manifest = Manifest.read(version)
         check_file(version.folder, CATALOG_NAME, manifest, contents=False)
         with read_catalog(version.folder / CATALOG_NAME) as catalog:
-            sources, labels = _describe_sources(catalog, manifest), catalog.indexed_labels(limit=_LARGEST_LABELS)
-            settings = _describe_settings(catalog)
+            sources = catalog.sources()
+            images = (
+                catalog.indexed_by_source() if len(sources) > 1 else dict.fromkeys(sources, manifest.counts["indexed"])
+            )
+            labels = catalog.indexed_labels(limit=_LARGEST_LABELS)
+            dedup, label_file, skip_if = (catalog.setting(name) for name in ("dedup", "labels", SKIP_SETTING))
+            limits = json.loads(catalog.setting(LIMITS_SETTING) or "{}")
+        contract = find_contract(version.folder / MODEL_NAME)
         made = (version.folder / MANIFEST_NAME).stat().st_mtime
         beside = 0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_beside()
         return {
             "gallery": valid_text(str(path.resolve())),
             "version": version.name,
             "made": datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds"),
-            "model": _describe_model(version, manifest),
+            "model": {
+                "sha256": manifest.model_sha256,
+                **({} if contract is None else {name: getattr(contract, name) for name in _OF_CONTRACT}),
+                "embedding_dim": manifest.embedding_dim,
+                "preprocessing": manifest.preprocessing.to_json(),
+            },
             "counts": manifest.counts,
-            "sources": sources,
+            "sources": [
+                {"kind": source.kind, "location": valid_text(source.location), "images": images.get(number, 0)}
+                for number, source in sources.items()
+            ],
             "labels": labels,
-            "settings": settings,
+            "settings": {
+                "dedup": dedup or "off",
+                **limits,
+                "labels": None if label_file is None else valid_text(json.loads(label_file)),
+                **({} if skip_if is None else {"skip_if": skip_if}),
+            },
             "index": manifest.index,
             "disk_bytes": _measure(path, manifest),
             "beside_index": beside,
@@ -87,35 +105,6 @@ def find_unfinished(path: Path) -> dict[str, int] | None:
             return {"found": done + catalog.count("pending"), "done": done}
     except GalleryError:  # not written yet, or of another version: the command that finishes it reports it
         return {"found": 0, "done": 0}
-
-
-def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, Any]]:
-    sources = catalog.sources()  # of a single one the rows need not be counted
-    images = dict.fromkeys(sources, manifest.counts["indexed"]) if len(sources) == 1 else catalog.indexed_by_source()
-    return [
-        {"kind": source.kind, "location": valid_text(source.location), "images": images.get(number, 0)}
-        for number, source in sources.items()
-    ]
-
-
-def _describe_settings(catalog: Catalog) -> dict[str, Any]:
-    dedup, labels, skip_if = (catalog.setting(name) for name in ("dedup", "labels", SKIP_SETTING))
-    return {
-        "dedup": dedup or "off",
-        **json.loads(catalog.setting(LIMITS_SETTING) or "{}"),
-        "labels": None if labels is None else valid_text(json.loads(labels)),
-        **({} if skip_if is None else {"skip_if": skip_if}),
-    }
-
-
-def _describe_model(version: Version, manifest: Manifest) -> dict[str, Any]:
-    contract = find_contract(version.folder / MODEL_NAME)
-    return {
-        "sha256": manifest.model_sha256,
-        **({} if contract is None else {name: getattr(contract, name) for name in _OF_CONTRACT}),
-        "embedding_dim": manifest.embedding_dim,
-        "preprocessing": manifest.preprocessing.to_json(),
-    }
 
 
 def _measure(path: Path, manifest: Manifest) -> dict[str, int]:

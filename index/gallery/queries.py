@@ -19,7 +19,6 @@ from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.items import EmbeddedItem, Place
 from index.sources.registry import find_source
-from index.sources.source import ImageSource
 from index.text import printable_path
 from index.threads import usable_cores
 
@@ -101,23 +100,17 @@ def _read_argument(argument: str, *, dim: int) -> Iterator[Query]:
 
 def _list_images(argument: str) -> Iterator[Query]:
     source = find_source(argument)
-    folder = _named_root(argument, source)
+    folder = source.root
+    if folder.startswith("/"):  # as the argument spells it; an address is the same from everywhere
+        folder = os.path.normpath(argument) if ".." in argument else argument.rstrip("/") or argument
+        for _ in Path(source.location).relative_to(source.root).parts:
+            folder = os.path.dirname(folder)
     for item in source.scan():
         name = argument if source.is_one_item else os.path.join(folder, item.path)
         if item.problem is None:
             yield Query(name, place=source.locate(item))
         else:
             yield Query(name, problem=_under_name(item.problem, name))
-
-
-def _named_root(argument: str, source: ImageSource) -> str:
-    """A source's root as the argument spells it."""
-    if not source.root.startswith("/"):  # an address is as it is from everywhere
-        return source.root
-    named = os.path.normpath(argument) if ".." in argument else argument.rstrip("/") or argument
-    for _ in Path(source.location).relative_to(source.root).parts:
-        named = os.path.dirname(named)
-    return named
 
 
 def _read_vectors(argument: str, *, dim: int) -> Iterator[Query]:

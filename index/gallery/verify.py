@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from index.arrays import UNIT_TOLERANCE, Ids, unit_rows
-from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.embedding.engine import ThreadedEngine
 from index.errors import GalleryError, ImageError
@@ -142,21 +141,18 @@ def _compare_parts(gallery: Gallery) -> Iterator[str]:
         catalog.check()
         if not np.array_equal(catalog.indexed_ids(), gallery.ids):
             yield "the catalogue's indexed images are not those that have vectors"
-        yield from _compare_counts(catalog, gallery.manifest)
+        manifest = gallery.manifest
+        seen: dict[str, Any] = {status: catalog.count(status) for status in ("indexed", "duplicate", "skipped")}
+        seen = {"found": sum(seen.values()), **seen, "skipped_by_reason": catalog.skipped_by_reason()}
+        for name, value in seen.items():
+            if manifest.counts.get(name) != value:
+                yield f"the manifest says {name} {manifest.counts.get(name)}, the catalogue {value}"
+        if pending := catalog.count("pending"):
+            yield f"{pending} items of the catalogue are still pending"
+        if catalog.next_id() != manifest.next_id:
+            yield f"the manifest says next_id {manifest.next_id}, the catalogue {catalog.next_id()}"
         if orphans := catalog.count_orphans():
             yield f"{orphans} duplicates repeat an image that is not indexed"
-
-
-def _compare_counts(catalog: Catalog, manifest: Manifest) -> Iterator[str]:
-    seen: dict[str, Any] = {status: catalog.count(status) for status in ("indexed", "duplicate", "skipped")}
-    seen = {"found": sum(seen.values()), **seen, "skipped_by_reason": catalog.skipped_by_reason()}
-    for name, value in seen.items():
-        if manifest.counts.get(name) != value:
-            yield f"the manifest says {name} {manifest.counts.get(name)}, the catalogue {value}"
-    if pending := catalog.count("pending"):
-        yield f"{pending} items of the catalogue are still pending"
-    if catalog.next_id() != manifest.next_id:
-        yield f"the manifest says next_id {manifest.next_id}, the catalogue {catalog.next_id()}"
 
 
 def _check_vectors(view: Gallery, gallery: Gallery, chosen: Ids, *, seed: int | None) -> Iterator[str]:

@@ -93,7 +93,15 @@ class _GraphCheck:
             if number in texts:
                 texts[number].append(bytes(_part(number, value)))
             elif number == _NODE_ATTRIBUTE:
-                values += self._check_attribute(_part(number, value))
+                for kind, held in self.read_fields(_part(number, value)):
+                    if kind in _ATTRIBUTE_GRAPHS:
+                        raise UnsafeModelError("it has control flow: an operation holds a graph")
+                    if kind in _ATTRIBUTE_SPARSE:
+                        raise UnsafeModelError("it has sparse weights")
+                    if kind in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
+                        values += self._check_tensor(_part(kind, held))[1]
+                    elif kind in _ATTRIBUTE_INTS:
+                        values += self._read_numbers(held)
         operation, domain = texts[_NODE_OP][-1], texts[_NODE_DOMAIN][-1]
         if operation in _CONTROL:
             raise UnsafeModelError(f"it has control flow: the operation {operation.decode()}")
@@ -102,19 +110,6 @@ class _GraphCheck:
                 f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}"
             )
         return operation, texts[_NODE_INPUT], texts[_NODE_OUTPUT], values if operation == b"Constant" else []
-
-    def _check_attribute(self, attribute: memoryview) -> list[int]:
-        values: list[int] = []
-        for number, value in self.read_fields(attribute):
-            if number in _ATTRIBUTE_GRAPHS:
-                raise UnsafeModelError("it has control flow: an operation holds a graph")
-            if number in _ATTRIBUTE_SPARSE:
-                raise UnsafeModelError("it has sparse weights")
-            if number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
-                values += self._check_tensor(_part(number, value))[1]
-            elif number in _ATTRIBUTE_INTS:
-                values += self._read_numbers(value)
-        return values
 
     def _check_tensor(self, tensor: memoryview) -> tuple[bytes, list[int]]:
         """The name of a tensor, and its values where it may be a shape."""

@@ -78,7 +78,13 @@ def build_ann(
     """
     faiss, kind = import_faiss(), KINDS[plan.type]
     inner = faiss.index_factory(stored.width if axes is None else len(axes), plan.factory, faiss.METRIC_INNER_PRODUCT)
-    index = inner if axes is None else faiss.IndexPreTransform(_rotate(axes), inner)
+    index = inner
+    if axes is not None:  # a projection on them: unlike faiss's PCA it keeps the mean, and the order of inner products
+        rotation = faiss.LinearTransform(axes.shape[1], len(axes), False)
+        faiss.copy_array_to_vector(np.ascontiguousarray(axes, dtype=np.float32).ravel(), rotation.A)
+        rotation.is_trained = True
+        rotation.set_is_orthonormal()
+        index = faiss.IndexPreTransform(rotation, inner)
     wanted = min(kind.count_training_rows(len(rows)), len(rows))
     chosen = np.random.default_rng(seed).choice(rows, size=wanted, replace=False)
     kind.train(index, stored.gather(np.sort(chosen)))
@@ -92,16 +98,6 @@ def extend_ann(index: AnnIndex, stored: StoredRows, rows: Ids, *, progress: Prog
         index.faiss_index.add(np.ascontiguousarray(stored.gather(rows[start : start + _ROWS_AT_ONCE])))
         progress(min(start + _ROWS_AT_ONCE, len(rows)), len(rows))
     return AnnIndex(index.faiss_index, index.type, np.concatenate([index.rows, rows]))
-
-
-def _rotate(axes: Vectors) -> Any:
-    """A projection on the axes. Unlike faiss's PCA it keeps the mean, so that the order of inner products stays."""
-    faiss = import_faiss()
-    rotation = faiss.LinearTransform(axes.shape[1], len(axes), False)
-    faiss.copy_array_to_vector(np.ascontiguousarray(axes, dtype=np.float32).ravel(), rotation.A)
-    rotation.is_trained = True
-    rotation.set_is_orthonormal()
-    return rotation
 
 
 def write_ann(index: AnnIndex, path: Path) -> None:

@@ -47,12 +47,7 @@ class FileStore:
         self._deleted = read_deleted(folder, manifest)
         stored = np.concatenate([rows.ids for rows in self._shards])
         self.ids: Ids = np.setdiff1d(stored, self._deleted, assume_unique=True)
-        self._check()
-        self._lock = threading.Lock()
-        self._opened: VectorSearch | None = None
-
-    def _check(self) -> None:
-        counts, dim = self._manifest.counts, self._manifest.embedding_dim
+        counts, dim = manifest.counts, manifest.embedding_dim
         expected = counts.get("indexed"), counts.get("deleted")
         widths = {rows.vectors.shape[1:] for rows in self._shards}
         rising = all((np.diff(rows.ids) > 0).all() for rows in self._shards)
@@ -61,7 +56,9 @@ class FileStore:
             problem = (
                 f"damaged: {seen}, expected {expected[0]} of width {dim} in rising id order, {expected[1]} deleted"
             )
-            raise GalleryDamagedError(printable_path(str(self._folder)), problem)
+            raise GalleryDamagedError(printable_path(str(folder)), problem)
+        self._lock = threading.Lock()
+        self._opened: VectorSearch | None = None
 
     @property
     def _search(self) -> VectorSearch:

@@ -97,31 +97,26 @@ class VectorSearch:
             mask &= self._members.mask
         return replace(RowSet.of(mask, indexed=self._indexed), stored_ids=self.stored.ids)
 
-    def search(
-        self, queries: Vectors, *, k: int, among: RowSet | None = None, exclude_ids: Ids | None = None, threads: int = 1
-    ) -> tuple[Floats, Ids]:
+    def search(self, queries: Vectors, *, k: int, among: RowSet | None = None, threads: int = 1) -> tuple[Floats, Ids]:
         """As `VectorStore.search`, with `among` of `keep`; a single query is searched by one thread.
 
         Only a flat index finds all ties.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         among = self._members if among is None else among
-        excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
-        count = k + (excluded is not None)
 
         def search_part(part: slice) -> tuple[Floats, Ids]:
             """(Q, k) scores and positions, in the calling thread."""
-            some, here = queries[part], None if excluded is None else excluded[part]
+            some = queries[part]
             is_plain = self.index is None and among is None and not needs_faiss(len(some), len(self.stored))
             with nullcontext() if is_plain else faiss_threads(1):
-                groups = self._find(some, count=count, among=among)
+                groups = self._find(some, count=k, among=among)
             if len(groups) == 1 and len(groups[0][1]) == len(some):
-                return self._rank(some, groups[0][1], k=k, excluded=here)
+                return self._rank(some, groups[0][1], k=k)
             scores = np.full((len(some), k), -np.inf, dtype=np.float32)
             found = np.full((len(some), k), NO_ID, dtype=np.int64)
             for rows, positions in groups:
-                others = None if here is None else here[rows]
-                scores[rows], found[rows] = self._rank(some[rows], positions, k=k, excluded=others)
+                scores[rows], found[rows] = self._rank(some[rows], positions, k=k)
             return scores, found
 
         parts = split_queries(len(queries), threads=threads)
@@ -133,11 +128,10 @@ class VectorSearch:
         return scores, self.stored.ids_at[found]
 
     def search_above(
-        self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
+        self, queries: Vectors, *, min_score: float, among: RowSet | None = None
     ) -> list[tuple[Floats, Ids]]:
         """As `VectorStore.search_above`, by a scan."""
         among = self._members if among is None else among
-        excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
         if not len(queries):
             return []
         near: list[list[Ids]] = [[] for _ in queries]
@@ -153,20 +147,17 @@ class VectorSearch:
             positions = np.concatenate(found)
             if among is not None:
                 positions = positions[among.mask[positions]]
-            exclude = None if excluded is None else excluded[row]
-            scores, positions = self.rank(queries[row], positions, exclude=exclude)
+            scores, positions = self.rank(queries[row], positions)
             similar = scores >= min_score
             results.append((scores[similar], self.stored.ids[positions[similar]]))
         return results
 
-    def rank(self, query: Vectors, positions: Ids, *, exclude: int | None = None) -> tuple[Floats, Ids]:
+    def rank(self, query: Vectors, positions: Ids) -> tuple[Floats, Ids]:
         """Rank candidate positions (or `NO_ID`) of a (D,) query: (n,) scores and positions, best first."""
         positions = positions.copy()
         positions.sort()  # so that ties go to the smaller id
         if len(positions) and positions[0] == NO_ID:
             positions = positions[positions != NO_ID]
-        if exclude is not None:
-            positions = positions[positions != exclude]
         size = max(1, _RANKED_AT_ONCE // self.stored.width)
         if len(positions) <= size:
             scores = measure_cosines(self.stored.gather(positions), query)
@@ -274,38 +265,24 @@ class VectorSearch:
         costs = self._described["costs"]
         return rows <= effort * float(costs["rows_per_effort"]) + depth * float(costs["rows_per_candidate"])
 
-    def _rank(self, queries: Vectors, positions: Ids, *, k: int, excluded: Ids | None) -> tuple[Floats, Ids]:
-        """The k best of (Q, c) candidate positions by exact scores, without (Q,) excluded positions."""
+    def _rank(self, queries: Vectors, positions: Ids, *, k: int) -> tuple[Floats, Ids]:
+        """The k best of (Q, c) candidate positions by exact scores."""
         if len(queries) == 1:
-            scores, best = self.rank(queries[0], positions[0], exclude=None if excluded is None else excluded[0])
+            scores, best = self.rank(queries[0], positions[0])
             return fill_up(scores[None, :k], best[None, :k], k=k)
         size = max(1, _RANKED_AT_ONCE // max(1, positions.shape[1] * self.stored.width))
         if len(queries) > size:
-            parts = [
-                self._rank(
-                    queries[at : at + size],
-                    positions[at : at + size],
-                    k=k,
-                    excluded=None if excluded is None else excluded[at : at + size],
-                )
-                for at in range(0, len(queries), size)
-            ]
+            starts = range(0, len(queries), size)
+            parts = [self._rank(queries[at : at + size], positions[at : at + size], k=k) for at in starts]
             scores, best = (np.concatenate(part) for part in zip(*parts, strict=True))
             return scores, best
         positions = np.sort(positions, axis=1)  # so that ties go to the smaller id
         scores = measure_cosines(self.stored.gather(positions), queries)
         missing = positions == NO_ID
-        if excluded is not None:
-            missing |= positions == excluded[:, None]
         if missing.any():
             scores[missing] = -np.inf
             positions[missing] = NO_ID
         return best_of(scores, positions, k=k)
-
-    def _positions_of(self, ids: Ids) -> Ids:
-        """Stored positions of (n,) int64 ids; `NO_ID` for unknown ids."""
-        positions = np.searchsorted(self.stored.ids, ids).clip(max=len(self.stored) - 1)
-        return np.where(self.stored.ids[positions] == ids, positions, NO_ID)
 
 
 @lru_cache(maxsize=256)

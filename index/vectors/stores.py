@@ -37,19 +37,14 @@ class VectorStore(Protocol):
     def ids(self) -> Ids:
         """(N,) int64 of the members, rising."""
 
-    def search(
-        self, queries: Vectors, *, k: int, among: Any = None, exclude_ids: Ids | None = None, threads: int = 1
-    ) -> tuple[Floats, Ids]:
+    def search(self, queries: Vectors, *, k: int, among: Any = None, threads: int = 1) -> tuple[Floats, Ids]:
         """The k members nearest to each of (Q, D) float32 unit queries, best first, ties by smaller id.
 
-        `among` is a subset of the same store's `choose`; `exclude_ids` (Q,) one member that each query does not find,
-        or `NO_ID`. Returns (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids; -inf and `NO_ID` where
-        there are fewer.
+        `among` is a subset of the same store's `choose`. Returns (Q, k) float32 cosines, summed in float64, and (Q, k)
+        int64 ids; -inf and `NO_ID` where there are fewer.
         """
 
-    def search_above(
-        self, queries: Vectors, *, min_score: float, among: Any = None, exclude_ids: Ids | None = None
-    ) -> list[tuple[Floats, Ids]]:
+    def search_above(self, queries: Vectors, *, min_score: float, among: Any = None) -> list[tuple[Floats, Ids]]:
         """For each query all members with at least this score, found exactly; in the order of `search`."""
 
     def choose(self, ids: Ids) -> IdSubset:

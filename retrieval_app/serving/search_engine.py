@@ -24,7 +24,7 @@ import numpy as np
 from index.arrays import Vectors
 from index.errors import ImageError, InputError, RetrievalError
 from index.gallery.gallery import Gallery
-from index.gallery.ranking import Groups, Hit
+from index.gallery.ranking import Hit
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
 from index.outputs import SEMANTIC
@@ -277,7 +277,11 @@ class Engine:
                 search.vectors = [await self._find_vector(snapshot, part) for part in query.parts]
                 search.mark("vectors")
             if query.collapse_duplicates:
-                search.groups = await self._find_groups(snapshot)
+                duplicates = snapshot.insights.duplicates
+                if duplicates.state == "computing":  # without them where that takes longer than a moment
+                    wait_s = self.config.duplicates_wait_s
+                    duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
+                search.groups = None if duplicates.value is None else duplicates.value.members
             search.mark("duplicates")
             begun, left_s = query.has_run_model, self._left_s()
             hits = self._workers.submit(self.searches_lane, search, timeout_s=left_s, is_begun=begun)
@@ -287,14 +291,6 @@ class Engine:
             _end.reset(outer)
             search.end()
         return search
-
-    async def _find_groups(self, snapshot: Snapshot) -> Groups | None:
-        """The groups of near-duplicates; None where finding them takes longer than a moment."""
-        duplicates = snapshot.insights.duplicates
-        if duplicates.state == "computing":
-            wait_s = self.config.duplicates_wait_s
-            duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
-        return None if duplicates.value is None else duplicates.value.members
 
     async def thumbnail(self, snapshot: Snapshot, image_id: int, *, side: int = PREVIEW_SIDE) -> bytes:
         """A WebP of one member, at most `side` pixels long, from re-encoded pixels."""

@@ -117,18 +117,12 @@ class MilvusStore:
         self._is_exact = KINDS[self._index["type"]].is_exact
 
     def search(
-        self,
-        queries: Vectors,
-        *,
-        k: int,
-        among: ChosenIds | None = None,
-        exclude_ids: Ids | None = None,
-        threads: int = 1,
+        self, queries: Vectors, *, k: int, among: ChosenIds | None = None, threads: int = 1
     ) -> tuple[Floats, Ids]:
         """As `VectorStore.search`: more candidates are fetched until the results are certain."""
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         members = self.ids if among is None else among.ids
-        wanted, left = min(len(members), k + (exclude_ids is not None)), np.arange(len(queries))
+        wanted, left = min(len(members), k), np.arange(len(queries))
         found: list[Ranked] = [(np.empty(0, np.float32), _NOTHING)] * len(queries)
         depth, total = wanted + _SPARE_CANDIDATES, len(members)
         if among is not None and among.expression is None:
@@ -152,8 +146,8 @@ class MilvusStore:
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
         ids = np.full((len(queries), k), NO_ID, dtype=np.int64)
         for row, (near, near_ids) in enumerate(found):
-            other = np.flatnonzero(near_ids != (NO_ID if exclude_ids is None else exclude_ids[row]))[:k]
-            scores[row, : len(other)], ids[row, : len(other)] = near[other], near_ids[other]
+            size = min(k, len(near))
+            scores[row, :size], ids[row, :size] = near[:k], near_ids[:k]
         return scores, ids
 
     def _ask(self, queries: Vectors, among: ChosenIds | None, depth: int) -> list[Hits]:
@@ -190,19 +184,13 @@ class MilvusStore:
                 found[row] = rank(scores[high], np.append(found[row][1], part)[high], k=keep)
         return found
 
-    def search_above(
-        self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None, exclude_ids: Ids | None = None
-    ) -> list[Ranked]:
+    def search_above(self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None) -> list[Ranked]:
         """As `VectorStore.search_above`: deeper searches of an exact index, else all vectors are downloaded."""
         members, k = self.ids if among is None else among.ids, _FIRST_ABOVE
         if not self._is_exact:
-            found = self._scan_all(queries, members, keep=len(members), min_score=min_score)
-            excluded = [NO_ID] * len(queries) if exclude_ids is None else exclude_ids
-            return [
-                (scores[ids != other], ids[ids != other]) for (scores, ids), other in zip(found, excluded, strict=True)
-            ]
+            return self._scan_all(queries, members, keep=len(members), min_score=min_score)
         while True:
-            scores, ids = self.search(queries, k=k, among=among, exclude_ids=exclude_ids)
+            scores, ids = self.search(queries, k=k, among=among)
             if k >= len(members) or (scores[:, -1] < min_score).all():
                 above = scores >= min_score
                 return [(near[high], some[high]) for near, some, high in zip(scores, ids, above, strict=True)]

@@ -117,8 +117,8 @@ FORGERIES: dict[Forge, str] = {
     announce_much: "is said to have",
     announce_more_than_there_is: "is said to have",
     announce_less_than_nothing: "has impossible sizes",
-    make_much: "ConstantOfShape is asked for",
-    make_much_of_a_constant: "Expand is asked for",
+    make_much: "ConstantOfShape would make",
+    make_much_of_a_constant: "Expand would make",
     train: "graphs for training",
     weigh_sparsely: "sparse weights",
 }

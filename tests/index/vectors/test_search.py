@@ -94,7 +94,6 @@ def check(
     k: int,
     mask: np.ndarray,
     rows: np.ndarray | slice = slice(None),
-    excluded: np.ndarray | None = None,
 ) -> float:
     """Check all that must hold exactly, whatever the index finds; its recall."""
     scores, ids = found
@@ -102,8 +101,6 @@ def check(
     assert scores.shape == ids.shape == (len(exact), k)
     assert scores.dtype == np.float32
     exact[:, ~mask] = -np.inf
-    if excluded is not None:
-        exact[excluded[:, None] == built.ids[None, : len(mask)]] = -np.inf
     counts = np.minimum(k, np.isfinite(exact).sum(axis=1))
     there = ids != NO_ID
     assert np.array_equal(there, np.arange(k) < counts[:, None])
@@ -192,24 +189,6 @@ def test_deleted_rows_never_come_back_and_the_target_is_met(built: Built, share:
     assert check(built, found, k=10, mask=mask & kept) >= TARGET
 
 
-def test_excluded_ids_are_never_found_but_their_copies_are(built: Built) -> None:
-    search, size = built.open(), len(built.queries)
-    nearest = search.search(built.queries, k=1)[1][:, 0]
-    excluded = np.where(np.arange(size) % 3 == 0, NO_ID, nearest)
-    excluded[1] = built.ids[-1] + 5  # of no row
-    mask = random_mask(0.5, len(built.ids))
-    for allowed in (built.mask(), mask):
-        found = search.search(built.queries, k=10, among=search.keep(built.ids[allowed]), exclude_ids=excluded)
-        assert not (found[1] == excluded[:, None])[excluded != NO_ID].any()
-        assert check(built, found, k=10, mask=allowed, excluded=excluded) >= TARGET
-    values, counts = np.unique(built.vectors, axis=0, return_counts=True)
-    twins = built.ids[(built.vectors == values[np.argmax(counts)]).all(axis=1)]
-    query = values[np.argmax(counts)][None]
-    assert len(twins) > 20
-    _, found = search.search(query, k=5, exclude_ids=twins[:1])
-    assert np.isin(found[0], twins[1:]).all()
-
-
 @pytest.mark.parametrize("copies", [1, 40])
 def test_a_lone_query_finds_the_same_before_faiss_is_loaded(
     copies: int, build_kind: Callable[[str], Built], monkeypatch: pytest.MonkeyPatch
@@ -245,23 +224,18 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, list[VectorRows], np.ndarray,
 
 @pytest.mark.deep
 @settings(max_examples=tries(37, deep=150), deadline=None)
-@given(
-    problems(), st.integers(1, 70), st.integers(1, 3), st.booleans(), st.booleans(), st.sampled_from([1, 50, 1 << 22])
-)
-def test_a_flat_search_is_the_exact_one(
-    problem: Any, k: int, threads: int, is_filtered: bool, excludes: bool, at_once: int
-) -> None:
+@given(problems(), st.integers(1, 70), st.integers(1, 3), st.booleans(), st.sampled_from([1, 50, 1 << 22]))
+def test_a_flat_search_is_the_exact_one(problem: Any, k: int, threads: int, is_filtered: bool, at_once: int) -> None:
     queries, shards, members, allowed = problem
     stored = StoredRows.of(shards)
     vectors = np.concatenate([shard.vectors for shard in shards])
     search = VectorSearch(stored, deleted=stored.ids[~members])
     kept = members & allowed if is_filtered else members
-    excluded = np.resize(stored.ids, len(queries)) if excludes else None
-    expected = search_by_id(queries, vectors[kept], k=k, ids=stored.ids[kept], exclude=excluded)
+    expected = search_by_id(queries, vectors[kept], k=k, ids=stored.ids[kept])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("index.vectors.search._RANKED_AT_ONCE", at_once)
         patched.setattr("index.vectors.stored_rows._ROWS_AT_ONCE", max(4, at_once))
         kept_ids = search.keep(stored.ids[allowed]) if is_filtered else None
-        found = search.search(queries, k=k, among=kept_ids, exclude_ids=excluded, threads=threads)
+        found = search.search(queries, k=k, among=kept_ids, threads=threads)
     assert np.array_equal(found[1], expected[1])
     assert np.array_equal(found[0], expected[0])

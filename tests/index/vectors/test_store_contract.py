@@ -184,14 +184,6 @@ def test_only_what_is_chosen_is_found(store: VectorStore, queries: Vectors, coun
     check(store, store.search(queries, k=10, among=among), queries, ids)
 
 
-def test_what_a_query_excludes_is_not_found(store: VectorStore) -> None:
-    own = store.ids[:20]
-    scores, ids = store.search(store.gather(own), k=len(store.ids), exclude_ids=own)
-    assert not (ids == own[:, None]).any()
-    assert ((ids == NO_ID).sum(axis=1) == 1).all()
-    assert (scores <= 1).all()
-
-
 def test_all_that_are_similar_enough_are_found(store: VectorStore, queries: Vectors) -> None:
     truth, allowed = exact_scores(queries, store.gather(store.ids)), store.ids[::2]
     found = store.search_above(queries, min_score=0.3, among=store.choose(allowed))
