@@ -45,7 +45,14 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
     write, files = (_write_npy, [out, out.with_suffix(".csv")]) if ending == ".npy" else (_write_parquet, [out])
     if ending == ".parquet":
         import_pyarrow("writing Parquet")
-    _check_out(files, gallery=path)
+    for file in files:
+        shown = printable_path(str(file))
+        if file.resolve().is_relative_to(path.resolve()):
+            raise InputError(f"{shown}: a gallery holds nothing but its own files; give an --out outside it")
+        if not file.parent.is_dir():
+            raise InputError(f"{shown}: there is no folder {printable_path(str(file.parent))}; make it first")
+        if os.path.lexists(file):
+            raise InputError(f"{shown}: exists already; remove it, or give another --out")
     gallery = Gallery.open(path).by(by)
     try:
         write(gallery, files, progress)
@@ -54,18 +61,6 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
         raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
     names = [valid_text(str(file)) for file in files]
     return ExportedVectors(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names)
-
-
-def _check_out(files: list[Path], *, gallery: Path) -> None:
-    """Refuse existing files, and files in a gallery."""
-    for file in files:
-        shown = printable_path(str(file))
-        if file.resolve().is_relative_to(gallery.resolve()):
-            raise InputError(f"{shown}: a gallery holds nothing but its own files; give an --out outside it")
-        if not file.parent.is_dir():
-            raise InputError(f"{shown}: there is no folder {printable_path(str(file.parent))}; make it first")
-        if os.path.lexists(file):
-            raise InputError(f"{shown}: exists already; remove it, or give another --out")
 
 
 def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:

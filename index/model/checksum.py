@@ -41,7 +41,18 @@ def read_model_file(path: Path) -> ModelFile:
     data = _read(path)
     start = _find_checksum(data)
     if start is None:
-        raise ModelFileError(str(path), _explain_missing(data))
+        if (version := _VERSION.search(data)) is not None:
+            raise ModelFileError(
+                str(path),
+                f"the contract of schema version {version[1].decode()} has no whole checksum: an older program wrote "
+                "it, or the file is damaged; export the model again",
+            )
+        raise ModelFileError(
+            str(path),
+            "not a usable ONNX model: it has no contract (preprocessing, outputs, checksum), which `retrieval export` "
+            "adds. Wrap an ONNX file of another program: retrieval export --backbone FILE.onnx --out model.onnx. Where "
+            "`retrieval export` wrote this file, it is damaged: export it again",
+        )
     view, end = memoryview(data), start + len(EMPTY_CHECKSUM)
     whole = hashlib.sha256(view[:start])
     with_zeros = whole.copy()  # the digits stand near the end: the file is hashed once, not twice
@@ -77,17 +88,3 @@ def _find_checksum(data: bytes) -> int | None:
     """Offset of the checksum's digits; None where there is no checksum, or more than one."""
     places = [found.start(1) for found in _CHECKSUM.finditer(data)]
     return places[0] if len(places) == 1 else None
-
-
-def _explain_missing(data: bytes) -> str:
-    version = _VERSION.search(data)
-    if version is not None:
-        return (
-            f"the contract of schema version {version[1].decode()} has no whole checksum: an older program wrote it, "
-            "or the file is damaged; export the model again"
-        )
-    return (
-        "not a usable ONNX model: it has no contract (preprocessing, outputs, checksum), which `retrieval export` "
-        "adds. Wrap an ONNX file of another program: retrieval export --backbone FILE.onnx --out model.onnx. Where "
-        "`retrieval export` wrote this file, it is damaged: export it again"
-    )

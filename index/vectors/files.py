@@ -135,8 +135,17 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
     held = np.sort(np.concatenate([file.ids for file in stored]))
     gone = np.setdiff1d(np.union1d(read_deleted(home, manifest), deleted), new)
     fresh = np.setdiff1d(new, held, assume_unique=True)  # a deleted one that comes back is still stored
-    small = _is_small(fresh, gone, stored, index=manifest.index)
-    index, config = manifest.index, task.config
+    index, config, indexed_shards = manifest.index, task.config, manifest.index["shards"]
+    indexed, beside = (
+        sum(len(file.ids) for file in files) for files in (stored[:indexed_shards], stored[indexed_shards:])
+    )
+    room = max(_LOOSE_ROWS, int(KINDS[index["type"]].loose_share * indexed))
+    small = (
+        (not len(fresh) or int(fresh[0]) > int(held[-1]))  # ids must rise from shard to shard
+        and beside + len(fresh) <= room
+        and len(gone) <= room
+        and len(stored) - indexed_shards < _LOOSE_SHARDS
+    )
     is_other = (index["index_type"], index["memory_limit"]) != (config.index_type, config.memory_limit)
     if task.how.compact or not small or is_other:
         _check_contents(home, manifest, [name for name in manifest.files if name.startswith(("vectors/", "ids/"))])
@@ -157,20 +166,6 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
             search, described=index, config=config, queries=task.how.queries, begin_step=task.begin_step
         )
     return Published(index, len(gone), files)
-
-
-def _is_small(fresh: Ids, gone: Ids, stored: Sequence[VectorFile], *, index: dict[str, Any]) -> bool:
-    """Whether the change is small enough to keep the base's files; ids must rise from shard to shard."""
-    last, indexed_shards = max(int(file.ids[-1]) for file in stored), index["shards"]
-    indexed = sum(len(file.ids) for file in stored[:indexed_shards])
-    added = sum(len(file.ids) for file in stored[indexed_shards:]) + len(fresh)
-    room = max(_LOOSE_ROWS, int(KINDS[index["type"]].loose_share * indexed))
-    return (
-        (not len(fresh) or int(fresh[0]) > last)
-        and added <= room
-        and len(gone) <= room
-        and len(stored) - indexed_shards < _LOOSE_SHARDS
-    )
 
 
 def _write_anew(task: WriterTask, members: Ids, files: Sequence[VectorSource]) -> Published:

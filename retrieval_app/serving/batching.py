@@ -110,19 +110,17 @@ class Workers:
             thread.join(timeout_s)
 
     def _work(self) -> None:
-        while (found := self._next_batch()) is not None:
-            _answer(*found)
-            del found  # an idle thread keeps no version of the gallery open
-
-    def _next_batch(self) -> tuple[Lane[Any, Any], list[_Waiting[Any, Any]]] | None:
-        with self._changed:
-            while (lane := next((lane for lane in self._lanes if lane.waiting), None)) is None:
-                if self._closed:
-                    return None
-                self._idle += 1
-                self._changed.wait()
-                self._idle -= 1
-            return lane, lane.take(free=1 + self._idle)
+        while True:
+            with self._changed:
+                while (lane := next((lane for lane in self._lanes if lane.waiting), None)) is None:
+                    if self._closed:
+                        return
+                    self._idle += 1
+                    self._changed.wait()
+                    self._idle -= 1
+                batch = lane.take(free=1 + self._idle)
+            _answer(lane, batch)
+            del batch  # an idle thread keeps no version of the gallery open
 
 
 def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:

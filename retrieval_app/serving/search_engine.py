@@ -23,6 +23,7 @@ import numpy as np
 
 from index.arrays import Vectors
 from index.errors import ImageError, InputError, RetrievalError
+from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit
 from index.images.preprocess import Pixels
@@ -50,7 +51,6 @@ from retrieval_app.serving.searching import (
     SearchWatch,
     VectorQuery,
     answer_searches,
-    read_vector,
     watching,
 )
 from retrieval_app.serving.serving_config import ServingConfig
@@ -308,7 +308,9 @@ class Engine:
         """The unit vector of a query part; None where the search reads it."""
         gallery = snapshot.gallery
         if isinstance(part, VectorQuery):
-            return read_vector(part.vector, width=gallery.width)
+            if len(part.vector) != gallery.width:
+                raise InputError(f"a query vector must be {gallery.width} numbers, got {len(part.vector)}")
+            return normalise(np.array(part.vector, dtype=np.float32), name="query vector")
         if isinstance(part, MemberQuery):
             return None if part.crop is None else await self._embed_part(snapshot, part.crop, of=part.image_id)
         photo = await self.photo(part.photo)

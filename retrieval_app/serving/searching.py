@@ -12,7 +12,6 @@ from pydantic import Discriminator, Field, StringConstraints, Tag
 from index.arrays import NO_ID, Ids, Vectors
 from index.errors import InputError, RetrievalError
 from index.filters.condition import Condition, list_columns
-from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.outputs import SEMANTIC
@@ -105,24 +104,6 @@ class SearchQuery(SearchOptions):
         return self.upload is not None or any(getattr(part, "crop", None) is not None for part in self.parts)
 
 
-def read_vector(vector: Sequence[float], *, width: int) -> Vectors:
-    """The (D,) float32 unit vector of the numbers of a query."""
-    if len(vector) != width:
-        raise InputError(f"a query vector must be {width} numbers, got {len(vector)}")
-    return normalise(np.array(vector, dtype=np.float32), name="query vector")
-
-
-def combine_parts(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """The (D,) float32 unit vector of the weighted sum of unit vectors."""
-    if len(vectors) == 1 and weights[0] > 0:
-        return vectors[0]
-    total = np.einsum("i,ij->j", np.array(weights), np.stack(vectors).astype(np.float64))
-    norm = float(np.linalg.norm(total))
-    if norm < _LEAST_NORM * max(map(abs, weights)):
-        raise InputError("the parts of the query cancel each other out; change their weights")
-    return (total / norm).astype(np.float32)
-
-
 class Search:
     """One search: its query, the seconds of its steps, and its hits.
 
@@ -156,12 +137,18 @@ class Search:
         return end if end <= MAX_OFFSET and self.has_more else None
 
     def find_vector(self) -> Vectors:
-        """The (D,) float32 unit vector of the query."""
-        if self.query.upload is not None:
-            return combine_parts([vector for vector in self.vectors if vector is not None], [1.0])
-        pairs = zip(self.query.parts, self.vectors, strict=True)
+        """The (D,) float32 unit vector of the query: of the upload, or of the weighted sum of the parts."""
+        parts = self.query.parts or (self.query.upload,)
+        pairs = zip(parts, self.vectors, strict=True)
         known = [self.gallery.vector(getattr(part, "image_id", NO_ID)) if one is None else one for part, one in pairs]
-        return combine_parts(known, [part.weight for part in self.query.parts])
+        if self.query.is_single:
+            return known[0]
+        weights = [part.weight for part in self.query.parts]
+        total = np.einsum("i,ij->j", np.array(weights), np.stack(known).astype(np.float64))
+        norm = float(np.linalg.norm(total))
+        if norm < _LEAST_NORM * max(map(abs, weights)):
+            raise InputError("the parts of the query cancel each other out; change their weights")
+        return (total / norm).astype(np.float32)
 
     def mark(self, step: str) -> float:
         """End a step; its seconds."""

@@ -109,7 +109,8 @@ class OnnxRuntimeBackend:
                 try:
                     session = runtime.InferenceSession(model.data, options, [CUDA, CPU], enable_fallback=0)
                 except (RuntimeError, *self._errors) as error:  # a model that is at fault fails below too
-                    problem = shorten(str(error))
+                    found = re.search(r"CUDA failure[^;\n]*", str(error))  # without the runtime's stack
+                    problem = found[0].strip() if found else str(error)
                 else:
                     if CUDA in session.get_providers():
                         return session
@@ -132,12 +133,6 @@ class OnnxRuntimeOnCpu(OnnxRuntimeBackend):
 
     def _open(self, runtime: ModuleType, model: ModelFile, options: Any) -> Any:
         return runtime.InferenceSession(model.data, options, [CPU], enable_fallback=0)
-
-
-def shorten(message: str) -> str:
-    """CUDA's message, without the runtime's stack."""
-    found = re.search(r"CUDA failure[^;\n]*", message)
-    return found[0].strip() if found else message
 
 
 def _describe(values: Iterable[Any]) -> list[GraphValue]:

@@ -265,22 +265,8 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
     rows = MilvusRows(home, manifest)
     gone = np.setdiff1d(np.union1d(rows.gone, deleted), new)
     fresh = np.setdiff1d(new, rows.ids, assume_unique=True)
-    if not _may_go_on(task, manifest, rows, fresh, gone):
-        members = np.setdiff1d(np.union1d(rows.ids, fresh), gone, assume_unique=True)
-        return _write_anew(task, server, members, [rows, *task.made])
-    collection = Collection(server, manifest.index["collection"], task.width)
-    foreign = _fill(task, collection, fresh, task.made, above=rows.last)
-    written = np.union1d(rows.ids, fresh)
-    foreign = foreign[foreign <= written[-1]]  # of an abandoned writer
-    gone = np.union1d(gone, foreign)
-    _finish(task, collection, np.union1d(written, foreign), gone=gone)
-    return Published({**manifest.index, "server": server.version}, len(gone))
-
-
-def _may_go_on(task: WriterTask, manifest: Manifest, rows: MilvusRows, fresh: Ids, gone: Ids) -> bool:
-    """Whether the base's collection can take the new rows: it is this gallery's, and ids rise."""
     index = manifest.index
-    return (
+    can_go_on = (  # the collection is this gallery's, can take the new rows, and ids rise
         not (task.how.compact or task.how.tune)
         and manifest.store == task.store.describe()
         and index["collection"].startswith(name_start(task.gallery) + "_")
@@ -289,6 +275,16 @@ def _may_go_on(task: WriterTask, manifest: Manifest, rows: MilvusRows, fresh: Id
         and (not len(fresh) or int(fresh[0]) > rows.last)
         and len(gone) <= MOST_LISTED
     )
+    if not can_go_on:
+        members = np.setdiff1d(np.union1d(rows.ids, fresh), gone, assume_unique=True)
+        return _write_anew(task, server, members, [rows, *task.made])
+    collection = Collection(server, index["collection"], task.width)
+    foreign = _fill(task, collection, fresh, task.made, above=rows.last)
+    written = np.union1d(rows.ids, fresh)
+    foreign = foreign[foreign <= written[-1]]  # of an abandoned writer
+    gone = np.union1d(gone, foreign)
+    _finish(task, collection, np.union1d(written, foreign), gone=gone)
+    return Published({**index, "server": server.version}, len(gone))
 
 
 def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence[VectorSource]) -> Published:
