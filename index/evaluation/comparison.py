@@ -70,11 +70,9 @@ def paired_bootstrap(
     )
 
 
-def bootstrap_interval(
-    per_query: Scores, *, seed: int, resamples: int = 1000, level: float = 0.95
-) -> tuple[float, float]:
+def bootstrap_interval(per_query: Scores, *, seed: int) -> tuple[float, float]:
     """Percentile interval of the mean of (Q,) scores over resampled queries."""
-    found = paired_bootstrap(per_query, np.zeros_like(per_query), seed=seed, resamples=resamples, level=level)
+    found = paired_bootstrap(per_query, np.zeros_like(per_query), seed=seed)
     return found.low, found.high
 
 

@@ -320,7 +320,12 @@ def read_tokens(text: str) -> Iterator[Token]:
     while start < len(text):
         match = _TOKEN.match(text, start)
         if match is None:
-            raise place_error(text, start, _explain(text[start]))
+            problem = "expected a name, a comparison like < or IN, or a value; text goes in quotes: 'text'"
+            if text[start] in "'\"":
+                problem = f"the quote is never closed; within a text write {text[start] * 2}"
+            elif text[start].isdigit() or text[start] in "+-":
+                problem = "expected a number like 20 or -1.5e3; dates and other text go in quotes: '2024-05-31'"
+            raise place_error(text, start, problem)
         if match.lastgroup != "space":
             yield Token(str(match.lastgroup), match[0], start)
         start = match.end()
@@ -332,11 +337,3 @@ def place_error(text: str, start: int, problem: str) -> InputError:
     shown = rest if len(rest) <= _SHOWN_CHARACTERS else rest[:_SHOWN_CHARACTERS] + "…"
     place = f"at character {start + 1}, {printable_path(shown)}" if shown else "at its end"
     return InputError(f"the filter cannot be read {place}: {problem}")
-
-
-def _explain(character: str) -> str:
-    if character in "'\"":
-        return f"the quote is never closed; within a text write {character * 2}"
-    if character.isdigit() or character in "+-":
-        return "expected a number like 20 or -1.5e3; dates and other text go in quotes: '2024-05-31'"
-    return "expected a name, a comparison like < or IN, or a value; text goes in quotes: 'text'"

@@ -49,10 +49,14 @@ def write_sql(condition: tree.Condition) -> Sql:
     match condition:
         case tree.Compare(tree.TAG, "!=", constant):
             return compose("NOT ({})", write_sql(tree.Compare(tree.TAG, "=", constant)))
-        case tree.Compare() | tree.Among() | tree.Like():
-            found = _write_comparison(condition)
-            is_tag = condition.column == tree.TAG
-            return compose("images.id IN (SELECT id FROM tags WHERE {})", found) if is_tag else found
+        case tree.Compare(column, sign, constant):
+            return _of_tags(column, _compare(_operand(column), sign, constant))
+        case tree.Among(column, constants):
+            return _of_tags(column, _match_any(_operand(column), constants))
+        case tree.Like(column, pattern):
+            wild = {"%": "*", "_": "?"}
+            glob = "".join(wild.get(character) or _any_case(character) for character in pattern)
+            return _of_tags(column, _match_glob(_operand(column), glob))
         case tree.IsNull(tree.TAG):
             return Sql("images.id NOT IN (SELECT id FROM tags)")
         case tree.IsNull(column):
@@ -68,16 +72,9 @@ def write_sql(condition: tree.Condition) -> Sql:
             return join(list(map(write_sql, parts)), word="OR")
 
 
-def _write_comparison(leaf: tree.Compare | tree.Among | tree.Like) -> Sql:
-    match leaf:
-        case tree.Compare(column, sign, constant):
-            return _compare(_operand(column), sign, constant)
-        case tree.Among(column, constants):
-            return _match_any(_operand(column), constants)
-        case tree.Like(column, pattern):
-            wild = {"%": "*", "_": "?"}
-            glob = "".join(wild.get(character) or _any_case(character) for character in pattern)
-            return _match_glob(_operand(column), glob)
+def _of_tags(column: tree.Column, found: Sql) -> Sql:
+    """A comparison; with the tag, one of the image's tags fulfils it."""
+    return compose("images.id IN (SELECT id FROM tags WHERE {})", found) if column == tree.TAG else found
 
 
 def _operand(column: tree.Column) -> _Operand:
