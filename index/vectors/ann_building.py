@@ -270,16 +270,7 @@ def _describe_choice(
     stored: StoredRows, index: AnnIndex, trial: Trial, *, curve: list[dict[str, Any]], target: float, filtered_rows: Ids
 ) -> dict[str, Any]:
     chosen, is_met = choose_setting(curve, target=target)
-    # The rows that a scan passes in the time of one more effort, or of ranking one more candidate.
-    generator, effort = np.random.default_rng(_SEED), chosen["parameters"][index.kind.effort]
-    rows = np.sort(generator.choice(index.rows, size=min(_SCANNED_ROWS, len(index.rows)), replace=False))
-    scanned = _choose(rows, len(stored))
-    with faiss_threads(1):
-        scan = trial.time_ms(lambda query: stored.scan(query, k=MEASURED_K, among=scanned)) / len(rows)
-        probe = trial.time_ms(lambda query: index.search(query, k=MEASURED_K, effort=effort)) / effort
-    scanning, candidates = VectorSearch(stored), generator.permutation(rows)[:_RANKED_ROWS]
-    rank = trial.time_ms(lambda query: scanning.rank(query[0], candidates)) / len(candidates)
-    costs = {"rows_per_effort": probe / scan, "rows_per_candidate": rank / scan}
+    costs = _compare_costs(stored, index, trial, chosen["parameters"])
     search = _open_setting(stored, index, chosen["parameters"], costs=costs)
     described = {
         "parameters": chosen["parameters"],
@@ -377,3 +368,18 @@ def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progr
             measured.append({"parameters": parameters, **found})
         progress(done, count)
     return _keep_front(measured)
+
+
+def _compare_costs(
+    stored: StoredRows, index: AnnIndex, trial: Trial, parameters: Mapping[str, int]
+) -> dict[str, float]:
+    """The rows that a scan passes in the time of one more effort, or of ranking one more candidate."""
+    generator = np.random.default_rng(_SEED)
+    rows = np.sort(generator.choice(index.rows, size=min(_SCANNED_ROWS, len(index.rows)), replace=False))
+    among, effort = _choose(rows, len(stored)), parameters[index.kind.effort]
+    with faiss_threads(1):
+        scan = trial.time_ms(lambda query: stored.scan(query, k=MEASURED_K, among=among)) / len(rows)
+        probe = trial.time_ms(lambda query: index.search(query, k=MEASURED_K, effort=effort)) / effort
+    search, candidates = VectorSearch(stored), generator.permutation(rows)[:_RANKED_ROWS]
+    rank = trial.time_ms(lambda query: search.rank(query[0], candidates)) / len(candidates)
+    return {"rows_per_effort": probe / scan, "rows_per_candidate": rank / scan}
