@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,21 @@ class ExtractedSet:
     computed: int
 
 
+def _read_views(
+    path: Path, *, store: FeatureStore, preprocess: PreprocessConfig, views: int
+) -> tuple[str, Pixels | None] | ImageError:
+    """Hash and views of an image; None for views that the store has."""
+    try:
+        data = read_bytes(path)
+        sha256 = hashlib.sha256(data).hexdigest()
+        if sha256 in store:
+            return sha256, None
+        image = decode_image(data, name=str(path), target_side=preprocess.resize)
+    except ImageError as error:
+        return error.apart()
+    return sha256, edited_views(image, preprocess, count=views, sha256=sha256)
+
+
 @keep_freed_memory()
 def extract_features(
     paths: Sequence[Path],
@@ -270,33 +286,14 @@ def extract_features(
     views: int = 1,
     progress: Progress = no_progress,
 ) -> ExtractedSet:
-    """Extract the features of every usable image into the store.
+    """Extract the features of every usable image into the store: of itself, and of edited copies up to `views`.
 
     An interruption keeps every finished batch, a kill all but the last shard.
-
-    Args:
-        paths: images in a fixed order, known by content.
-        views: of an image: itself, and edited copies.
-        progress: called with (images done, images).
     """
-    rows: list[int] = []
-    hashes: list[str] = []
-    skipped: list[SkippedImage] = []
+    rows, hashes, skipped = list[int](), list[str](), list[SkippedImage]()
     waiting: dict[str, Pixels] = {}  # views of the next batch
     computed: dict[str, Features] = {}  # (V, F) by hash, of the next shard
     total = 0
-
-    def read(path: Path) -> tuple[str, Pixels | None] | ImageError:
-        """Hash and views of an image; None for views that the store has."""
-        try:
-            data = read_bytes(path)
-            sha256 = hashlib.sha256(data).hexdigest()
-            if sha256 in store:
-                return sha256, None
-            image = decode_image(data, name=str(path), target_side=extractor.preprocess.resize)
-        except ImageError as error:
-            return error.apart()
-        return sha256, edited_views(image, extractor.preprocess, count=views, sha256=sha256)
 
     def compute() -> None:
         """Run the backbone on the waiting views.
@@ -316,6 +313,7 @@ def extract_features(
             store.add(list(computed), np.stack(list(computed.values())))
             computed.clear()
 
+    read = partial(_read_views, store=store, preprocess=extractor.preprocess, views=views)
     try:
         for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):
             if isinstance(result, ImageError):

@@ -86,11 +86,8 @@ def bring_into_form(
 ) -> onnx.ModelProto:
     """The graph with one input `images` (N, 3, H, W) and one output `features` (N, F), both float32.
 
-    Args:
-        preprocess: what its images are normalised by.
-        side: size of images where the graph has none of its own.
-        output, tokens: as in `OnnxSettings`.
-        shown: name of the model in errors.
+    `side` is the size of images where the graph has none of its own, `output` and `tokens` are as in `OnnxSettings`,
+    and `shown` names the model in errors.
     """
     image = find_input(proto, shown=shown)
     size = image.side or side or USUAL_SIDE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from index.arrays import NO_ID, Floats, Ids, connect_rows, normalise_rows, rows_by_value
-from index.vectors.exact import Nearest, search_labels
+from index.vectors.exact import search_labels
 
 # Images, all pairs of which training multiplies: a minute or two on two cores. Of more, copies are files of the same
 # bytes.
@@ -32,31 +32,24 @@ def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> 
     unit = normalise_rows(features)
     centred = normalise_rows(unit - unit.mean(axis=0, dtype=np.float64).astype(np.float32))
     contents = np.unique(np.array(hashes), return_inverse=True)[1]
-    own, other = (_nearest_duplicates(unit, nearest) for nearest in search_labels(centred, labels, k=1))
-    _prefer_identical(other, contents=contents, labels=labels)
+    partners = []  # nearest image of the own and of another label that is close enough in both senses
+    for nearest in search_labels(centred, labels, k=1):
+        partner = nearest.rows[:, 0].copy()
+        cosines = np.einsum("nf,nf->n", unit, unit[partner])
+        is_duplicate = (cosines >= DUPLICATE_COSINE) & (nearest.cosines[:, 0] >= DUPLICATE_CENTRED_COSINE)
+        partner[~is_duplicate] = NO_ID
+        partners.append(partner)
+    own, other = partners
+    same_bytes = rows_by_value(contents)
+    for group in same_bytes:  # a file with the same bytes and another label goes first, whatever the features say
+        for row in group if len(group) > 1 else ():
+            different = group[labels[group] != labels[row]]
+            if len(different):
+                other[row] = different[0]
     rows = np.arange(len(labels))
     for row in np.flatnonzero(other != NO_ID):  # of both sides, also where one has a nearer image
         if other[other[row]] == NO_ID:
             other[other[row]] = row
-    first = np.array([same[0] for same in rows_by_value(contents)], dtype=np.int64)[contents]
+    first = np.array([group[0] for group in same_bytes], dtype=np.int64)[contents]
     pairs = [np.stack([rows, partner], axis=1)[partner != NO_ID] for partner in (own, other, first)]
     return Duplicates(other, connect_rows(np.concatenate(pairs), count=len(labels)))
-
-
-def _nearest_duplicates(unit: Floats, centred: Nearest) -> Ids:
-    """(N,) int64 nearest image that is close enough in both senses, else `NO_ID`."""
-    partner = centred.rows[:, 0].copy()
-    cosines = np.einsum("nf,nf->n", unit, unit[partner])
-    is_duplicate = (cosines >= DUPLICATE_COSINE) & (centred.cosines[:, 0] >= DUPLICATE_CENTRED_COSINE)
-    partner[~is_duplicate] = NO_ID
-    return partner
-
-
-def _prefer_identical(other: Ids, *, contents: Ids, labels: Ids) -> None:
-    """Prefer a file with the same bytes and another label, whatever the features say."""
-    for rows in rows_by_value(contents):
-        if len(rows) > 1:
-            for row in rows:
-                different = rows[labels[rows] != labels[row]]
-                if len(different):
-                    other[row] = different[0]

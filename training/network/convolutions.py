@@ -32,7 +32,9 @@ class Convolution:
         weight, bias = self.conv.weight, self.conv.bias
         if self.norm is not None and not self.norm.training:
             weight, bias = fold_norm(weight, bias, self.norm)
-        if _is_slow_backward(self.conv) and _in_bfloat16(inputs):
+        on_cpu = inputs.device.type == "cpu"  # a GPU has kernels of its own
+        in_bfloat16 = on_cpu and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        if in_bfloat16 and _is_slow_backward(self.conv):
             output: Tensor = _FullBackward.apply(inputs, weight, bias, self.conv)
         else:
             output = self.conv._conv_forward(inputs, weight, bias)
@@ -116,12 +118,6 @@ def _is_slow_backward(conv: nn.Conv2d) -> bool:
     """Whether backward is slower in bfloat16 than in float32, up to eighty times: depthwise, strided or wide."""
     is_depthwise = 1 < conv.groups == conv.in_channels and not isinstance(conv.padding, str)
     return is_depthwise and (max(conv.stride) > 1 or max(conv.kernel_size) > _QUICK_KERNEL)
-
-
-def _in_bfloat16(inputs: Tensor) -> bool:
-    """Whether autocast is bfloat16 on a processor; a GPU has kernels of its own."""
-    on_cpu = inputs.device.type == "cpu"
-    return on_cpu and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 class _FullBackward(torch.autograd.Function):

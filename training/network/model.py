@@ -36,18 +36,33 @@ def find_blocks(backbone: Backbone, *, side: int) -> list[Block]:
     network = backbone.network
     blocks: list[Block] = []
     for name in find_units(backbone, side=side):
-        module = network.get_submodule(name)
-        if blocks and _only_normalises(module):
+        parts = network.get_submodule(name).modules()
+        learning = [part for part in parts if next(part.parameters(recurse=False), None) is not None]
+        if blocks and learning and all("norm" in type(part).__name__.lower() for part in learning):
             blocks[-1] = Block((*blocks[-1].names, name))
-        elif any(True for _ in module.parameters()):
+        elif learning:
             blocks.append(Block((name,)))
     return blocks
 
 
+@torch.no_grad()
 def find_units(backbone: Backbone, *, side: int) -> list[str]:
-    """Dotted names of the parts of blocks and of modules between them, by first use; `side` as in `find_blocks`."""
-    network = backbone.network
-    return _in_order(network, list(_open(network, "")), run=backbone.module, side=side)
+    """Dotted names of the parts of blocks and of modules between them, by first use; `side` as in `find_blocks`.
+
+    Those that a pass over one image does not run are left out.
+    """
+    network, seen = backbone.network, dict[str, None]()
+    hooks = [
+        network.get_submodule(name).register_forward_pre_hook(lambda *_, name=name: seen.setdefault(name))
+        for name in _open(network, "")
+    ]
+    parameter = next(network.parameters())
+    try:
+        backbone.module(torch.zeros(1, 3, side, side, device=parameter.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return list(seen)
 
 
 def choose_blocks(blocks: Sequence[Block], *, last: int | None, name: str) -> list[Block]:
@@ -65,16 +80,11 @@ def _open(module: nn.Module, prefix: str) -> Iterator[str]:
     """Dotted names of the units in an opened module."""
     for name, child in module.named_children():
         path = f"{prefix}{name}"
-        if _is_opened(child):
+        is_list = type(child) in _LISTS or (isinstance(child, _LISTS) and _repeats(child))
+        if is_list or any(isinstance(part, _LISTS) and _repeats(part) for part in child.children()):
             yield from _open(child, f"{path}.")
         else:
             yield path
-
-
-def _is_opened(module: nn.Module) -> bool:
-    if type(module) in _LISTS or (isinstance(module, _LISTS) and _repeats(module)):
-        return True
-    return any(isinstance(child, _LISTS) and _repeats(child) for child in module.children())
 
 
 def _repeats(container: nn.Module) -> bool:
@@ -86,29 +96,6 @@ def _repeats(container: nn.Module) -> bool:
 
 def _depth(module: nn.Module) -> int:
     return max((1 + _depth(child) for child in module.children()), default=0)
-
-
-def _only_normalises(module: nn.Module) -> bool:
-    """Whether all parameters are of normalisation."""
-    learning = [m for m in module.modules() if next(m.parameters(recurse=False), None) is not None]
-    return bool(learning) and all("norm" in type(m).__name__.lower() for m in learning)
-
-
-@torch.no_grad()
-def _in_order(network: nn.Module, names: list[str], *, run: nn.Module, side: int) -> list[str]:
-    """Those that a pass over one image runs, by first use."""
-    seen: dict[str, None] = {}
-    hooks = [
-        network.get_submodule(name).register_forward_pre_hook(lambda *_, name=name: seen.setdefault(name))
-        for name in names
-    ]
-    parameter = next(network.parameters())
-    try:
-        run(torch.zeros(1, 3, side, side, device=parameter.device))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return list(seen)
 
 
 class NetworkModel(nn.Module):

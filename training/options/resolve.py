@@ -76,7 +76,15 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         given = {**given, "frozen": True}
     # The paper's width is 64; else it depends on images and backbone.
     width = {} if recipe == "spa-paper" else {"embedding_dim": None}
-    values = {**width, **_recipe_values_beside(recipe, given), **_own_sizes(given), **given}
+    method = given.get("method")
+    usual = recipe_values(recipe, method=method if method in METHODS else None)
+    if given.get("head_epochs") is not None:
+        usual.pop("head_steps", None)
+    if given.get("init") == "random":
+        usual.pop("l2_sp", None)
+    if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
+        usual.pop("select", None)  # a named method is exported as it is; of the others nothing can be compared
+    values = {**width, **usual, **_own_sizes(given), **given}
     if str(values.get("backbone", "")).endswith(".onnx"):
         values["backbone"] = absolute_file(values["backbone"])
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
@@ -124,18 +132,6 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
         return batches
     others = _LOSS_OPTIONS - set(option_names(options_of(method)))
     return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method} | batches
-
-
-def _recipe_values_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    method = given.get("method")
-    values = recipe_values(recipe, method=method if method in METHODS else None)
-    if given.get("head_epochs") is not None:
-        values.pop("head_steps", None)
-    if given.get("init") == "random":
-        values.pop("l2_sp", None)
-    if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
-        values.pop("select", None)  # a named method is exported as it is; of the others nothing can be compared
-    return values
 
 
 def _own_sizes(given: Mapping[str, Any], own: PreprocessConfig | None = None) -> dict[str, int]:
