@@ -207,7 +207,9 @@ def estimate_posteriors(
     own_groups = None if groups is None else groups.cpu().numpy()
     rows_of = features.float().cpu().numpy()
     left_out = LeaveOneOut(rows_of, given, count=class_count, groups=own_groups, moments=moments)
-    known = _has_others(given, own_groups) & (class_count > 1)
+    # Leave-one-out predicts a label that an image outside the own group has, too.
+    pairs = np.unique(np.stack([given, np.arange(len(given)) if own_groups is None else own_groups], axis=1), axis=0)
+    known = (np.bincount(pairs[:, 0], minlength=given.max() + 1)[given] > 1) & (class_count > 1)
     noise, calibration, fitted = NO_NOISE, None, np.flatnonzero(known)
     if fit_in_memory(len(given), class_count) and class_count <= _MOST_TRANSITIONS:
         found = np.empty((len(given), class_count), dtype=np.float32)
@@ -235,12 +237,6 @@ def estimate_posteriors(
     rate = believe_decisions(p_error, None if prior is None else prior.p_right[fitted])
     noise_rate = float(rate.mean()) if len(rate) else 0.0
     return LabelConfidences.of(by_class.to(device), labels, class_count=class_count, noise=noise, noise_rate=noise_rate)
-
-
-def _has_others(labels: Labels, groups: Ids | None) -> Flags:
-    """(N,) bool: whether an image outside the own group has the same label, so that leave-one-out can predict it."""
-    pairs = np.unique(np.stack([labels, np.arange(len(labels)) if groups is None else groups], axis=1), axis=0)
-    return np.asarray(np.bincount(pairs[:, 0], minlength=labels.max() + 1)[labels] > 1)
 
 
 @dataclass(frozen=True, slots=True)

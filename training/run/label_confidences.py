@@ -41,21 +41,17 @@ def estimate_run_confidences(job: TrainingJob, training: TrainingSet) -> LabelCo
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
             prior=training.prior,
         )
-        job.run.write_confidences(_list_suggestions(training, found))
+
+        def list_suggestions() -> Iterator[list[object]]:
+            for rows, block in found.blocks():
+                values, numbers = block.topk(min(3, len(training.classes)), dim=1)
+                for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
+                    image, ranked = training.images[row], zip(n, v, strict=True)
+                    suggestions = [x for number, value in ranked for x in (training.classes[number], f"{value:.6f}")]
+                    yield [image.path, image.given, image.used, f"{found.own[row].item():.6f}", *suggestions]
+
+        job.run.write_confidences(list_suggestions())
     return found
-
-
-def _list_suggestions(training: TrainingSet, confidences: LabelConfidences) -> Iterator[list[object]]:
-    """Rows of confidences.csv."""
-    top = min(3, len(training.classes))
-    for rows, found in confidences.blocks():
-        values, numbers = found.topk(top, dim=1)
-        for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
-            image = training.images[row]
-            suggestions = [
-                x for number, value in zip(n, v, strict=True) for x in (training.classes[number], f"{value:.6f}")
-            ]
-            yield [image.path, image.given, image.used, f"{confidences.own[row].item():.6f}", *suggestions]
 
 
 def estimate_confidences(

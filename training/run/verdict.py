@@ -190,8 +190,16 @@ class Verdict:
     def render(self) -> list[str]:
         """Lines of the verdict, the conclusion first."""
         lines = [self._conclude()]
-        if self.finetuning is not None:
-            lines.append(_describe_epochs(self.finetuning))
+        if (network := self.finetuning) is not None:
+            epochs, seconds = len(network["epochs"]) - 1, network["seconds"]
+            took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+            line = f"fine-tuning: {epochs} epoch{'' if epochs == 1 else 's'}, {took}"
+            if epochs and not network["selected"]:
+                frozen, tuned = (100 * network["map_at_r"][name] for name in ("frozen", "fine-tuned"))
+                line += (
+                    f"; left out, as MAP@R on its held-out photos went from {frozen:.1f} % (frozen) to {tuned:.1f} %"
+                )
+            lines.append(line if epochs else "the network was not fine-tuned")
         for name, words in SEARCHED.items():
             if (one := self.answers.get(name)) is None:
                 photos = "photos of other classes" if name == "new" else "new photos of these classes"
@@ -226,16 +234,3 @@ class Verdict:
             f"training did not help{on}, but the options ask for the trained embedding, which is exported; {way} in a "
             "new --out exports the better one"
         )
-
-
-def _describe_epochs(network: Mapping[str, Any]) -> str:
-    """Epochs and time of fine-tuning, and why it is left out if it is; `network` as in the report."""
-    epochs, seconds = len(network["epochs"]) - 1, network["seconds"]
-    if epochs == 0:
-        return "the network was not fine-tuned"
-    took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-    line = f"fine-tuning: {epochs} epoch{'' if epochs == 1 else 's'}, {took}"
-    if network["selected"]:
-        return line
-    frozen, tuned = (100 * network["map_at_r"][name] for name in ("frozen", "fine-tuned"))
-    return f"{line}; left out, as MAP@R on its held-out photos went from {frozen:.1f} % (frozen) to {tuned:.1f} %"

@@ -25,7 +25,7 @@ from training.network.kept_inputs import KeptInputs, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
 from training.options.config import TrainConfig
 from training.options.finetuning import USUAL_BLOCKS
-from training.run.phases import FINETUNING, Watcher, phase_generator
+from training.run.phases import FINETUNING, TrainingJob, Watcher, phase_generator
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SECONDS = 0.3  # for each, at least one step after the first
@@ -92,11 +92,17 @@ def view_side(backbone: Backbone, config: TrainConfig) -> int:
     return side
 
 
-def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig, side: int) -> str:
-    """`float32` or `bfloat16`, whichever trains faster on a batch of the first images in `rows`."""
-    batch = torch.from_numpy(rows[: config.finetuning.batch_size])
-    views = draw_views(pixels, batch, side=side, generator=phase_generator(config.seed, FINETUNING, 0))
-    return choose_precision(model, views.to(model.head.weight.device))
+def find_precision(job: TrainingJob, model: NetworkModel, pixels: Pixels, rows: Ids, *, side: int) -> str:
+    """Precision of fine-tuning: for `auto` measured once, on a batch of the first images in `rows`."""
+
+    def measure() -> dict[str, str]:
+        batch = torch.from_numpy(rows[: job.config.finetuning.batch_size])
+        views = draw_views(pixels, batch, side=side, generator=phase_generator(job.config.seed, FINETUNING, 0))
+        return {"precision": choose_precision(model, views.to(model.head.weight.device))}
+
+    if job.machine.precision != "auto":
+        return job.machine.precision
+    return str(job.run.keep_json("finetuning.json", measure)["precision"])
 
 
 def build_model(

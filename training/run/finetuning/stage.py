@@ -46,8 +46,8 @@ from training.run.finetuning.inputs import (
     PRECISIONS,
     FinetuneInputs,
     build_model,
+    find_precision,
     keep_centres,
-    measure_precision,
     plan_blocks,
     view_side,
 )
@@ -235,16 +235,8 @@ def prepare_loop(
     )
     on_images("choosing a precision", 0, 1)
     model = build_model(extractor, start, task.blocks, config=task.config, side=task.side)
-    precision = machine.precision
-    if precision == "auto":  # the faster one, measured once and kept for a resume
-        rows = data.split.train
-        measured = job.run.keep_json(
-            "finetuning.json",
-            lambda: {"precision": measure_precision(model, pixels, rows, config=task.config, side=task.side)},
-        )
-        precision = measured["precision"]
+    model.precision = PRECISIONS[find_precision(job, model, pixels, data.split.train, side=task.side)]
     on_images("choosing a precision", 1, 1)
-    model.precision = PRECISIONS[precision]
     loss = task.build_loss()
     start_proxies(
         loss,
