@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import torch
 
-from index.arrays import Vectors, unit_rows
+from index.arrays import unit_rows
 from index.durable import hash_file, replacing
 from index.errors import InputError, ParityError
 from index.images.preprocess import Pixels
@@ -37,21 +37,17 @@ def check_parity(model: PixelModel, onnx_path: Path, images: Pixels, *, name: st
         found = model(torch.from_numpy(images))
     embedder = Embedder(onnx_path, backend=USUAL_BACKEND)
     outputs = (found,) if isinstance(found, torch.Tensor) else found
-    cosines = [
-        _find_lowest(embedder.giving(output), images, expected.numpy())
-        for output, expected in zip(embedder.contract.widths, outputs, strict=True)
-    ]
+    cosines = [1.0]
+    for output, expected in zip(embedder.contract.widths, outputs, strict=True):
+        own = embedder.giving(output)
+        for rows in (own.embed_batch(images), np.concatenate([own.embed_batch(image[None]) for image in images])):
+            cosine = float((rows.astype(np.float64) * expected.numpy()).sum(axis=1).min())
+            # Where a row is not of unit norm, NaN: a product above 1 would hide any drift.
+            cosines.append(cosine if unit_rows(rows).all() else float("nan"))
     lowest = float(np.min(cosines))  # NaN where any is
     if not lowest >= MIN_COSINE:
         raise ParityError(path=name, min_cosine=lowest, required=MIN_COSINE)
-    return min(lowest, 1.0)
-
-
-def _find_lowest(embedder: Embedder, images: Pixels, expected: Vectors) -> float:
-    """NaN where a row is not of unit norm: a product above 1 would hide any drift."""
-    batches = [embedder.embed_batch(images), np.concatenate([embedder.embed_batch(image[None]) for image in images])]
-    cosines = np.concatenate([(batch.astype(np.float64) * expected).sum(axis=1) for batch in batches])
-    return float(cosines.min()) if all(unit_rows(batch).all() for batch in batches) else float("nan")
+    return lowest
 
 
 @dataclass(frozen=True, slots=True)

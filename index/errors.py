@@ -108,30 +108,30 @@ class NoUsableImageError(InputError):
 class ModelFileError(RetrievalError):
     """An ONNX file that is no model of ours, or whose contract cannot be honoured."""
 
-    def __init__(self, path: str, problem: str) -> None:
+    def __init__(self, path: object, problem: str) -> None:
         super().__init__(problem, at=path)
-        self.path, self.problem = path, problem
+        self.path, self.problem = str(path), problem
 
 
 class GalleryError(RetrievalError):
     """A gallery folder that is missing, unfinished or locked."""
 
-    def __init__(self, path: str, problem: str) -> None:
+    def __init__(self, path: object, problem: str) -> None:
         super().__init__(problem, at=path)
-        self.path, self.problem = path, problem
+        self.path, self.problem = printable_path(path), problem
 
 
 class GalleryDamagedError(GalleryError):
     """A gallery whose files are not what they were when it was built."""
 
-    def __init__(self, path: str, problem: str) -> None:
+    def __init__(self, path: object, problem: str) -> None:
         super().__init__(path, f"{problem}{DAMAGE_ADVICE}")
 
 
 class GalleryMismatchError(GalleryError):
     """A gallery opened or continued with something other than what it was built from."""
 
-    def __init__(self, path: str, *, what: str, expected: str, seen: str, advice: str) -> None:
+    def __init__(self, path: object, *, what: str, expected: str, seen: str, advice: str) -> None:
         super().__init__(path, f"the gallery's {what} is {expected}, but {seen} was given; {advice}")
 
 

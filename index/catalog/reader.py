@@ -106,7 +106,7 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
         GalleryError: the disk is full or fails; the last transaction stands.
         GalleryDamagedError: the file is damaged.
     """
-    shown, begun = printable_path(str(path)), time.monotonic()
+    shown, begun = printable_path(path), time.monotonic()
     try:
         uri = f"{path.absolute().as_uri()}?{query}"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:

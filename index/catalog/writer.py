@@ -276,7 +276,7 @@ class CatalogWriter(Catalog):
             is_own = self.setting(CLUSTERS_SETTING) is not None
             if not is_own and execute(f"SELECT 1 FROM images WHERE {has} LIMIT 1").fetchone():
                 advice = "rename that column, and update the gallery"
-                raise InputError(f"{gallery}: its images have metadata called {CLUSTER} of their own; {advice}")
+                raise InputError(f"its images have metadata called {CLUSTER} of their own; {advice}", at=gallery)
             execute(f"UPDATE images SET metadata = json_remove(metadata, '$.{CLUSTER}') WHERE {has}")
             execute("UPDATE images SET metadata = NULL WHERE metadata = '{}'")
             self._connection.executemany(

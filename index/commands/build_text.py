@@ -28,7 +28,7 @@ def describe_build(report: BuildReport, *, out: Path) -> str:
     """Summary of a writing command."""
     from index.images.image_files import REASONS
 
-    shown = printable_path(str(out))
+    shown = printable_path(out)
     state = "built" if report.changed else "already up to date:"
     lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images"]
     if report.new_images:

@@ -20,15 +20,13 @@ _MODEL_SUFFIX = ".onnx"
 def gallery_beside(source: str | Path) -> Path:
     """`photos-gallery` of the folder `photos`, of `photos.tar`, and of `photos.csv`."""
     if is_address(str(source)):
-        raise InputError(f"{printable_path(str(source))}: an address needs --out GALLERY")
+        raise InputError("an address needs --out GALLERY", at=source)
     path = Path(os.path.abspath(split_address(str(source))[0]))
     name = path.name if path.is_dir() else path.stem
     if not path.exists() and not any(sign in str(source) for sign in "*?["):
-        raise InputError(f"{printable_path(str(source))}: no such file or folder")
+        raise InputError("no such file or folder", at=source)
     if not name or not path.exists():
-        raise InputError(
-            f"{printable_path(str(source))}: give --out GALLERY; only a folder or a file has a gallery beside it"
-        )
+        raise InputError("give --out GALLERY; only a folder or a file has a gallery beside it", at=source)
     return path.with_name(name + BESIDE)
 
 
@@ -42,14 +40,14 @@ def ensure_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
     refuse_models(str(path))
     if not _holds_images(path):
         return path
-    images = printable_path(str(path))
+    images = printable_path(path)
     elsewhere = f"make it elsewhere, `retrieval index build {images} --out GALLERY`, and name that"
     try:
         gallery = gallery_beside(path)
     except InputError as error:
         raise InputError(f"{error}; {elsewhere}") from error
     near = gallery.relative_to(Path.cwd()) if gallery.is_relative_to(Path.cwd()) else gallery
-    shown = printable_path(str(near))
+    shown = printable_path(near)
     if _is_finished(gallery, of=path):
         click.echo(f"{images} has the gallery {shown}; after changes: retrieval index update {shown}", err=True)
         return gallery
@@ -102,8 +100,8 @@ def _is_finished(gallery: Path, *, of: Path) -> bool:
         known = {source.location for source in catalog.sources().values()}
     if find_source(str(of)).location not in known:
         raise GalleryError(
-            printable_path(str(gallery)),
-            f"a gallery of other images than {printable_path(str(of))}; name it to search it, or build another with "
+            gallery,
+            f"a gallery of other images than {printable_path(of)}; name it to search it, or build another with "
             "`retrieval index build` and --out",
         )
     return True

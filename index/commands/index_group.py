@@ -152,7 +152,7 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
     store = build_config(StoreConfig, options)
     with indexing_bars(wait_s=wait_s) as run:
         report = copy_gallery(gallery, out, store=store, **run)
-    text = f"{report.indexed:,} images in {printable_path(str(out))}, vectors in {store.show()}, {report.seconds:.1f} s"
+    text = f"{report.indexed:,} images in {printable_path(out)}, vectors in {store.show()}, {report.seconds:.1f} s"
     emit(asdict(report), as_json=as_json, text=text)
 
 
@@ -186,7 +186,7 @@ def repair(*, gallery: Path, model: Path | None, uri: str | None, no_cache: bool
 def _describe_repair(report: RepairReport, *, gallery: Path) -> str:
     action = "nothing is damaged" if report.action == "used" and not report.damaged else report.action
     state = f"{action}, version {report.version}, {report.indexed:,} images"
-    lines = [f"{printable_path(str(gallery))}: {state if report.version else 'no version to repair'}"]
+    lines = [f"{printable_path(gallery)}: {state if report.version else 'no version to repair'}"]
     lines += [f"  {report.embedded:,} embedded again"] if report.embedded else []
     lines += [f"  {report.lost:,} lost: neither a vector nor a usable file is left"] if report.lost else []
     lines += [f"  was damaged: {problem}" for problem in report.damaged]

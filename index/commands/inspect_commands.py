@@ -37,7 +37,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
     from index.text import printable_path, valid_text
     from index.versions.versions import read_current
 
-    shown = printable_path(str(gallery))
+    shown = printable_path(gallery)
     if gallery.is_dir() and read_current(gallery) is None and (unfinished := find_unfinished(gallery)):
         document = {"gallery": valid_text(str(gallery.resolve())), "version": None, "unfinished": unfinished}
         text = "\n".join([f"{shown}: no version yet", *_describe_unfinished(unfinished, gallery=gallery)])
@@ -90,7 +90,7 @@ def list_items(
     next_after = page[-1].id if following else None
     shown = valid_text(str(gallery.resolve()))
     document = {"gallery": shown, "version": version.name, "items": items, "next_after": next_after}
-    lines = [f"{printable_path(str(gallery))}: no such items"]
+    lines = [f"{printable_path(gallery)}: no such items"]
     if items:
         lines = tabulate(items, status=status, measures=[] if where is None else _find_measures(where))
     if next_after is not None:
@@ -128,7 +128,7 @@ def problems(*, gallery: Path, as_json: bool) -> None:
     document = {"gallery": opened.name, "version": opened.version, "images": opened.count}
     rows = [("images", "problem", "condition")]
     rows += [(f"{one.count:,}", one.kind.replace("_", " "), one.where) for one in found if one.count]
-    lines = align(rows, right={0}) if rows[1:] else [f"{printable_path(str(gallery))}: no image problems"]
+    lines = align(rows, right={0}) if rows[1:] else [f"{printable_path(gallery)}: no image problems"]
     more = sum(one.left_out for one in found)
     lines += [f"{more:,} more images are placeholders; drop these and list again"] if more else []
     emit({**document, "problems": [asdict(problem) for problem in found]}, as_json=as_json, text="\n".join(lines))
@@ -171,7 +171,7 @@ def verify(context: click.Context, /, *, gallery: Path, as_json: bool, **options
         report = verify_gallery(gallery, progress=checking, embedding=embedding, reading=reading, **options)
     again = f", {report.compared:,} images embed as stored" if report.compared else ""
     read = f", {report.read:,} images were read again" if report.read else ""
-    found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}{read}"]
+    found = report.problems or [f"{printable_path(gallery)}: {report.files} files match{again}{read}"]
     update = command_line("update", gallery) + (" --thorough" if options["read_images"] else "")
     lines = [*found, *report.spoilt]
     if report.spoilt:
@@ -264,7 +264,7 @@ def _describe_info(described: Mapping[str, Any], *, gallery: Path) -> str:
     shown = {title: [line for line in lines if line] for title, lines in parts.items()}
     rows = [("" if line else title, text) for title, lines in shown.items() for line, text in enumerate(lines)]
     made = datetime.fromisoformat(described["made"]).astimezone()
-    head = f"{printable_path(str(gallery))}: version {described['version']}, made {made:%Y-%m-%d %H:%M}"
+    head = f"{printable_path(gallery)}: version {described['version']}, made {made:%Y-%m-%d %H:%M}"
     return "\n".join([head, *align(rows, right=set())])
 
 
@@ -278,7 +278,7 @@ def _say(value: Any) -> str:
         )
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-    return "" if value is None else printable_path(str(value))
+    return "" if value is None else printable_path(value)
 
 
 def _describe_unfinished(unfinished: Mapping[str, int], *, gallery: Path) -> list[str]:

@@ -111,7 +111,7 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
             gone.append(printable_path(hit.path))
     if gone:
         named = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
-        shown = printable_path(str(folder))
+        shown = printable_path(folder)
         click.echo(f"missing files: {named}; update the gallery: retrieval index update {shown}", err=True)
 
 
@@ -255,7 +255,7 @@ def _show_all(search: _Search, *, out: Path | None, as_json: bool) -> int:
     if counts["skipped"]:
         click.echo(f"skipped queries: {counts['skipped']:,} of {counts['queries']:,}", err=True)
     if out is not None:
-        shown, answered = printable_path(str(out)), counts["queries"] - counts["skipped"]
+        shown, answered = printable_path(out), counts["queries"] - counts["skipped"]
         text = f"{shown}: {counts['results']:,} results of {answered:,} queries"
         emit({"out": shown, **counts}, as_json=as_json, text=text)
     return counts["skipped"]
@@ -269,7 +269,7 @@ def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
 
     names_a_folder = len(queries) == 1 and Path(queries[0]).is_dir()
     if names_a_folder and gallery.is_file() and find_source(str(gallery)).is_one_item:
-        first, second = printable_path(str(gallery)), printable_path(queries[0])
+        first, second = printable_path(gallery), printable_path(queries[0])
         raise InputError(f"{first}: an image; GALLERY comes first: retrieval search {second} {first}")
 
 

@@ -92,7 +92,7 @@ class VectorCache:
             except _ERRORS as error:
                 if not _is_damage(error):
                     raise
-                logger.warning("%s: damaged (%s), so it begins anew", printable_path(str(self.path)), error)
+                logger.warning("%s: damaged (%s), so it begins anew", printable_path(self.path), error)
                 self._remove()
                 self._database = self._connect()
 
@@ -119,7 +119,7 @@ class VectorCache:
         try:
             yield
         except _ERRORS as error:
-            shown = printable_path(str(self.path))
+            shown = printable_path(self.path)
             logger.warning("%s: the cache of vectors cannot be %s (%s), so it is not used", shown, what, error)
             database, self._database = self._database, None
             if database is not None:
@@ -158,7 +158,7 @@ class VectorCache:
                 if known is not None:
                     found[sha256.hex()] = known
         if damaged:
-            shown = printable_path(str(self.path))
+            shown = printable_path(self.path)
             logger.warning("%s: %d damaged entries are ignored, and made again", shown, damaged)
         return found
 

@@ -186,14 +186,14 @@ def embed_labelled(
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
     if not vectors:
         where = "in the folder" if source.is_dir() else "with a label in the label file"
-        raise InputError(f"{printable_path(str(source))}: no usable image {where}: {reasons or 'it has no files'}")
+        raise InputError(f"no usable image {where}: {reasons or 'it has no files'}", at=source)
     if skipped:
         logger.warning(
             "%s: skipped %d of %d files: %s", source, skipped.total(), len(vectors) + skipped.total(), reasons
         )
     places, given = [items[item.id][0] for item in usable], [items[item.id][2] for item in usable]
     if groups is not None and not any(given):
-        raise InputError(f"{printable_path(str(source))}: no image has a value in a column {groups!r}")
+        raise InputError(f"no image has a value in a column {groups!r}", at=source)
     rows = np.stack(vectors)
     prints = [Fingerprint(row, item.sha256 or f"#{row}", item.phash) for row, item in enumerate(usable)]
     copies = find_copies(prints, lambda wanted: rows[wanted])
@@ -219,7 +219,7 @@ def read_group_sources(
             given.append(name_group(row.metadata, column))
             prints.append(Fingerprint(row.id, row.sha256 or f"#{row.id}", row.phash, labelled=row.label is not None))
     if column is not None and not any(given):
-        raise InputError(f"{printable_path(str(gallery.path))}: no image has a value in its metadata for {column!r}")
+        raise InputError(f"no image has a value in its metadata for {column!r}", at=gallery.path)
     if copies is None:
         copies = find_copies(prints, gallery.vectors, near=near_copies)
     return GroupSources(names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN)

@@ -40,7 +40,7 @@ def make_vector(query: AnyQuery, *, dim: int, open_embedder: Callable[[], Embedd
     side = embedder.contract.preprocess.resize
     if isinstance(query, str | os.PathLike):
         path = Path(query)
-        name, data = printable_path(str(path)), read_bytes(path)
+        name, data = printable_path(path), read_bytes(path)
         return embedder.embed_image(decode_image(data, name=name, target_side=side), name=name)
     if isinstance(query, bytes | bytearray | memoryview):
         image = decode_image(bytes(query), name="query", target_side=side)
@@ -61,8 +61,8 @@ def normalise(row: npt.NDArray[np.floating], *, name: str) -> Vectors:
     exact = row.astype(np.float64)
     largest = np.abs(exact).max(initial=0)
     if not np.isfinite(largest):
-        raise InputError(f"{printable_path(name)}: the vector has a number that is not finite")
+        raise InputError("the vector has a number that is not finite", at=name)
     if largest == 0:
-        raise InputError(f"{printable_path(name)}: the vector is zero, and has no direction")
+        raise InputError("the vector is zero, and has no direction", at=name)
     exact /= largest  # squares neither overflow nor vanish
     return (exact / np.linalg.norm(exact)).astype(np.float32)

@@ -9,7 +9,6 @@ from index.errors import GalleryError, GalleryMismatchError
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
 from index.model.backends.registry import LEAST_AGREEMENT, installed_backends
 from index.model.embedder import Embedder
-from index.text import printable_path
 from index.versions.manifest import Manifest
 from index.versions.versions import read_current
 
@@ -58,7 +57,7 @@ def require_same_output(recorded: Runtime | None, embedder: Embedder, *, gallery
         return
     name, precision = (USUAL_BACKEND, "") if recorded is None else (recorded["backend"], recorded["precision"])
     raise GalleryMismatchError(
-        printable_path(str(gallery)),
+        gallery,
         what="runtime",
         expected=f"{name} {precision}".strip(),
         seen=f"{embedder.backend} {embedder.precision}, whose embeddings differ (a cosine of {min(agreements):.3f} "

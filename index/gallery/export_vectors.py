@@ -41,24 +41,22 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
     """
     ending = out.suffix.lower()
     if ending not in (".npy", ".parquet"):
-        raise InputError(f"{printable_path(str(out))}: expected a name that ends in .npy or .parquet")
+        raise InputError("expected a name that ends in .npy or .parquet", at=out)
     write, files = (_write_npy, [out, out.with_suffix(".csv")]) if ending == ".npy" else (_write_parquet, [out])
     if ending == ".parquet":
         import_pyarrow("writing Parquet")
     for file in files:
-        shown = printable_path(str(file))
         if file.resolve().is_relative_to(path.resolve()):
-            raise InputError(f"{shown}: a gallery holds nothing but its own files; give an --out outside it")
+            raise InputError("a gallery holds nothing but its own files; give an --out outside it", at=file)
         if not file.parent.is_dir():
-            raise InputError(f"{shown}: there is no folder {printable_path(str(file.parent))}; make it first")
+            raise InputError(f"there is no folder {printable_path(file.parent)}; make it first", at=file)
         if os.path.lexists(file):
-            raise InputError(f"{shown}: exists already; remove it, or give another --out")
+            raise InputError("exists already; remove it, or give another --out", at=file)
     gallery = Gallery.open(path).by(by)
     try:
         write(gallery, files, progress)
     except OSError as error:
-        shown = printable_path(str(out))
-        raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
+        raise InputError(f"cannot be written: {error.strerror or error}; nothing is left of it", at=file) from error
     names = [valid_text(str(file)) for file in files]
     return ExportedVectors(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names)
 
@@ -73,7 +71,7 @@ def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[Cat
             ids, vectors = ids[is_shown], vectors[is_shown]
             block = list(islice(rows, len(ids)))
             if [row.id for row in block] != ids.tolist():
-                shown = printable_path(str(gallery.path))
+                shown = printable_path(gallery.path)
                 raise GalleryDamagedError(shown, "damaged: the catalogue's images are not those that have vectors")
             yield block, vectors
             done += len(block)

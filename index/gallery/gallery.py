@@ -200,7 +200,7 @@ class Gallery:
                 try:
                     opened = Embedder(path, threads=1, sha256=sha256, backend=usual_runtime_of(self.manifest.runtime))
                 except ModelFileError as error:
-                    raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
+                    raise GalleryDamagedError(printable_path(path), error.problem) from error
                 require_same_output(self.manifest.runtime, opened, gallery=self.path)
                 known[SEMANTIC] = opened
             if self.output not in known:
@@ -435,7 +435,7 @@ class _OpenedCatalog:
     def _require_same_file(self) -> None:
         if _identify(self._path) == self._file:
             return
-        shown, digest = printable_path(str(self._path)), ""  # the open vectors are of the old one
+        shown, digest = printable_path(self._path), ""  # the open vectors are of the old one
         with suppress(GalleryError):
             digest = find_version(self._gallery).manifest_sha256
         if digest == self._digest:  # no writer of galleries does that

@@ -130,16 +130,15 @@ def _read_vectors(argument: str, *, dim: int) -> Iterator[Query]:
 
 def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
     """Map a file of (Q, D) or (D,) float32 or float64 numbers, never unpickling."""
-    shown = printable_path(argument)
     expected = "expected a .npy file of float32 or float64 numbers, of shape (queries, width) or (width,)"
     try:
         array = np.lib.format.open_memmap(Path(argument), mode="r")
     except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+        raise InputError(f"cannot be read: {error.strerror}", at=argument) from error
     except _NPY_DAMAGE as error:
-        raise InputError(f"{shown}: {expected}: {error}") from error
+        raise InputError(f"{expected}: {error}", at=argument) from error
     if array.dtype.kind != "f" or array.dtype.itemsize not in (4, 8) or array.ndim not in (1, 2) or not array.size:
-        raise InputError(f"{shown}: {expected}; found {array.dtype} of shape {array.shape}")
+        raise InputError(f"{expected}; found {array.dtype} of shape {array.shape}", at=argument)
     return array
 
 

@@ -42,15 +42,14 @@ def _values(result: Result) -> tuple[Any, ...]:
 
 
 def check_results_path(path: Path) -> None:
-    shown = printable_path(str(path))
     if path.suffix.lower() not in _KINDS:
-        raise InputError(f"{shown}: the suffix says what is written: expected one of {', '.join(_KINDS)}")
+        raise InputError(f"the suffix says what is written: expected one of {', '.join(_KINDS)}", at=path)
     if path.is_dir():
-        raise InputError(f"{shown}: a folder has this name; name a file")
+        raise InputError("a folder has this name; name a file", at=path)
     if not path.parent.is_dir():
-        raise InputError(f"{shown}: its folder does not exist; make it first")
+        raise InputError("its folder does not exist; make it first", at=path)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise InputError(f"{shown}: permission denied; its folder cannot be written")
+        raise InputError("permission denied; its folder cannot be written", at=path)
     if path.suffix.lower() == ".parquet":
         import_pyarrow("writing Parquet")
 
@@ -84,7 +83,7 @@ def open_results(path: Path) -> Iterator[Write]:
 
 def _unwritable(path: Path, error: OSError) -> InputError:
     advice = "nothing was left there, mend the cause and run it again"
-    return InputError(f"{printable_path(str(path))}: cannot be written: {error.strerror or error}; {advice}")
+    return InputError(f"{printable_path(path)}: cannot be written: {error.strerror or error}; {advice}")
 
 
 @contextmanager

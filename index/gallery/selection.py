@@ -58,7 +58,7 @@ def _match_patterns(patterns: Iterable[str], catalog: Catalog) -> set[int]:
     for text, (_, meanings) in found.items():
         if len(meanings) > 1 and not _WILDCARDS.search(text):
             shown = ", ".join(map(printable_path, sorted(meanings)))
-            raise InputError(f"{printable_path(text)}: there are several; say which one: {shown}; nothing was removed")
+            raise InputError(f"there are several; say which one: {shown}; nothing was removed", at=text)
     return set().union(*(ids for ids, _ in found.values()))
 
 

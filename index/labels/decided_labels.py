@@ -47,7 +47,6 @@ from index.labels.steps import (
     read_held,
 )
 from index.sources.table_rows import as_text
-from index.text import printable_path
 from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
 from index.versions.versions import holding_current
@@ -217,7 +216,7 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
             advice = "another program is writing it; try again when that is done, and leave the file where it is"
         elif getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
             advice = FOREIGN_TABLES
-        raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
+        raise GalleryError(path, f"{problem}; {advice}") from error
 
 
 def _decide_row(decision: LabelDecision) -> DecidedRow:

@@ -89,18 +89,17 @@ def _find(row: LabelDecision, by_content: dict[str, list[Subject]], by_path: dic
 
 
 def _read_rows(file: Path, *, of_page: bool) -> Iterator[_Row]:
-    shown = printable_path(str(file))
+    shown = printable_path(file)
     try:
         if of_page or file.suffix.lower() == ".csv":
             yield from _read_table(file, shown, of_page=of_page)
             return
         document = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}; give the file that was exported") from error
+        raise InputError(f"cannot be read: {error.strerror}; give the file that was exported", at=file) from error
     except (ValueError, csv.Error) as error:
-        raise InputError(
-            f"{shown}: expected a JSON export of Label Studio, a labels.json of FiftyOne, or a .csv: {error}"
-        ) from error
+        problem = f"expected a JSON export of Label Studio, a labels.json of FiftyOne, or a .csv: {error}"
+        raise InputError(problem, at=file) from error
     if isinstance(document, list):
         yield from _read_tasks(document, shown)
     elif isinstance(document, dict) and isinstance(document.get("labels"), dict):

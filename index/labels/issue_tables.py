@@ -86,26 +86,23 @@ def read_issues(table: Path) -> LabelIssues:
 
 def _read_rows(table: Path) -> list[dict[str, str]]:
     """Cells that are missing are empty."""
-    shown = printable_path(str(table))
     try:
         with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             reader = csv.DictReader(file)
             missing = [name for name in _REQUIRED if name not in (reader.fieldnames or ())]
             if missing:
-                raise InputError(f"{shown}: no table of an audit: it lacks the columns {', '.join(missing)}")
+                raise InputError(f"no table of an audit: it lacks the columns {', '.join(missing)}", at=table)
             return [{name: value or "" for name, value in row.items() if isinstance(name, str)} for row in reader]
     except OSError as error:
         advice = "give the folder that `retrieval audit` wrote"
-        raise InputError(f"{shown}: the audit cannot be read: {error.strerror}; {advice}") from error
+        raise InputError(f"the audit cannot be read: {error.strerror}; {advice}", at=table) from error
     except csv.Error as error:
-        raise InputError(f"{shown}: the audit cannot be read: {error}") from error
+        raise InputError(f"the audit cannot be read: {error}", at=table) from error
 
 
 def _read_number(row: Mapping[str, str], name: str, table: Path) -> float:
     try:
         return float(row.get(name, ""))
     except ValueError as error:
-        shown = printable_path(str(table))
-        raise InputError(
-            f"{shown}: {name} of {printable_path(row['path'])} is {row.get(name)!r}, no number; audit again"
-        ) from error
+        problem = f"{name} of {printable_path(row['path'])} is {row.get(name)!r}, no number; audit again"
+        raise InputError(problem, at=table) from error

@@ -34,7 +34,7 @@ def describe_builtin(model: Path = BUILTIN_MODEL) -> ModelContract:
     """Contract of the built-in model, read without a runtime."""
     contract = find_contract(find_builtin(model))
     if contract is None:
-        raise ModelFileError(str(model), "it has no contract; install this package again")
+        raise ModelFileError(model, "it has no contract; install this package again")
     return contract
 
 

@@ -171,11 +171,11 @@ def read_contract(graph: InferenceBackend, *, path: Path) -> ModelContract:
     text = graph.metadata.get(METADATA_KEY)
     if text is None:
         advice = "it was not written by `retrieval export`; export the model with that command"
-        raise ModelFileError(str(path), f"the ONNX metadata has no {METADATA_KEY!r} contract: {advice}")
+        raise ModelFileError(path, f"the ONNX metadata has no {METADATA_KEY!r} contract: {advice}")
     try:
         contract = ModelContract.from_json(text)
     except InputError as error:
-        raise ModelFileError(str(path), f"{error}; export the model again") from error
+        raise ModelFileError(path, f"{error}; export the model again") from error
     side = contract.preprocess.crop
     _check_values(graph.inputs, [GraphValue(INPUT_NAME, "tensor(uint8)", (None, side, side, 3))], path=path)
     outputs = [GraphValue(GRAPH_NAMES[what], "tensor(float)", (None, dim)) for what, dim in contract.widths.items()]
@@ -189,4 +189,4 @@ def _check_values(seen: Sequence[GraphValue], promised: Sequence[GraphValue], *,
             f"one {value.type} named {value.name!r} of shape (N, {', '.join(map(str, value.shape[1:]))})"
             for value in promised
         )
-        raise ModelFileError(str(path), f"the contract promises {expected}, the graph has {list(seen)}")
+        raise ModelFileError(path, f"the contract promises {expected}, the graph has {list(seen)}")

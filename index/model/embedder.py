@@ -17,7 +17,6 @@ from index.model.backends.registry import choose_backend, open_backend
 from index.model.checksum import read_model_file
 from index.model.contract import GRAPH_NAMES, ModelContract, find_contract, read_contract
 from index.outputs import SEMANTIC
-from index.text import printable_path
 
 _CPU_BATCH, _GPU_BATCH = 8, 64
 
@@ -45,14 +44,14 @@ class Embedder:
         model = read_model_file(model_path)
         if sha256 not in (None, model.sha256):
             problem = f"another file than expected: its SHA-256 is {model.sha256}, not {sha256}"
-            raise ModelFileError(str(model_path), problem)
+            raise ModelFileError(model_path, problem)
         self.sha256 = model.sha256
         self.outputs: tuple[str, ...] = (SEMANTIC,)
         self.contract: ModelContract
         if not runs:
             contract = find_contract(model_path)
             if contract is None:
-                raise ModelFileError(str(model_path), "damaged: it has no contract")
+                raise ModelFileError(model_path, "damaged: it has no contract")
             self.contract, self.backend = contract, USUAL_BACKEND
             return
         name, self.agreement, _ = choose_backend(model, backend)
@@ -66,10 +65,8 @@ class Embedder:
     def giving(self, *outputs: str) -> "Embedder":
         """The same opened model with other outputs."""
         if missing := [name for name in outputs if name not in self.contract.widths]:
-            raise InputError(
-                f"{printable_path(str(self.path))}: the model answers by {', '.join(self.contract.widths)}, not by "
-                f"{missing[0]}"
-            )
+            problem = f"the model answers by {', '.join(self.contract.widths)}, not by {missing[0]}"
+            raise InputError(problem, at=self.path)
         if outputs == self.outputs:
             return self
         other = copy(self)
@@ -94,7 +91,7 @@ class Embedder:
             return np.empty((0, self.width), dtype=np.float32)
         vectors = self._backend.run(pixels, [GRAPH_NAMES[name] for name in self.outputs])
         if vectors.shape != (len(pixels), self.width):
-            raise ModelFileError(str(self.path), f"the model gave shape {vectors.shape} for {len(pixels)} images")
+            raise ModelFileError(self.path, f"the model gave shape {vectors.shape} for {len(pixels)} images")
         return vectors
 
     def embed_padded(self, pixels: Pixels, *, batch_size: int) -> Vectors:

@@ -57,19 +57,16 @@ class BucketStore:
     def walk(self) -> Iterator[FoundItem]:
         """As the bucket lists it, without the empty objects that mark folders."""
         last: FoundItem | None = None
-        for file in self._list():
-            if last is not None and (last.size_bytes or not file.path.startswith(f"{last.path}/")):
-                yield last
-            last = file
-        if last is not None:
-            yield last
-
-    def _list(self) -> Iterator[FoundItem]:
         with self._naming_errors():
             for found in chain.from_iterable(obstore.list(self._store, prefix=self._prefix or None)):
                 path = found["path"].removeprefix(self._prefix)
-                if path != found["path"] or not self._prefix:
-                    yield _as_file(path, found)
+                if path == found["path"] and self._prefix:
+                    continue
+                if last is not None and (last.size_bytes or not path.startswith(f"{last.path}/")):
+                    yield last
+                last = _as_file(path, found)
+        if last is not None:
+            yield last
 
     def look(self, path: str) -> FoundItem:
         with self._naming_errors():

@@ -4,7 +4,6 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from index.errors import InputError
@@ -35,7 +34,7 @@ def check_web_address(address: str) -> None:
     except ValueError:
         is_usual = is_plain = False
     if not is_usual or not is_plain:
-        raise refuse_address(address, "expected the address of an image, such as https://example.org/photo.jpg")
+        raise InputError("expected the address of an image, such as https://example.org/photo.jpg", at=address[:200])
     if parts.username is not None or parts.password is not None:
         raise InputError("an address with a name or password in it is not asked")
 
@@ -47,17 +46,12 @@ def lead_on(address: str, location: str) -> str:
     try:
         return urljoin(address, quote(location, safe=_RESERVED))
     except ValueError as error:
-        raise refuse_address(address, "it leads on to what is no address") from error
+        raise InputError("it leads on to what is no address", at=address[:200]) from error
 
 
 def as_written(address: str) -> str:
     """An address in the letters that addresses have: spaces and other letters are written with %, as browsers do."""
     return quote(address.strip(), safe=_RESERVED)
-
-
-def refuse_address(address: str, problem: Any) -> InputError:
-    """The error for an address that is not asked, or gives nothing."""
-    return InputError(f"{printable_path(address[:200])}: {problem}")
 
 
 @lru_cache(maxsize=4096)

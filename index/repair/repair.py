@@ -116,11 +116,11 @@ def check_version(
     try:
         manifest = Manifest.parse(text)
     except OtherFormatError as error:
-        raise GalleryError(printable_path(str(path)), str(error)) from error
+        raise GalleryError(path, str(error)) from error
     except (ValueError, InputError):
         pass
     if manifest is None or text != texts[0]:
-        problems.append(f"{printable_path(str(path))}: damaged or missing")
+        problems.append(f"{printable_path(path)}: damaged or missing")
     if part.get("gallery") != identity or (text and copy != text.decode("utf-8", "surrogateescape")):
         problems.append(f"{printable_path(str(folder / PART_MARK))}: damaged or missing")
     if manifest is None:
@@ -138,7 +138,7 @@ def check_version(
         if manifest.store is None:
             raise InputError(f"--uri {uri}: the vectors of this gallery are not in Milvus; leave it out")
         if uri != manifest.store["uri"]:
-            problems.append(f"{printable_path(str(path))}: its vectors are in Milvus at {manifest.store['uri']}")
+            problems.append(f"{printable_path(path)}: its vectors are in Milvus at {manifest.store['uri']}")
             manifest, is_whole = replace(manifest, store={**manifest.store, "uri": uri}), False
     if is_whole:
         try:
@@ -203,7 +203,7 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
     The version that is left stays on the disk until the next change; unfinished work, based on it, is removed. Ids and
     version numbers are never used twice.
     """
-    start, shown = time.perf_counter(), printable_path(str(gallery))
+    start, shown = time.perf_counter(), printable_path(gallery)
     require_own_folder(gallery)
     with lock_gallery(gallery):
         identity, current = claim_gallery(gallery.resolve()), find_current(gallery)
@@ -217,7 +217,7 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
             if not candidates:
                 others = ", ".join(folder.name for folder in folders) or "none"
                 wanted = f"there is no version {printable_path(to)} to go back to"
-                raise InputError(f"{shown}: {wanted}; there is: {others}")
+                raise InputError(f"{wanted}; there is: {others}", at=shown)
         passed: list[str] = []
         for folder in candidates:
             version = check_version(folder, identity=identity, current=current, progress=progress)
@@ -250,7 +250,7 @@ def repair_gallery(
     `model_path` replaces a model that every version has lost; `uri` is the new address of the gallery's Milvus server.
     """
     start, gallery = time.perf_counter(), gallery.resolve()
-    state, shown, damaged, notes = require_own_folder(gallery), printable_path(str(gallery)), list[str](), list[str]()
+    state, shown, damaged, notes = require_own_folder(gallery), printable_path(gallery), list[str](), list[str]()
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
     with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
@@ -335,7 +335,7 @@ def _describe_lost(gallery: Path, *, lost: Path, used: Path) -> Iterator[str]:
     with read_catalog(used / CATALOG_NAME) as catalog:
         if uploads.is_dir() and catalog.added_source() is None:
             yield (
-                f"what people sent is in {printable_path(str(uploads))}: `retrieval index add` with the gallery and "
+                f"what people sent is in {printable_path(uploads)}: `retrieval index add` with the gallery and "
                 "that folder takes it in again"
             )
 
@@ -356,7 +356,7 @@ def _rebuild(
     model = next((path for path in models if path.is_file() and hash_file(path) == sha256), None)
     if model is None:
         raise GalleryError(
-            printable_path(str(gallery)),
+            gallery,
             "its model is damaged or missing in every version; run this again with --model and the file that it was "
             f"built with (SHA-256 {sha256})",
         )

@@ -96,8 +96,7 @@ def _write(file: Path, parts: Iterator[bytes], *, name: str) -> str | None:
             for part in parts:
                 written += out.write(part)
                 if written > MAX_SPOOLED_BYTES:
-                    detail = f"it unpacks to more than {MAX_SPOOLED_BYTES} bytes"
-                    raise ImageError(path=name, reason="too-costly", detail=detail)
+                    raise ImageError(name, "too-costly", f"it unpacks to more than {MAX_SPOOLED_BYTES} bytes")
         except DamagedError as error:
             return str(error)
     return None

@@ -108,7 +108,7 @@ def write_ann(index: AnnIndex, path: Path) -> None:
 
 def map_ann(path: Path, *, described: Mapping[str, Any], width: int, rows: Ids) -> AnnIndex:
     """Map an ANN index, whose checksum was verified before; pages are read on demand."""
-    faiss, shown = import_faiss(), printable_path(str(path))
+    faiss, shown = import_faiss(), printable_path(path)
     try:
         mapped = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError) as error:  # an empty file cannot be mapped

@@ -56,7 +56,7 @@ class FileStore:
             problem = (
                 f"damaged: {seen}, expected {expected[0]} of width {dim} in rising id order, {expected[1]} deleted"
             )
-            raise GalleryDamagedError(printable_path(str(folder)), problem)
+            raise GalleryDamagedError(printable_path(folder), problem)
         self._lock = threading.Lock()
         self._opened: VectorSearch | None = None
 

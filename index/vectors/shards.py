@@ -14,7 +14,6 @@ import numpy.typing as npt
 from index.arrays import Ids, Vectors
 from index.durable import hash_file, replacing
 from index.errors import GalleryDamagedError, GalleryError
-from index.text import printable_path
 
 SHARD_ROWS = 1 << 22  # few files, because a search reads rows of all
 _ROWS_AT_ONCE = 65_536
@@ -85,7 +84,7 @@ def find_checkpoint(path: Path, *, sha256: str) -> VectorFile:
     """A checkpoint, checked against its SHA-256."""
     table = _map_array(path)
     if hash_file(path) != sha256:
-        raise GalleryDamagedError(printable_path(str(path)), "damaged: its SHA-256 is not the one recorded")
+        raise GalleryDamagedError(path, "damaged: its SHA-256 is not the one recorded")
     return VectorFile(np.array(table["id"]), path)
 
 
@@ -96,7 +95,7 @@ def find_shards(version: Path) -> Iterator[VectorFile]:
         count = len(shard.read())
         if len(shard.ids) != count:
             detail = f"{count} vectors for {len(shard.ids)} ids"
-            raise GalleryDamagedError(printable_path(str(path)), f"damaged: {detail}")
+            raise GalleryDamagedError(path, f"damaged: {detail}")
         yield shard
 
 
@@ -146,8 +145,8 @@ def _map_array(path: Path) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (FileNotFoundError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise GalleryDamagedError(printable_path(str(path)), f"damaged or missing: {error}") from error
+        raise GalleryDamagedError(path, f"damaged or missing: {error}") from error
     except OSError as error:  # may be a limit of the process, and no damage
         advice = "; raise the limit (ulimit -n) and run it again" if error.errno in _NO_DESCRIPTORS else ""
-        raise GalleryError(printable_path(str(path)), f"cannot be read: {error.strerror}{advice}") from error
+        raise GalleryError(path, f"cannot be read: {error.strerror}{advice}") from error
     return array

@@ -31,11 +31,11 @@ def lock_gallery(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: Begi
 
     `begin_step` is called when a wait begins, and its progress during the wait.
     """
-    shown = printable_path(str(gallery))
+    shown = printable_path(gallery)
     try:
         descriptor = os.open(gallery / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise InputError(f"{shown}: the gallery cannot be written: {error.strerror}") from error
+        raise InputError(f"the gallery cannot be written: {error.strerror}", at=gallery) from error
     try:
         _take_lock(descriptor, shown, wait_s=wait_s, begin_step=begin_step)
         if not os.fstat(descriptor).st_nlink:
@@ -89,15 +89,14 @@ def recognise(folder: Path) -> FolderState:
 
 def require_own_folder(folder: Path) -> FolderState:
     """Check that a folder is a gallery, which may be damaged; its state."""
-    shown = printable_path(str(folder))
     if not folder.is_dir():
-        raise GalleryError(shown, describe_no_gallery(folder))
+        raise GalleryError(folder, describe_no_gallery(folder))
     try:
         state = recognise(folder)
     except OSError as error:
-        raise InputError(f"{shown}: the gallery cannot be read: {error.strerror}") from error
+        raise InputError(f"the gallery cannot be read: {error.strerror}", at=folder) from error
     if state in (FolderState.VACANT, FolderState.FOREIGN):
-        raise GalleryError(shown, describe_no_gallery(folder))
+        raise GalleryError(folder, describe_no_gallery(folder))
     return state
 
 
@@ -105,7 +104,7 @@ def find_damage(folder: Path) -> GalleryError:
     """The error of a gallery whose mark is damaged or missing."""
     mark = folder / GALLERY_MARK
     problem = "damaged: no mark of a gallery" if os.path.lexists(mark) else "the mark of the gallery is missing"
-    return GalleryDamagedError(printable_path(str(mark)), problem)
+    return GalleryDamagedError(mark, problem)
 
 
 def claim_gallery(folder: Path) -> str:

@@ -88,7 +88,7 @@ def describe_no_gallery(path: Path) -> str:
     beside = whole.with_name(whole.name + BESIDE) if whole.name else None
     if beside is not None and beside.is_dir() and ((beside / "CURRENT").is_file() or read_plan(beside) is not None):
         near = path.with_name(beside.name) if path.name == whole.name else beside
-        return f"images and no gallery; theirs is beside them: {printable_path(str(near))}"
+        return f"images and no gallery; theirs is beside them: {printable_path(near)}"
     with suppress(OSError):
         if is_vacant(path):
             return "an empty folder: neither a gallery nor images are in it"
@@ -127,7 +127,7 @@ def make_part(gallery: Path, name: str) -> Path:
         return folder
     if folder.is_symlink() or not is_vacant(folder):
         raise GalleryError(
-            printable_path(str(folder)),
+            folder,
             "the gallery needs this name, but did not make this folder; nothing in it was touched: move it elsewhere "
             "and run the command again",
         )
@@ -148,7 +148,7 @@ def remove_part(folder: Path, *, of: str) -> bool:
         try:
             (folder / PART_MARK).unlink(missing_ok=True)
             if others:
-                shown = printable_path(str(folder))
+                shown = printable_path(folder)
                 logger.warning("%s: not removed, because it has a foreign file, %s", shown, printable_path(others[0]))
                 return True
             folder.rmdir()

@@ -11,7 +11,6 @@ from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.images.preprocess import PreprocessConfig
 from index.markers import check_object
 from index.outputs import COPY, OUTPUTS, SEMANTIC, UNTRAINED
-from index.text import printable_path
 
 FORMAT_VERSION = 1
 METRIC = "inner-product"
@@ -111,11 +110,11 @@ class Manifest:
                 raise ValueError("its SHA-256 is not the one recorded")
             return cls.parse(content)
         except OSError as error:
-            raise GalleryDamagedError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
+            raise GalleryDamagedError(path, f"cannot be read: {error.strerror}") from error
         except OtherFormatError as error:
-            raise GalleryError(printable_path(str(path)), str(error)) from error
+            raise GalleryError(path, str(error)) from error
         except (ValueError, InputError) as error:
-            raise GalleryDamagedError(printable_path(str(path)), f"damaged: {error}") from error
+            raise GalleryDamagedError(path, f"damaged: {error}") from error
 
     @classmethod
     def parse(cls, content: bytes) -> "Manifest":
@@ -165,15 +164,14 @@ def describe_file(path: Path) -> dict[str, Any]:
 def check_file(version: Path, name: str, manifest: Manifest, *, contents: bool) -> None:
     """Check a file's size, and with `contents` its SHA-256, against the manifest."""
     path, expected = version / name, manifest.files.get(name)
-    shown = printable_path(str(path))
     if expected is None:
-        raise GalleryDamagedError(shown, "the manifest does not list this file")
+        raise GalleryDamagedError(path, "the manifest does not list this file")
     try:
         size = path.stat().st_size
         digest = hash_file(path) if contents and size == expected.get("bytes") else None
     except OSError as error:
-        raise GalleryDamagedError(shown, f"cannot be read: {error.strerror}") from error
+        raise GalleryDamagedError(path, f"cannot be read: {error.strerror}") from error
     if size != expected.get("bytes"):
-        raise GalleryDamagedError(shown, f"damaged: {size} bytes, expected {expected.get('bytes')}")
+        raise GalleryDamagedError(path, f"damaged: {size} bytes, expected {expected.get('bytes')}")
     if contents and digest != expected.get("sha256"):
-        raise GalleryDamagedError(shown, "damaged: its SHA-256 is not the one in the manifest")
+        raise GalleryDamagedError(path, "damaged: its SHA-256 is not the one in the manifest")

@@ -51,11 +51,11 @@ def read_current(gallery: Path) -> Version | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise GalleryError(printable_path(str(gallery)), f"CURRENT cannot be read: {error}") from error
+        raise GalleryError(gallery, f"CURRENT cannot be read: {error}") from error
     found = _CURRENT.fullmatch(text)
     if found is None:
         detail = f"CURRENT is damaged: {text[:100]!r} names no version with its checksum"
-        raise GalleryDamagedError(printable_path(str(gallery)), detail)
+        raise GalleryDamagedError(gallery, detail)
     return Version(versions_folder(gallery) / found[1], found[2])
 
 
@@ -162,18 +162,17 @@ def holding_current(path: Path) -> Iterator[Version]:
 
 
 def find_version(path: Path) -> Version:
-    shown = printable_path(str(path))
     if not path.is_dir():
-        raise GalleryError(shown, describe_no_gallery(path))
+        raise GalleryError(path, describe_no_gallery(path))
     version = read_current(path)
     if version is None:
         if read_plan(path) is not None:
             raise GalleryError(
-                shown, "its build has not finished; run the same build again, or `retrieval index update`"
+                path, "its build has not finished; run the same build again, or `retrieval index update`"
             )
         if any((folder / MANIFEST_NAME).is_file() for folder in list_versions(path)):
-            raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
-        raise GalleryError(shown, describe_no_gallery(path))
+            raise GalleryDamagedError(path, "CURRENT, which names the version in use, is missing")
+        raise GalleryError(path, describe_no_gallery(path))
     return version
 
 
@@ -196,7 +195,7 @@ def remove_old_versions(gallery: Path, *, current: str, previous: str | None) ->
             elif not os.listdir(folder):  # what a removal leaves that was killed at its end
                 folder.rmdir()
         except OSError as error:
-            shown = printable_path(str(folder))
+            shown = printable_path(folder)
             logger.warning("%s: the old version cannot be removed: %s", shown, error.strerror)
 
 

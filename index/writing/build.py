@@ -175,7 +175,7 @@ def remove_from_gallery(
                 catalog.take_out(rows)
                 removed += len(rows)
             if not work.count_usable():
-                shown = printable_path(str(gallery))
+                shown = printable_path(gallery)
                 raise InputError(
                     f"{shown}: nothing would be left of it, so nothing was removed; a gallery holds at least one "
                     "image: add others first (`retrieval index add`), or build another gallery into a folder of its own"
@@ -191,7 +191,7 @@ def make_gallery_folder(gallery: Path, *, shown: Path) -> None:
         if recognise(gallery) is FolderState.VACANT:
             make_mark(gallery)
     except OSError as error:
-        raise InputError(f"{printable_path(str(shown))}: the gallery cannot be made: {error.strerror}") from error
+        raise InputError(f"the gallery cannot be made: {error.strerror}", at=shown) from error
 
 
 def choose_model(gallery: Path) -> Path:
@@ -220,7 +220,7 @@ def _change_settings(
     if store is not None and store != work.store:
         if work.base is not None:
             raise GalleryMismatchError(
-                printable_path(str(work.gallery)),
+                work.gallery,
                 what="store",
                 expected=work.store.show(),
                 seen=store.show(),
@@ -233,7 +233,7 @@ def _change_settings(
 
 def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
     """Check that a gallery of the sources can be made at `out`; its absolute path."""
-    shown, gallery = printable_path(str(out)), out.resolve()
+    shown, gallery = printable_path(out), out.resolve()
     for source in sources:
         if isinstance(source, FolderSource) and (
             gallery.is_relative_to(source.root) or Path(source.root).is_relative_to(gallery)
@@ -245,9 +245,9 @@ def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
     if not gallery.exists():
         return gallery
     if not gallery.is_dir():
-        raise InputError(f"{shown}: expected a folder for the gallery, found a file; give another --out")
+        raise InputError("expected a folder for the gallery, found a file; give another --out", at=shown)
     if not os.access(gallery, os.R_OK | os.W_OK | os.X_OK):
-        raise InputError(f"{shown}: permission denied; the gallery cannot be written there")
+        raise InputError("permission denied; the gallery cannot be written there", at=shown)
     state = recognise(gallery)
     if state is FolderState.FOREIGN:
         raise GalleryError(shown, "the folder has other files in it and is no gallery; give a new or empty --out")
@@ -275,7 +275,7 @@ def check_same_sources(catalog: Catalog, given: Sequence[ImageSource], *, galler
     if not known or known == locations:
         return
     raise GalleryMismatchError(
-        printable_path(str(gallery)),
+        gallery,
         what="sources",
         expected=list_locations(known),
         seen=list_locations(locations),

@@ -122,8 +122,7 @@ def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progre
             lived = time.monotonic()
         elif time.monotonic() - lived > _NO_NODE_S:
             raise GalleryError(
-                printable_path(str(work.folder)),
-                "no node of the cluster is left to embed; what is done is kept, run it again",
+                work.folder, "no node of the cluster is left to embed; what is done is kept, run it again"
             )
 
 
@@ -171,10 +170,7 @@ def _await_visible(folder: Path) -> None:
     until = time.monotonic() + _VISIBLE_S
     while not folder.is_dir():
         if time.monotonic() > until:
-            raise GalleryError(
-                printable_path(str(folder)),
-                "not visible here after a node wrote it; give an --out that all machines share",
-            )
+            raise GalleryError(folder, "not visible here after a node wrote it; give an --out that all machines share")
         time.sleep(0.1)
         os.listdir(folder.parent)
 
@@ -183,7 +179,7 @@ def embed_sent(gallery: Path, listing: Path, config: BuildConfig, shard: Shard) 
     """Embed a shard on a node, as `index build --shard` does. Expected errors are returned, and end the build."""
     try:
         if not listing.is_file():
-            shown = printable_path(str(listing.parent))
+            shown = printable_path(listing.parent)
             raise GalleryError(shown, "not visible on a node; give an --out that all machines share")
         work = join_shards(gallery, config)
         sources = [find_source(location) for location in work.plan.sources]
@@ -191,7 +187,8 @@ def embed_sent(gallery: Path, listing: Path, config: BuildConfig, shard: Shard) 
         for source in sources if report.skipped else ():
             if not source.is_there():  # the cause may be a lost disk
                 shown = printable_path(source.location)
-                raise InputError(f"{shown}: not visible on a node any more; every machine needs it at this path")
+                problem = "not visible on a node any more; every machine needs it at this path"
+                raise InputError(problem, at=listing.parent)
     except RetrievalError as error:
         return error
     return report

@@ -74,14 +74,13 @@ def copy_gallery(
 
 
 def _check_out(out: Path) -> None:
-    shown = printable_path(str(out))
     if not out.exists():
         return
     if not out.is_dir():
-        raise InputError(f"{shown}: expected a folder for the copy, found a file; give another")
+        raise InputError("expected a folder for the copy, found a file; give another", at=out)
     is_stopped = read_mark(out) is not None and read_current(out) is None
     if not is_stopped and recognise(out) is not FolderState.VACANT:
-        raise InputError(f"{shown}: the folder has something in it; give a new or empty one for the copy")
+        raise InputError("the folder has something in it; give a new or empty one for the copy", at=out)
 
 
 def compact_gallery(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
@@ -139,9 +138,7 @@ def cluster_gallery(
         with work.change() as catalog:
             opened = Gallery.open(gallery)
             if opened.count < 2:
-                raise InputError(
-                    f"{printable_path(opened.name)}: {opened.count} images cannot be clustered; add images"
-                )
+                raise InputError(f"{opened.count} images cannot be clustered; add images", at=opened.name)
             with opened.catalog() as reading:
                 labels = {row.id: row.label for row in reading.rows(status="indexed")}
             usual = min(max(2, round(math.sqrt(opened.count / 2))), _MOST_USUAL)

@@ -111,8 +111,7 @@ def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
         if isinstance(work.catalog.sources()[first.source], TableSource):
             named += "; a table's paths are relative to its folder, or absolute; addresses to fetch are in a column url"
     work.remove()
-    shown = printable_path(str(work.gallery))
-    raise NoUsableImageError(f"{shown}: no usable image in its sources: {found}{named}")
+    raise NoUsableImageError(f"no usable image in its sources: {found}{named}", at=work.gallery)
 
 
 def _write_version(work: Workspace, how: Publication) -> Path:
@@ -124,7 +123,7 @@ def _write_version(work: Workspace, how: Publication) -> Path:
         raise GalleryError(shown, "not this gallery's, and in the way; move it elsewhere and run this again")
     (folder / PART_MARK).unlink(missing_ok=True)  # of an interrupted publication
     if hash_file(work.folder / MODEL_NAME) != work.embedder.sha256:
-        raise GalleryError(printable_path(str(work.embedder.path)), "the model file changed during the build")
+        raise GalleryError(work.embedder.path, "the model file changed during the build")
     link_file(work.folder / MODEL_NAME, folder / MODEL_NAME)
     published = _write_vectors(work, folder, how)
     files = {
@@ -173,7 +172,7 @@ def _write_vectors(work: Workspace, folder: Path, how: Publication) -> dict[str,
 def _describe(work: Workspace, published: Mapping[str, Published], files: dict[str, dict[str, Any]]) -> Manifest:
     catalog, contract, reasons = work.catalog, work.embedder.contract, work.catalog.skipped_by_reason()
     if catalog.count("pending"):
-        raise GalleryDamagedError(printable_path(CATALOG_NAME), "some items are still pending")
+        raise GalleryDamagedError(CATALOG_NAME, "some items are still pending")
     counts = {name: catalog.count(name) for name in ("indexed", "duplicate", "skipped")}
     deleted, found = published[SEMANTIC].deleted, sum(counts.values())
     parts = {

@@ -41,7 +41,7 @@ class AssignedLabels:
         """Raise InputError where no item had a label."""
         if not self._used:
             raise InputError(
-                f"{printable_path(str(self._file))}: none of its {len(self._labels)} labelled paths is an image of "
+                f"{printable_path(self._file)}: none of its {len(self._labels)} labelled paths is an image of "
                 "the gallery's sources; paths are relative to the label file's own folder, or absolute"
             )
 
@@ -53,7 +53,7 @@ def _read_trust(labels_file: Path) -> dict[str, dict[str, str | float]]:
         return {}
     given, found = read_column(table, GIVEN, columns=columns), dict[str, dict[str, str | float]]()
     for path, text in read_column(table, P_RIGHT, columns=columns).items():
-        p_right = parse_p_right(text, where=f"{printable_path(str(table))}: {printable_path(path)}")
+        p_right = parse_p_right(text, where=f"{printable_path(table)}: {printable_path(path)}")
         if p_right is not None:
             found[_real(path)] = {P_RIGHT: p_right} | ({GIVEN: given[path]} if path in given else {})
     return found
@@ -76,7 +76,7 @@ def find_assigned(catalog: Catalog) -> AssignedLabels | None:
         return None
     if not labels_file.is_file():
         raise InputError(
-            f"{printable_path(str(labels_file))}: the label file that the gallery was built with is gone; put it "
+            f"{printable_path(labels_file)}: the label file that the gallery was built with is gone; put it "
             "back, or run `retrieval index build` with another one, or without --labels"
         )
     return AssignedLabels(labels_file)

@@ -28,7 +28,6 @@ from index.errors import GalleryError, ImageError, InputError
 from index.items import EmbeddedItem, ItemFields
 from index.markers import is_part, read_object
 from index.measures import Measures
-from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 
 FORMAT_VERSION = 2
@@ -79,20 +78,19 @@ def find_outcome_files(folder: Path) -> list[Path]:
 @contextmanager
 def _opened(path: Path, made_by: str) -> Iterator[tuple[Any, dict[str, dict[str, Any]]]]:
     """A file of outcomes: its arrays by name, read on demand, and its outcomes without vectors by key."""
-    shown = printable_path(str(path))
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             head = json.loads(arrays["head"].tobytes())
             if head["made_by"] != made_by or head["format_version"] != FORMAT_VERSION:
                 raise GalleryError(
-                    shown,
+                    path,
                     "made by another model or with other options than the shards beside it; move it elsewhere "
                     "and run its shard again",
                 )
             yield arrays, head["outcomes"]
     except (*_DAMAGE, OSError) as error:
         detail = f"damaged or unreadable ({error}); delete it and run its shard again: the others are kept"
-        raise GalleryError(shown, detail) from error
+        raise GalleryError(path, detail) from error
 
 
 def read_done(folder: Path, *, made_by: str) -> dict[str, bool]:
@@ -200,7 +198,7 @@ def share_plan(folder: Path, plan: ShardPlan) -> None:
         if seen.get(name) != given.get(name):
             called = {"vectors model_sha256": "model (SHA-256)"}.get(name, name.removeprefix("vectors "))
             raise GalleryError(
-                printable_path(str(folder)),
+                folder,
                 f"other shards are there already, whose {called} is {seen.get(name)}, where {given.get(name)} was "
                 "given: shards of one gallery are made with the same model, sources and options; give those, or "
                 "another --out",
@@ -209,17 +207,16 @@ def share_plan(folder: Path, plan: ShardPlan) -> None:
 
 def read_shard_plan(folder: Path) -> ShardPlan:
     """The plan of a folder of shards."""
-    shown = printable_path(str(folder))
     if not os.path.lexists(folder / SHARDS_PLAN):
         advice = "make them with `retrieval index build MODEL SOURCE --out GALLERY --shard 1/8` and so on"
-        raise GalleryError(shown, f"there are no shards; {advice}")
+        raise GalleryError(folder, f"there are no shards; {advice}")
     document = read_object(folder / SHARDS_PLAN) or {}
     if document.get("format_version") != FORMAT_VERSION:
-        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged, or of a newer program; delete the folder and begin anew")
+        raise GalleryError(folder, f"{SHARDS_PLAN} is damaged, or of a newer program; delete the folder and begin anew")
     try:
         return ShardPlan(**{field.name: document[field.name] for field in fields(ShardPlan)})
     except KeyError as error:
-        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged: {error}; delete the folder and begin anew") from error
+        raise GalleryError(folder, f"{SHARDS_PLAN} is damaged: {error}; delete the folder and begin anew") from error
 
 
 def list_counts(folder: Path) -> list[int]:
@@ -234,7 +231,7 @@ def check_complete(catalog: Catalog, folder: Path) -> None:
     is_missing = [key not in done for key in wanted]
     if any(is_missing):
         strange = not done.keys() <= wanted.keys()
-        raise GalleryError(printable_path(str(folder)), _describe_missing(folder, is_missing, strange=strange))
+        raise GalleryError(folder, _describe_missing(folder, is_missing, strange=strange))
 
 
 def find_outcomes(catalog: Catalog, folder: Path, *, width: int) -> Generator[list[EmbeddedItem], None, None]:
@@ -246,7 +243,7 @@ def find_outcomes(catalog: Catalog, folder: Path, *, width: int) -> Generator[li
         if outcomes:
             yield outcomes
     if wanted:
-        raise GalleryError(printable_path(str(folder)), f"{len(wanted)} outcomes are gone; merge again")
+        raise GalleryError(folder, f"{len(wanted)} outcomes are gone; merge again")
 
 
 def _pending_ids(catalog: Catalog) -> dict[str, int]:

@@ -214,7 +214,7 @@ def merge_shards(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
     folder = gallery / SHARDS
     plan, model = read_shard_plan(folder), folder / MODEL_NAME
     if not model.is_file() or hash_file(model) != plan.model_sha256:
-        raise GalleryError(printable_path(str(model)), "missing, or not the model of these shards; put it back")
+        raise GalleryError(model, "missing, or not the model of these shards; put it back")
     report = build_gallery(
         model_path=model,
         sources=plan.sources,
@@ -237,4 +237,4 @@ def _remove_shards(gallery: Path) -> None:
         if is_part(gallery / SHARDS, of=identity):
             remove_part(gallery / SHARDS, of=identity)
     except OSError as error:
-        logger.warning("%s: its shards are merged, but stay: %s", printable_path(str(gallery)), error)
+        logger.warning("%s: its shards are merged, but stay: %s", printable_path(gallery), error)

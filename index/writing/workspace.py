@@ -67,7 +67,7 @@ def naming_trouble(
     try:
         yield
     except OSError as error:
-        raise GalleryError(printable_path(str(gallery)), f"{error}; {advice}") from error
+        raise GalleryError(gallery, f"{error}; {advice}") from error
 
 
 @contextmanager
@@ -208,7 +208,7 @@ class Workspace:
         if self.base is None and self.embedder.path.is_relative_to(self.folder):
             command = "copy" if "repair" in (read_plan(self.gallery) or {}) else "build"
             detail = f"unfinished, and this command cannot continue it; run the same `retrieval index {command}` again"
-            raise GalleryError(printable_path(str(self.gallery)), detail)
+            raise GalleryError(self.gallery, detail)
         self.is_new = True
         self.remove()
         make_part(self.gallery, BUILDING)
@@ -322,7 +322,7 @@ class Workspace:
             manifest = Manifest.read(find_version(self.gallery))
             store_of(manifest).tidy(self.gallery, manifest)
         except (OSError, GalleryError) as error:
-            shown = printable_path(str(self.gallery))
+            shown = printable_path(self.gallery)
             logger.warning("%s: version %s is in use, but what is left over stays: %s", shown, version, error)
 
     def remove(self) -> None:
@@ -357,7 +357,7 @@ def require_model(embedder: Embedder, *, expected: str, gallery: Path) -> None:
     """Check that a model is the one of a gallery or its unfinished work."""
     if embedder.sha256 != expected:
         raise GalleryMismatchError(
-            printable_path(str(gallery)),
+            gallery,
             what="model (SHA-256)",
             expected=expected,
             seen=embedder.sha256,
@@ -389,8 +389,7 @@ def adopt_unpublished(gallery: Path) -> Version | None:
         set_current(gallery, versions_folder(gallery) / announced)
         return read_current(gallery)
     if current is None and list_versions(gallery):
-        shown = printable_path(str(gallery))
-        raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
+        raise GalleryDamagedError(gallery, "CURRENT, which names the version in use, is missing")
     return current
 
 
@@ -399,5 +398,5 @@ def find_model(gallery: Path) -> Path:
     folder = gallery / BUILDING if current is None else current.folder
     model = folder / MODEL_NAME
     if not model.is_file() or (current is None and read_plan(gallery) is None):
-        raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
+        raise GalleryError(gallery, describe_no_gallery(gallery))
     return model

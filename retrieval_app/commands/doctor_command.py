@@ -238,7 +238,7 @@ def _describe_model(path: Path) -> tuple[dict[str, Any], list[str]]:
 
     model, contract = read_model_file(path), find_contract(path)
     if contract is None:
-        raise ModelFileError(str(path), "it has no contract; export the model with `retrieval export`")
+        raise ModelFileError(path, "it has no contract; export the model with `retrieval export`")
     size, found = contract.preprocess, contract.measured
     document = {"model": valid_text(str(path)), "sha256": model.sha256, **asdict(contract)}
     document["preprocess"] = size.to_json()
@@ -252,7 +252,7 @@ def _describe_model(path: Path) -> tuple[dict[str, Any], list[str]]:
         )
     )
     return document, [
-        f"{printable_path(str(path))}: {len(model.data) / 1e6:.1f} MB, SHA-256 {model.sha256[:12]}",
+        f"{printable_path(path)}: {len(model.data) / 1e6:.1f} MB, SHA-256 {model.sha256[:12]}",
         f"{printable_path(contract.backbone)}, {printable_path(contract.method)}: {widths}, "
         f"{size.crop} of {size.resize} pixels",
         f"precision: {contract.precision}{measured}",

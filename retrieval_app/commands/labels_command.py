@@ -129,9 +129,9 @@ def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) ->
     asked += [(path.with_suffix(".xml"), False) for name, path in targets if name == "label-studio"]  # the interface
     for path, is_folder in asked:
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
-            raise InputError(f"{printable_path(str(path))}: exists already; remove it, or give another path")
+            raise InputError("exists already; remove it, or give another path", at=path)
         if not is_folder and asked.count((path, False)) > 1:
-            raise InputError(f"{printable_path(str(path))}: two files would have this name; give another path")
+            raise InputError("two files would have this name; give another path", at=path)
     if (place / "audit.csv").exists():
         scored, confidences = read_audited(place), None
     else:

@@ -49,7 +49,7 @@ def list_galleries(folder: Path) -> list[Path]:
             return []
     if galleries and images:
         raise InputError(
-            f"{printable_path(str(folder))}: galleries lie beside {printable_path(images[0].name)}, so it is neither a "
+            f"{printable_path(folder)}: galleries lie beside {printable_path(images[0].name)}, so it is neither a "
             "folder of galleries nor one of images: move it away, or name the galleries one by one"
         )
     return galleries
@@ -98,7 +98,7 @@ def choose_token(
 def read_or_make_token(path: Path) -> str:
     """The token of a file, made if missing; notes about the file go to stderr."""
     is_new = not os.path.lexists(path)
-    token, shown = read_token_file(path), printable_path(str(path))
+    token, shown = read_token_file(path), printable_path(path)
     if is_new:
         click.echo(f"{shown} has a new token, for your eyes only.", err=True)
     elif is_open_to_others(path):

@@ -87,7 +87,7 @@ def _show(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return printable_path(" ".join(value)) or "-"
-    return "-" if value is None else printable_path(str(value))
+    return "-" if value is None else printable_path(value)
 
 
 class ServeCommand(SettingsCommand):
@@ -197,7 +197,7 @@ def announce(options: ServeOptions, url: str, first_visit: str, *, as_json: bool
     if not as_json and options.token is not None:
         click.echo("This address opens the page once, within ten minutes; then it asks for the token.", err=True)
     if options.tokens is not None:
-        click.echo(f"It asks for one of the tokens in {printable_path(str(options.tokens))}.", err=True)
+        click.echo(f"It asks for one of the tokens in {printable_path(options.tokens)}.", err=True)
     if not options.is_loopback and not options.requires_token:
         click.echo("Everyone who reaches this machine can search; with a token you can decide on labels too.", err=True)
     for name, page in pages.items():

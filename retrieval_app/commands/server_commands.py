@@ -111,7 +111,7 @@ def list_all(file: Path, as_json: bool) -> None:
         until = "no end" if entry.expires_at is None else f"{entry.expires_at:%Y-%m-%d}"
         until += " (over)" if entry.is_over() else ""
         rows.append((entry.name, ", ".join(entry.may), f"{entry.made_at:%Y-%m-%d}", until))
-    lines = align(rows, right=set()) if entries else [f"{printable_path(str(file))} holds no token"]
+    lines = align(rows, right=set()) if entries else [f"{printable_path(file)} holds no token"]
     emit({"tokens": [_to_json(entry) for entry in entries]}, as_json=as_json, text="\n".join(lines))
 
 
@@ -281,7 +281,7 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
     from retrieval_app.review.activity_log import read_log
 
     if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
-        raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
+        raise GalleryError(printable_path(gallery), describe_no_gallery(gallery))
     lines = read_log(gallery, since=None if since is None else since.replace(tzinfo=UTC), who=who)
     emit({"lines": lines}, as_json=as_json, text=_show_log(lines))
 

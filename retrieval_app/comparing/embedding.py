@@ -95,7 +95,7 @@ def _leave_out(images: Images, problems: dict[int, str]) -> Images:
     skipped = images.skipped + Counter(problems.values())
     if len(problems) == len(images.items):
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
-        raise InputError(f"{printable_path(images.source)}: no image that every candidate can use: {reasons}")
+        raise InputError(f"no image that every candidate can use: {reasons}", at=images.source)
     items = [item for row, item in enumerate(images.items) if row not in problems]
     places = [place for row, place in enumerate(images.places) if row not in problems]
     return Images(images.source, items, places, skipped)

@@ -101,7 +101,7 @@ def _check_folders(out: Path, cache: Path | None, *, source: str) -> None:
     if cache is not None:
         require_outside(cache, data=Path(source), flag="--cache")
     if out.exists() and not out.is_dir():
-        raise InputError(f"{printable_path(str(out))}: expected a folder to write, found a file; give another --out")
+        raise InputError("expected a folder to write, found a file; give another --out", at=out)
     check_own_files(out, (TABLE_NAME, PAGE_NAME), header=TABLE_START)
 
 
@@ -151,10 +151,8 @@ def _find_candidate(text: str) -> tuple[str, Path]:
             return RUN, path
         if recognise(path) in (FolderState.MARKED, FolderState.DAMAGED):
             return GALLERY, path
-        raise InputError(
-            f"{shown}: neither a gallery (`retrieval index build`) nor a run (`retrieval train`); IMAGES come first, "
-            "once"
-        )
+        problem = "neither a gallery (`retrieval index build`) nor a run (`retrieval train`); IMAGES come first, once"
+        raise InputError(problem, at=shown)
     if path.is_file() and (path.suffix.lower() == ".onnx" or find_contract(path) is not None):
         return MODEL, path
     what = "no model" if path.is_file() else "no such file or folder"

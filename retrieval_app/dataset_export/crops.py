@@ -51,7 +51,7 @@ def crop_boxes(
     """
     found, lost = read_images(annotations, None if images is None else str(images))
     if not any(map(_boxes, found)):
-        raise InputError(f"{printable_path(str(annotations))}: no image has a box with a category; nothing is cropped")
+        raise InputError("no image has a box with a category; nothing is cropped", at=annotations)
     try:
         folder = None if images is None else os.path.abspath(images)
         mark = {"annotations": hash_file(annotations), "images": folder, "margin": margin}
@@ -74,7 +74,7 @@ def crop_boxes(
                     progress(number, len(found))
             os.sync()
     except OSError as error:
-        problem = f"{printable_path(str(out))}: cannot be written: {error.strerror or error}"
+        problem = f"{printable_path(out)}: cannot be written: {error.strerror or error}"
         raise InputError(f"{problem}; what is written stays: run it again to go on") from error
     return CropReport(valid_text(str(out)), sum(labels.values()), dict(sorted(labels.items())), tuple(left_out))
 
@@ -84,7 +84,7 @@ def _open_folder(out: Path, mark: Mapping[str, Any]) -> None:
     if out.is_dir() and any(out.iterdir()):
         if read_object(out / CROPS_MARK) != mark:
             raise InputError(
-                f"{printable_path(str(out))}: expected no folder, an empty one, or crops of the same file and "
+                f"{printable_path(out)}: expected no folder, an empty one, or crops of the same file and "
                 "--images with the same margin; remove it, or give another --out"
             )
         for path in [path for path in out.iterdir() if is_temporary(path.name)]:

@@ -120,7 +120,7 @@ def _write(
                     splits[values.get(SPLIT)] += 1
                 progress(done, plan.images)
     if not labels:
-        raise InputError(f"{printable_path(str(gallery.path))}: none of its images can be read, so none is exported")
+        raise InputError("none of its images can be read, so none is exported", at=gallery.path)
     return DatasetReport(
         out=valid_text(str(folder)),
         kind=kind,
@@ -138,14 +138,14 @@ def _write(
 def _check_out(out: Path, gallery: Gallery) -> None:
     from index.sources.local_source import find_folder_around
 
-    shown = printable_path(str(out))
+    shown = printable_path(out)
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{shown}: exists already, and is no empty folder; remove it, or give another --out")
+        raise InputError("exists already, and is no empty folder; remove it, or give another --out", at=out)
     if not out.resolve().parent.is_dir():
-        raise InputError(f"{shown}: there is no folder {printable_path(str(out.parent))}; make it first")
+        raise InputError(f"there is no folder {printable_path(out.parent)}; make it first", at=out)
     if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
         raise InputError(
-            f"{shown}: lies inside {printable_path(str(folder))}, where the gallery or its images are, so an update "
+            f"{shown}: lies inside {printable_path(folder)}, where the gallery or its images are, so an update "
             "would index the copies too; give an --out outside it"
         )
 
@@ -158,20 +158,19 @@ def _new_folder(out: Path) -> Iterator[Path]:
     """
     from index.system import open_for_lock, sync_path, try_lock
 
-    shown = printable_path(str(out))
     unfinished = out.with_name(f".{out.name}.unfinished")
     data = unfinished / "retrieval-dataset"
     try:
         unfinished.mkdir(exist_ok=True)
         if foreign := sorted(set(os.listdir(unfinished)) - {data.name}):
             raise InputError(
-                f"{printable_path(str(unfinished))}: expected nothing or what a killed export left there, found "
+                f"{printable_path(unfinished)}: expected nothing or what a killed export left there, found "
                 f"{printable_path(foreign[0])}; move it elsewhere, or give another --out"
             )
         lock = open_for_lock(unfinished)
         if not try_lock(lock):
             os.close(lock)
-            raise InputError(f"{shown}: another export is writing it; wait until it is done")
+            raise InputError("another export is writing it; wait until it is done", at=out)
         try:
             if data.exists():
                 shutil.rmtree(data)
@@ -186,7 +185,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
             shutil.rmtree(unfinished, ignore_errors=True)
             os.close(lock)
     except OSError as error:
-        raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
+        raise InputError(f"cannot be written: {error.strerror or error}; nothing is left of it", at=out) from error
 
 
 def _read(gallery: Gallery, row: CatalogRow, *, links: bool) -> bytes | Path | ImageError:

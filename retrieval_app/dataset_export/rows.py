@@ -108,7 +108,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
     kinds: dict[str, set[str]] = {}
     ids, labels, bytes_, given = list[int](), list[str | None](), list[int](), list[str | None]()
     is_tagged = is_judged = False
-    trust, shown = read_label_trust(gallery.path), printable_path(str(gallery.path))
+    trust, shown = read_label_trust(gallery.path), printable_path(gallery.path)
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed", where=where):
             ids.append(row.id)
@@ -124,7 +124,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
                 if value is not None and name not in own:
                     kinds.setdefault(name, set()).add(_kind(value))
     if not ids:
-        raise InputError(f"{shown}: no image is kept by the filter, so none is exported")
+        raise InputError("no image is kept by the filter, so none is exported", at=shown)
     splits = given
     if shares is not None:
         groups = _find_groups(gallery, ids) if by_group else ids

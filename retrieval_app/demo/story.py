@@ -114,9 +114,9 @@ def _claim(out: Path, *, seed: int) -> None:
         if not marker.exists() and is_vacant(out):
             create_durably(marker, stamp.encode())
     except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error}") from error
+        raise InputError(f"cannot be written: {error}", at=out) from error
     if not marker.exists() or marker.read_text() != stamp:
-        raise InputError(f"{out}: holds something else than this demo; choose another --out")
+        raise InputError("holds something else than this demo; choose another --out", at=out)
 
 
 def _unpack(labels: Path, *, seed: int) -> None:

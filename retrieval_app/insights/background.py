@@ -307,7 +307,7 @@ class Insights:
             write_result(path, value, of=of)
             _remove_older(self._folder)
         except OSError as error:
-            shown = printable_path(str(path))
+            shown = printable_path(path)
             logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
         return value
 

@@ -18,7 +18,6 @@ from index.labels.label_errors import find_label_errors
 from index.labels.list_issues import list_label_issues
 from index.labels.simulated_noise import ErrorCalibration
 from index.progress import Progress, no_progress
-from index.text import printable_path
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
@@ -175,4 +174,4 @@ def _read_look_alikes(table: Path) -> float | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{printable_path(str(summary))}: no summary of an audit: {error!r}; audit again") from error
+        raise InputError(f"no summary of an audit: {error!r}; audit again", at=summary) from error

@@ -60,7 +60,7 @@ def find_current_issues(
     duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
     issues = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
     if not issues.checked:
-        raise InputError(f"{printable_path(gallery.name)}: no label can be checked; build it from more images")
+        raise InputError("no label can be checked; build it from more images", at=gallery.name)
     if decisions:
         issues, _ = label_issues.apply_decisions(gallery, decisions, base=issues, before=None, duplicates=duplicates)
     return label_issues.without_dropped_copies(issues, opened), duplicates, decisions

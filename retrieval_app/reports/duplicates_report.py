@@ -215,7 +215,7 @@ def write_duplicates(
     """Write the table of near-duplicates; returns the report as JSON and text."""
     if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:
         raise InputError(
-            f"--out {printable_path(str(out))} lies inside {printable_path(str(folder))}, where the gallery or its "
+            f"--out {printable_path(out)} lies inside {printable_path(folder)}, where the gallery or its "
             "images are; choose a place beside it"
         )
     check_duplicates_folder(out)

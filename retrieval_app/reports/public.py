@@ -114,7 +114,7 @@ def _open_run(folder: Path, *, out: Path, target: Path | None, cache: Path) -> R
 
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise RunError(
-            f"{printable_path(str(folder))}: no training run here (config.json is missing); `retrieval train` makes "
+            f"{printable_path(folder)}: no training run here (config.json is missing); `retrieval train` makes "
             "one. Without a training, `retrieval labels issues GALLERY` lists the labels that look wrong in a gallery, "
             "which `retrieval index build PHOTOS` makes"
         )
@@ -215,11 +215,11 @@ def _repeat_options(trained: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, bool):
             yield flag if value else f"--no-{flag[2:]}"
         elif value is not None:
-            yield f"{flag} {shlex.quote(printable_path(str(value)))}"
+            yield f"{flag} {shlex.quote(printable_path(value))}"
 
 
 def _shown(path: Path) -> str:
-    return printable_path(str(path))
+    return printable_path(path)
 
 
 def _quoted(path: Path) -> str:

@@ -38,8 +38,7 @@ def write_document(out: Path, template: str, **values: Any) -> None:
         with replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
             file.writelines(draw_document(template, **values))
     except OSError as error:
-        shown = printable_path(str(out))
-        raise InputError(f"{shown}: the page cannot be written: {error.strerror}; choose another file") from error
+        raise InputError(f"the page cannot be written: {error.strerror}; choose another file", at=out) from error
 
 
 def draw_document(template: str, *, script: str = "", data: Any = None, **values: Any) -> Iterator[str]:

@@ -61,7 +61,7 @@ class BackupError(InputError):
     """Invalid or damaged backup; nothing was restored from it."""
 
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{printable_path(str(path))}: {problem}; nothing was changed")
+        super().__init__(f"{printable_path(path)}: {problem}; nothing was changed")
 
 
 class _Part(BaseModel):
@@ -205,7 +205,6 @@ def _read_steps(gallery: Path) -> list[Step]:
 @contextmanager
 def _open_new(out: Path, *, overwrite: bool) -> Iterator[zipfile.ZipFile]:
     """A new archive, which takes its place when it is whole."""
-    shown = printable_path(str(out))
     try:
         with (
             replacing(out.absolute(), only_new=not overwrite) as temporary,
@@ -213,24 +212,24 @@ def _open_new(out: Path, *, overwrite: bool) -> Iterator[zipfile.ZipFile]:
         ):
             yield archive
     except FileExistsError as error:
-        raise InputError(f"{shown}: {_IS_THERE}") from error
+        raise InputError(f"{_IS_THERE}", at=out) from error
     except OSError as error:
         advice = "nothing was left there, mend the cause and run it again"
-        raise InputError(f"{shown}: the backup cannot be written: {error}; {advice}") from error
+        raise InputError(f"the backup cannot be written: {error}; {advice}", at=out) from error
 
 
 def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
-    shown = printable_path(str(out))
+    shown = printable_path(out)
     sources: Iterable[ImageSource] = ()
     with suppress(GalleryError), read_current_catalog(gallery) as catalog:  # `back_up` notes a damaged one
         sources = catalog.sources().values()
     if (folder := find_folder_around(out, gallery, sources)) is not None:
         raise InputError(
-            f"{shown} lies inside {printable_path(str(folder))}, where the gallery or its images are, and would be "
+            f"{shown} lies inside {printable_path(folder)}, where the gallery or its images are, and would be "
             "taken for one of them; choose a place beside it"
         )
     if os.path.lexists(out) and not overwrite:
-        raise InputError(f"{shown}: {_IS_THERE}")
+        raise InputError(f"{_IS_THERE}", at=out)
 
 
 def _list_removals(catalog: Catalog) -> list[Removal]:
@@ -421,7 +420,7 @@ def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> 
             keep_file(gallery, iter(partial(file.read, _BLOCK_BYTES), b""), name=image.path)
         os.utime(path, ns=(image.mtime_ns, image.mtime_ns))
     except OSError as error:
-        problem = f"{printable_path(str(path))}: the image cannot be restored: {error.strerror or error}"
+        problem = f"{printable_path(path)}: the image cannot be restored: {error.strerror or error}"
         raise InputError(f"{problem}; mend the cause and run it again: what was restored is kept") from error
     return "restored"
 

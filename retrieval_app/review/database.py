@@ -22,7 +22,7 @@ class ReviewError(RetrievalError):
     """A database that cannot be read or written; nothing was changed."""
 
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{printable_path(str(path))}: {problem}")
+        super().__init__(f"{printable_path(path)}: {problem}")
         self.path = path
         self.problem = problem
 

@@ -239,7 +239,7 @@ class Jobs:
 
     def _log_failure(self, done: Future[None]) -> None:
         if (error := done.exception()) is not None:
-            logger.error("a change of %s failed", printable_path(str(self._path)), exc_info=error)
+            logger.error("a change of %s failed", printable_path(self._path), exc_info=error)
 
     def _take(self) -> list[Job]:
         """The next job, now running, with those of the same kind right behind it; evaluations run one by one."""

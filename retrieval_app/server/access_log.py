@@ -65,7 +65,7 @@ class LineWriter:
 
     def __init__(self, path: Path | None, *, capacity: int = LINES_WAITING) -> None:
         self._path, self._stream = path, sys.stderr if path is None else sys.stdout
-        self._shown = "standard output" if path in (None, STDOUT) else printable_path(str(path))
+        self._shown = "standard output" if path in (None, STDOUT) else printable_path(path)
         try:
             if self._shown != "standard output":
                 self._append(b"")

@@ -6,7 +6,6 @@ from typing import Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
-from index.text import printable_path
 from retrieval_app.api.security.addresses import check_host, check_origins, check_proxies, check_root_path, is_loopback
 from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.rights import check_gallery_name
@@ -164,6 +163,6 @@ def check_names(galleries: tuple[ServedGallery, ...]) -> None:
         raise InputError("each of several galleries needs a name, as in shop=photos/shop-gallery")
     for at, (place, name) in enumerate(zip(places, names, strict=True)):
         if place in places[:at]:
-            raise InputError(f"{printable_path(str(place))}: named twice; a gallery is served under one name")
+            raise InputError("named twice; a gallery is served under one name", at=place)
         if name in names[:at]:
             raise InputError(f"two galleries have the name {name}: give one another, as in other=GALLERY")

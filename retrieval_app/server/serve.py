@@ -29,9 +29,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None]
             and the same with a code that signs in once where a token is required.
     """
     if options.audit is not None and not (options.audit / "audit.csv").is_file():
-        raise InputError(
-            f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
-        )
+        raise InputError(f"--audit {printable_path(options.audit)}: expected the folder that `retrieval audit` wrote")
     for served in options.galleries:
         find_version(served.path)  # says more than that the port is taken
     switch_off_telemetry()

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from urllib.parse import unquote, urlsplit
 
 from index.errors import InputError
-from index.network.public_addresses import MayConnect, is_public_web, refuse_address
+from index.network.public_addresses import MayConnect, is_public_web
 from index.network.remote_store import FetchError
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.photos import Upload
@@ -40,7 +40,7 @@ class PhotoFetcher:
                 return await asyncio.wrap_future(done)
         except TimeoutError as error:
             self._fetching.discard(done)
-            raise refuse_address(address, f"it did not answer within {self._limits.fetch_s:g} seconds") from error
+            raise InputError(f"it did not answer within {self._limits.fetch_s:g} seconds", at=address[:200]) from error
 
     def _work(self, address: str, done: Future[Upload]) -> None:
         try:
@@ -58,22 +58,21 @@ class PhotoFetcher:
         try:
             with ask(address, asked={"Accept": "image/*"}, limits=limits) as (status, headers, parts):
                 if status != 200:
-                    raise refuse_address(address, f"it answers with status {status}")
+                    raise InputError(f"it answers with status {status}", at=address[:200])
                 kind = headers.get("content-type", "").partition(";")[0].strip().lower()
                 if kind.startswith("text/"):
-                    raise refuse_address(
-                        address, f"it is a page ({kind}) and no image: copy the address of the image itself"
-                    )
+                    problem = f"it is a page ({kind}) and no image: copy the address of the image itself"
+                    raise InputError(problem, at=address[:200])
                 if headers.get("content-encoding", "identity") != "identity":
-                    raise refuse_address(address, "it sends its images packed, which was not asked for")
+                    raise InputError("it sends its images packed, which was not asked for", at=address[:200])
                 data = bytearray()
                 for part in parts:
                     data += part
                     if len(data) > self._limits.max_upload_bytes:
                         most = f"{self._limits.max_upload_bytes / 1024**2:.0f} MB"
-                        raise refuse_address(address, f"more than the {most} that are taken")
+                        raise InputError(f"more than the {most} that are taken", at=address[:200])
                 return bytes(data)
         except FetchError as error:
             if isinstance(error.__cause__, InputError):
                 raise error.__cause__ from None
-            raise refuse_address(address, error.detail) from error
+            raise InputError(error.detail, at=address[:200]) from error

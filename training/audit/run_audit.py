@@ -65,7 +65,7 @@ def audit_labels(
     images = read_images(run)
     names = sorted({image.used for image in images})
     if len(names) < 2:
-        raise InputError(f"{run.path}: an audit compares labels, but all images are labelled {names[0]!r}")
+        raise InputError(f"an audit compares labels, but all images are labelled {names[0]!r}", at=run.path)
     numbers = {label: number for number, label in enumerate(names)}
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
     known = [image.p_right if image.given == image.used else None for image in images]  # not of simulated noise
@@ -254,14 +254,14 @@ class CleanedLabels:
 
 def check_label_target(path: Path, *, run: RunFolder) -> None:
     """Refuse a place for cleaned labels where something else would be lost, before any long work."""
-    shown, data = printable_path(str(path)), Path(run.read_json("config.json")["data"])
+    shown, data = printable_path(path), Path(run.read_json("config.json")["data"])
     if path.suffix.lower() != ".csv":
         raise InputError(f"--apply {shown}: labels are written as CSV; name a file that ends in .csv")
     if path.resolve() == data.resolve():
         raise InputError(f"--apply {shown}: the run was trained from this file; choose another name")
     require_outside(path, data=data, flag="--apply")
     if not path.parent.is_dir():
-        raise InputError(f"--apply {shown}: no such folder: {printable_path(str(path.parent))}")
+        raise InputError(f"--apply {shown}: no such folder: {printable_path(path.parent)}")
     if path.exists() and not _is_ours(path):
         raise InputError(f"--apply {shown}: exists already and no audit wrote it; choose another name")
 

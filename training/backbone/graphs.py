@@ -189,5 +189,5 @@ def open_graph(graph: ModelFile, runtime: str, *, threads: int | None = None) ->
     """The graph in a runtime; `ModelFileError` where that would run it on a GPU."""
     backend = open_backend(graph, name=runtime, threads=threads)
     if backend.on_gpu:
-        raise ModelFileError(str(graph.path), f"{runtime} would run it on a GPU, where torch is the one that runs")
+        raise ModelFileError(graph.path, f"{runtime} would run it on a GPU, where torch is the one that runs")
     return backend

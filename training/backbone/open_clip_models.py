@@ -31,20 +31,16 @@ def find_model(name: str) -> tuple[str, str, dict[str, Any], PreprocessConfig]:
         raise InputError(f"--backbone open_clip:{name}: {model!r} is no model of open_clip; similar names: {close}")
     tags = open_clip.list_pretrained_tags_by_model(model)
     if tag and not open_clip.is_pretrained_cfg(model, tag):
-        raise InputError(
-            f"--backbone open_clip:{name}: open_clip knows no weights {tag!r} of {model}; it has "
-            f"{', '.join(tags) or 'none'}"
-        )
+        problem = f"open_clip knows no weights {tag!r} of {model}; it has {', '.join(tags) or 'none'}"
+        raise InputError(f"--backbone open_clip:{name}: {problem}")
     size = config["vision_cfg"].setdefault("image_size", 224)
     if not isinstance(size, int):
         raise InputError(f"--backbone open_clip:{name} takes images of {size}; images are square here: choose another")
     known = [open_clip.get_pretrained_cfg(model, one) for one in ([tag] if tag else tags)]
     if tag and bool(known[0].get("quick_gelu")) != bool(config.get("quick_gelu")):
         other = model.removesuffix("-quickgelu") if config.get("quick_gelu") else f"{model}-quickgelu"
-        raise InputError(
-            f"--backbone open_clip:{name}: these weights were trained with another activation; choose "
-            f"open_clip:{other}/{tag}"
-        )
+        problem = f"these weights were trained with another activation; choose open_clip:{other}/{tag}"
+        raise InputError(f"--backbone open_clip:{name}: {problem}")
     merged = [merge_preprocess_dict(PreprocessCfg(), weights) for weights in known]
     agree = bool(merged) and all(one == merged[0] for one in merged)
     own = dict(merged[0]) if agree else asdict(PreprocessCfg())
@@ -102,9 +98,7 @@ def _load_file(tower: nn.Module, path: Path, *, model: str) -> None:
     whole = any(key.startswith("visual.") for key in state)
     of_tower = {key: value for key, value in state.items() if key.startswith("visual.") or not whole}
     of_tower = {f"visual.{key.removeprefix('visual.')}": value for key, value in of_tower.items()}
-    with suppress(
-        RuntimeError, TypeError, ValueError
-    ):  # weights that cannot be resampled have another shape, which is reported
+    with suppress(RuntimeError, TypeError, ValueError):  # `load_weights` reports the shape of what cannot be resampled
         resize_pos_embed(of_tower, SimpleNamespace(visual=tower))
     own = {key.removeprefix("visual."): value for key, value in of_tower.items()}
     load_weights(tower, own, path=path, of=f"the vision tower of open_clip's {model}")

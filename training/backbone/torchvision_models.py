@@ -35,18 +35,12 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
     for auxiliary in _AUXILIARY:
         if hasattr(module, auxiliary):
             setattr(module, auxiliary, None)
-    classifier, feature_dim = remove_last_layer(module)
+    layers = [(n, m) for n, m in module.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
+    linear = [(n, m) for n, m in layers if isinstance(m, nn.Linear)]
+    classifier, last = linear[-1] if linear else layers[-1]  # SqueezeNet classifies with a convolution
+    parent, _, child = classifier.rpartition(".")
+    setattr(module.get_submodule(parent), child, nn.Identity())
     if weights not in ("pretrained", "none"):
         path, dropped = Path(weights), (classifier, *_AUXILIARY)
         load_weights(module, read_weights(path), path=path, of=f"torchvision's {name}", dropped=dropped)
-    return module, feature_dim
-
-
-def remove_last_layer(module: nn.Module) -> tuple[str, int]:
-    """Replace the classifier's last layer by the identity; returns its name and the width of its input."""
-    layers = [(n, m) for n, m in module.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
-    linear = [(n, m) for n, m in layers if isinstance(m, nn.Linear)]
-    name, last = linear[-1] if linear else layers[-1]  # SqueezeNet classifies with a convolution
-    parent, _, child = name.rpartition(".")
-    setattr(module.get_submodule(parent), child, nn.Identity())
-    return name, last.in_features if isinstance(last, nn.Linear) else last.in_channels
+    return module, last.in_features if isinstance(last, nn.Linear) else last.in_channels

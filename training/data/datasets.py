@@ -236,7 +236,7 @@ def require_outside(path: Path, *, data: Path, flag: str) -> None:
     folder = find_folder_around(path, data, sources) if data.is_dir() else None
     if folder is not None:
         raise InputError(
-            f"{flag} {printable_path(path)} lies inside the images in {printable_path(str(folder))}, where it "
+            f"{flag} {printable_path(path)} lies inside the images in {printable_path(folder)}, where it "
             "would count as a class; choose a place beside them"
         )
 

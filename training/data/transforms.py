@@ -192,11 +192,7 @@ def edited_views(image: Image.Image, config: PreprocessConfig, *, count: int, sh
     image = image.copy()
     image.thumbnail((_EDITED * config.resize,) * 2)
     for view in range(1, count):
-        copy = draw_copy(image, _content_generator(sha256, view))
+        seed = hashlib.sha256(f"{sha256}/{view}".encode()).digest()[:8]
+        copy = draw_copy(image, np.random.default_rng(int.from_bytes(seed, "big")))
         views.append(preprocess_image(copy, config))
     return np.stack(views)
-
-
-def _content_generator(sha256: str, view: int) -> np.random.Generator:
-    digest = hashlib.sha256(f"{sha256}/{view}".encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))

@@ -63,15 +63,15 @@ def load_guidance(path: str | Path, *, classes: Sequence[str], sha256: Sequence[
     The file has `similarities`, (K, K), and the names of rows and columns: `classes` or `sha256` of the image files in
     hexadecimal, (K,). It may have more classes or images than the run.
     """
-    shown = printable_path(str(path))
+    shown = printable_path(path)
     try:
         with Path(path).open("rb") as file:  # numpy leaves files that are no archives open
             archive = np.load(file, allow_pickle=False)
             arrays = dict(archive) if isinstance(archive, np.lib.npyio.NpzFile) else {"a single array": archive}
     except OSError as error:
-        raise InputError(f"{shown}: the similarities cannot be read ({error.strerror or error})") from error
+        raise InputError(f"the similarities cannot be read ({error.strerror or error})", at=path) from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{shown}: no .npz file of plain arrays ({error}); write it with numpy.savez") from error
+        raise InputError(f"no .npz file of plain arrays ({error}); write it with numpy.savez", at=path) from error
     keys = [key for key in ("classes", "sha256") if key in arrays]
     if "similarities" not in arrays or len(keys) != 1:
         raise InputError(

@@ -102,9 +102,8 @@ class MappedArray:
                     self._fill(produce, progress)
                 lock.unlink(missing_ok=True)  # waiting processes find the file
         except OSError as error:
-            raise InputError(
-                f"{self.file}: {self.what} cannot be written ({error}); free space or choose another --cache"
-            ) from error
+            problem = f"{self.what} cannot be written ({error}); free space or choose another --cache"
+            raise InputError(problem, at=self.file) from error
 
     def _fill(self, produce: Produce, progress: Progress) -> None:
         unfinished, note = self.file.with_suffix(".part"), self.file.with_suffix(".json")
@@ -141,7 +140,7 @@ def require_space(arrays: Sequence[MappedArray], *, what: str, instead: str) -> 
     folder.mkdir(parents=True, exist_ok=True)
     free, needed = shutil.disk_usage(folder).free, sum(array.bytes for array in missing)
     if needed > free:
-        raise InputError(f"{folder}: {what} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; {instead}")
+        raise InputError(f"{what} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; {instead}", at=folder)
 
 
 def place_decoded(hashes: Sequence[str], preprocess: PreprocessConfig, *, cache: Path) -> MappedArray:

@@ -22,7 +22,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], *, state: Mapping
             save_file(contiguous, temporary, metadata={"state": json.dumps(state)})
             temporary.chmod(0o644)  # safetensors writes for the owner alone; the run's other files are not secret
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: cannot be written ({error}); free space, then go on with --resume") from error
+        raise RunError(f"cannot be written ({error}); free space, then go on with --resume", at=path) from error
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -32,7 +32,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             state = json.loads((file.metadata() or {})["state"])
             return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise RunError(f"{path}: not a readable checkpoint ({error}); train again into a new folder") from error
+        raise RunError(f"not a readable checkpoint ({error}); train again into a new folder", at=path) from error
 
 
 def pack_modules(**modules: nn.Module) -> dict[str, Tensor]:

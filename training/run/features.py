@@ -150,7 +150,7 @@ def compare_runtimes(extractor: Extractor, graph: ModelFile, paths: Sequence[Pat
     with keep_freed_memory():
         expected: Vectors = exact.extract(pixels).cpu().numpy()
     if not np.isfinite(expected).all():
-        raise ModelFileError(str(graph.path), "it gives features that are not finite")
+        raise ModelFileError(graph.path, "it gives features that are not finite")
     found = {}
     for name in GRAPH_RUNTIMES:
         try:

@@ -59,7 +59,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
     columns = config.data.columns
     if data.is_dir() and columns != USUAL:
         raise InputError(
-            f"{printable_path(str(data))}: a folder or gallery, of which no columns can be named: --path-column and "
+            f"{printable_path(data)}: a folder or gallery, of which no columns can be named: --path-column and "
             "--label-column go with a CSV or Parquet file"
         )
     if config.data.split_column is not None:
@@ -67,8 +67,8 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
         if held_out is not None:
             if val is not None:
                 raise InputError(
-                    f"{printable_path(str(data))}: its column {config.data.split_column!r} says what validates, and so "
-                    f"does --val {printable_path(str(val))}: leave one of them out"
+                    f"{printable_path(data)}: its column {config.data.split_column!r} says what validates, and so "
+                    f"does --val {printable_path(val)}: leave one of them out"
                 )
             validation = _require_pair(held_out, of=data)
     elif config.data.protocol == "folder":
@@ -94,7 +94,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
 def _require_pair(validation: Dataset, *, of: Path) -> Dataset:
     labels = [record.label for record in validation.records]
     if not keep_usable_classes(labels)[0].any():
-        raise InputError(f"{printable_path(str(of))}: Recall@K needs a class with two images to validate on; none has")
+        raise InputError("Recall@K needs a class with two images to validate on; none has", at=of)
     return validation
 
 
@@ -274,7 +274,7 @@ def prepare_training(job: TrainingJob, dataset: Dataset, *, data: Path, extracto
         changed = next((image.path for image in images if image.sha256 not in known), images[0].path)
         raise RunError(
             f"{run.path}: images have changed or vanished since the run began, the first is "
-            f"{printable_path(str(changed))}; put them back, or start a new run"
+            f"{printable_path(changed)}; put them back, or start a new run"
         )
     features = torch.from_numpy(store.load([image.sha256 for image in images])[:, 0]).to(machine.device)
     return TrainingSet(images, features, records=dataset.records)

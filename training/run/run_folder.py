@@ -84,8 +84,8 @@ class RunFolder:
         """New run folder."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
-                raise RunError(f"{path}: exists already; continue this run with --resume, or choose another --out")
-            raise RunError(f"{path}: exists already and is no training run; choose another --out")
+                raise RunError("exists already; continue this run with --resume, or choose another --out", at=path)
+            raise RunError("exists already and is no training run; choose another --out", at=path)
         run = cls(path)
         try:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ class RunFolder:
             }
             run.write_json("environment.json", environment)
         except OSError as error:
-            raise RunError(f"{path}: the run folder cannot be written: {error}") from error
+            raise RunError(f"the run folder cannot be written: {error}", at=path) from error
         return run
 
     @classmethod
@@ -114,7 +114,7 @@ class RunFolder:
         """Existing run folder; `resuming` only changes the error message."""
         if not (path / "config.json").is_file():
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
-            raise RunError(f"{path}: no training run here (config.json is missing); {how}")
+            raise RunError(f"no training run here (config.json is missing); {how}", at=path)
         run = cls(path)
         document = run.read_json("config.json")
         found = document.get("format_version")

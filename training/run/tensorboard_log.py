@@ -99,7 +99,7 @@ def open_tensorboard(folder: Path | None, *, tell: Callable[[str], None] = lambd
 
     def begin(run: RunFolder) -> None:
         nonlocal writer
-        shown = printable_path(str(folder))
+        shown = printable_path(folder)
         try:
             writer = open_event_file(folder, run)
         except OSError as error:

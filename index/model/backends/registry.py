@@ -112,7 +112,7 @@ def open_backend(model: ModelFile, *, threads: int | None = None, name: str = US
         check_graph(model.data)
     except UnsafeModelError as error:
         problem = f"not a usable ONNX model: {error}; export the model with `retrieval export`"
-        raise ModelFileError(str(model.path), problem) from error
+        raise ModelFileError(model.path, problem) from error
     return BACKENDS[name](model, threads=threads)
 
 
@@ -131,7 +131,7 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> tuple[str, flo
         found = compare_backend(model, asked) if asked in installed else None  # who opens it says what is missing
         if found is not None and not found.agreement >= _SAME_MODEL:  # so that NaN is refused
             raise InputError(
-                f"{printable_path(str(model.path))}: {asked} computes it otherwise than {USUAL_BACKEND} (a cosine of "
+                f"{printable_path(model.path)}: {asked} computes it otherwise than {USUAL_BACKEND} (a cosine of "
                 f"{found.agreement:.2f} less the mean, at least {_SAME_MODEL:g} is needed): use --backend "
                 f"{USUAL_BACKEND}, or export the model again"
             )
@@ -177,7 +177,7 @@ def compare_backend(model: ModelFile, name: str) -> Compared | None:
     pixels = _draw_pixels(model)
     expected = usual.run(pixels)
     if not np.isfinite(expected).all():
-        raise ModelFileError(str(model.path), "it gives embeddings that are not finite; export the model again")
+        raise ModelFileError(model.path, "it gives embeddings that are not finite; export the model again")
     found = compare(backend, pixels, expected)
     kept = {**dict([*kept.items()][-_KEPT:]), key: asdict(found)}
     try:
@@ -211,7 +211,7 @@ def _draw_pixels(model: ModelFile) -> Pixels:
     try:
         side = ModelContract.from_json(find_contract_text(model.data)).preprocess.crop
     except InputError as error:
-        raise ModelFileError(str(model.path), f"{error}; export the model again") from error
+        raise ModelFileError(model.path, f"{error}; export the model again") from error
     random, found = np.random.default_rng(0), []
     for number in range(_IMAGES):
         cells = 2 + number % 7

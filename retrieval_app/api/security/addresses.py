@@ -145,10 +145,10 @@ def check_proxies(texts: Iterable[str]) -> list[str]:
             network = ipaddress.ip_network(text)
         except ValueError as error:
             expected = "expected an address or a network, as 127.0.0.1 or 10.0.0.0/8"
-            raise InputError(f"{shown}: {expected} ({error})") from error
+            raise InputError(f"{expected} ({error})", at=shown) from error
         if network.prefixlen == 0:
             problem = "it holds all addresses, so any client could forge its own; name the proxy's address"
-            raise InputError(f"{shown}: {problem}")
+            raise InputError(problem, at=shown)
     return texts
 
 

@@ -110,10 +110,10 @@ def read_secret(folder: Path) -> bytes:
             with suppress(FileExistsError), replacing(file, only_new=True, mode=0o600) as temporary:
                 temporary.write_text(secrets.token_hex(32))
         if file.stat().st_mode & 0o077:
-            raise PermissionError(f"other users of this machine may read {printable_path(str(file))}: chmod 600 it")
+            raise PermissionError(f"other users of this machine may read {printable_path(file)}: chmod 600 it")
         if len(secret := file.read_bytes()) >= 64:
             return secret
-        raise OSError(f"{printable_path(str(file))} is damaged: remove it")
+        raise OSError(f"{printable_path(file)} is damaged: remove it")
     except OSError as error:
         logger.warning("no secret can be kept for sessions, so browsers are signed out when it ends: %s", error)
     return secrets.token_bytes(32)

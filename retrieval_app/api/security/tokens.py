@@ -68,7 +68,7 @@ def check_token(text: str) -> None:
 
 def read_token_file(path: Path) -> str:
     """The token of a file; a missing file is made with a new one, readable by its owner alone."""
-    shown = f"--token-file {printable_path(str(path))}"
+    shown = f"--token-file {printable_path(path)}"
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(number, "w", encoding="ascii") as file:
@@ -76,15 +76,15 @@ def read_token_file(path: Path) -> str:
     except FileExistsError:
         pass
     except OSError as error:
-        raise InputError(f"{shown}: cannot be made: {error.strerror}") from error
+        raise InputError(f"cannot be made: {error.strerror}", at=shown) from error
     try:
         with path.open("rb") as opened:
             token = opened.read(_MAX_ONE_BYTES).decode("utf-8", "replace").strip()
         check_token(token)
     except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+        raise InputError(f"cannot be read: {error.strerror}", at=shown) from error
     except InputError as error:
-        raise InputError(f"{shown}: {error}; or delete the file, and one is made") from error
+        raise InputError(f"{error}; or delete the file, and one is made", at=shown) from error
     return token
 
 
@@ -264,17 +264,15 @@ def _read(path: Path) -> KnownTokens:
 @contextmanager
 def _named(file: Path) -> Iterator[None]:
     """Errors name the file."""
-    shown = printable_path(str(file))
     try:
         yield
     except FileNotFoundError as error:
-        raise InputError(f"{shown}: there is no such file; `retrieval tokens add` makes one") from error
+        raise InputError("there is no such file; `retrieval tokens add` makes one", at=file) from error
     except InputError as error:
-        raise InputError(f"{shown}: {error}") from error
+        raise InputError(f"{error}", at=file) from error
     except OSError as error:
-        raise InputError(
-            f"{shown}: cannot be read or written: {error.strerror or error}; nothing was changed"
-        ) from error
+        problem = f"cannot be read or written: {error.strerror or error}; nothing was changed"
+        raise InputError(problem, at=file) from error
 
 
 def _require(kept: KnownTokens, name: str) -> TokenEntry:
