@@ -47,7 +47,7 @@ def test_unknown_ids_are_refused(built: Path) -> None:
         for ask in (gallery.image, gallery.vector, gallery.place):
             with pytest.raises(InputError, match=f"no image {unknown} in gallery"):
                 ask(unknown)
-            with pytest.raises(InputError, match=r"by its id, a whole number, got 1\.5"):
+            with pytest.raises(InputError, match=r"must be a whole number, got 1\.5"):
                 ask(1.5)  # type: ignore[arg-type]
 
 
