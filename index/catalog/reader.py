@@ -170,7 +170,7 @@ class Catalog:
 
     def rows_of(self, ids: Iterable[int]) -> Iterator[CatalogRow]:
         """The rows of known ids, of any status, in id order; rows may be written while it iterates."""
-        left = iter(sorted(set(ids)))
+        left = iter(sorted(set(map(int, ids))))
         query = f"SELECT {COLUMNS} FROM images WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         while part := list(islice(left, _PAGE_ROWS)):
             yield from map(self._make_row, self._connection.execute(query, (json.dumps(part),)).fetchall())
@@ -201,9 +201,7 @@ class Catalog:
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
         """The indexed rows of known ids, by id."""
-        query = f"SELECT {COLUMNS} FROM images WHERE status = 'indexed' AND id IN (SELECT value FROM json_each(?))"
-        found = self._connection.execute(query, (json.dumps(list(map(int, ids))),))
-        return {row[0]: self._make_row(row) for row in found}
+        return {row.id: row for row in self.rows_of(ids) if row.status == "indexed"}
 
     def _make_row(self, values: tuple[Any, ...]) -> CatalogRow:
         return self._decided.apply(make_row(values))

@@ -320,16 +320,16 @@ class CatalogWriter(Catalog):
         self._connection.execute("ATTACH ? AS other", (f"{other.absolute().as_uri()}?mode=ro&immutable=1",))
         try:
             tables = (("sources", "id", "kind, location"), ("settings", "name", "value"), ("images", "id", _IDENTITY))
-            return all(self._is_same(table, key, columns.split(", ")) for table, key, columns in tables)
+            for table, key, columns in tables:
+                counts = f"(SELECT count(*) FROM main.{table}) = (SELECT count(*) FROM other.{table})"
+                differs = " OR ".join(f"a.{column} IS NOT b.{column}" for column in (key, *columns.split(", ")))
+                joined = f"main.{table} a LEFT JOIN other.{table} b ON a.{key} = b.{key}"
+                some = f"SELECT 1 FROM {joined} WHERE ({differs}) AND a.{key} IS NOT ?"
+                if not self._ask(f"SELECT {counts} AND NOT EXISTS ({some})", PLACES_SETTING):
+                    return False
+            return True
         finally:
             self._connection.execute("DETACH other")
-
-    def _is_same(self, table: str, key: str, columns: Sequence[str]) -> bool:
-        counts = f"(SELECT count(*) FROM main.{table}) = (SELECT count(*) FROM other.{table})"
-        differs = " OR ".join(f"a.{column} IS NOT b.{column}" for column in (key, *columns))
-        joined = f"main.{table} a LEFT JOIN other.{table} b ON a.{key} = b.{key}"
-        query = f"SELECT {counts} AND NOT EXISTS (SELECT 1 FROM {joined} WHERE ({differs}) AND a.{key} IS NOT ?)"
-        return bool(self._ask(query, PLACES_SETTING))
 
     def write_finished(self, path: Path, *, compact: bool) -> None:
         """Write the catalogue of a finished version; `compact` frees the space of removed rows."""

@@ -129,7 +129,6 @@ class VectorCache:
                 self._remove()
 
     def _remove(self) -> None:
-        """Remove a damaged file."""
         with suppress(OSError):
             for name in (self.path.name, f"{self.path.name}-journal"):
                 self.path.with_name(name).unlink(missing_ok=True)

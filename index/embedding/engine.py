@@ -74,25 +74,22 @@ class ThreadedEngine:
 
     def embed(self, items: Iterable[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
         """Embed items, given as (id, place), in order, `batch_size` at a time; closing the generator ends the work."""
-        with closing(fetch_ahead(items)) as source:
-            yield from self._embed(source)
-
-    def _embed(self, source: Iterator[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
-        size = self._size
-        if self._embedder.on_gpu:
-            ahead = max(BATCHES_AHEAD * size, ITEMS_AHEAD * self._workers)
-            with closing(map_ahead(self._decode, source, workers=self._workers, ahead=ahead)) as decoded:
-                while some := list(islice(decoded, size)):
-                    yield self._run(some)
-            return
 
         def embed(batch: list[tuple[int, Place]]) -> list[EmbeddedItem]:
             return self._run([self._decode(item) for item in batch])
 
-        batches: Iterator[list[tuple[int, Place]]] = iter(lambda: list(islice(source, size)), [])
-        ahead = max(BATCHES_AHEAD, 2 * self._workers)
-        with closing(map_ahead(embed, batches, workers=self._workers, ahead=ahead)) as done:
-            yield from done
+        size, workers = self._size, self._workers
+        with closing(fetch_ahead(items)) as source:
+            if self._embedder.on_gpu:
+                ahead = max(BATCHES_AHEAD * size, ITEMS_AHEAD * workers)
+                with closing(map_ahead(self._decode, source, workers=workers, ahead=ahead)) as decoded:
+                    while some := list(islice(decoded, size)):
+                        yield self._run(some)
+                return
+            batches: Iterator[list[tuple[int, Place]]] = iter(lambda: list(islice(source, size)), [])
+            ahead = max(BATCHES_AHEAD, 2 * workers)
+            with closing(map_ahead(embed, batches, workers=workers, ahead=ahead)) as done:
+                yield from done
 
     def _decode(self, item: tuple[int, Place]) -> _Decoded:
         key, place = item

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -131,9 +131,18 @@ class Annotations:
             copies = steps[1], _find_dropped_copies(groups, open_given)
         ids = {key: found for key, found in self._ids.items() if key in changing}
         if missing := changing.keys() - ids.keys():
+            by_key: dict[LabelKey, list[int]] = {key: [] for key in missing}
             with open_given() as catalog:
-                ids |= _find_ids(catalog, missing)
-        by_id = {number: _decide_row(changing[key]) for key, numbers in ids.items() for number in numbers}
+                for number, sha256, label in catalog.find_contents({sha256 for sha256, _ in missing}):
+                    if (sha256, label) in by_key:
+                        by_key[sha256, label].append(number)
+            ids |= {key: tuple(numbers) for key, numbers in by_key.items()}
+        by_id = dict[int, DecidedRow]()
+        for key, numbers in ids.items():
+            one = changing[key]
+            label = one.new_label if one.decision == CHANGE else one.label
+            row = DecidedRow(one.label, label, {DROP: DROPPED, SET_ASIDE: SET_ASIDE}.get(one.decision))
+            by_id |= dict.fromkeys(numbers, row)
         rows = _drop_copies(copies[1], by_id, marked[1])
         is_same = rows.digest == self.rows.digest and rows.marked == self.rows.marked
         return Annotations(self.rows if is_same else rows, file, connection, version, labels, ids, marked, copies)
@@ -219,13 +228,7 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
         raise GalleryError(path, f"{problem}; {advice}") from error
 
 
-def _decide_row(decision: LabelDecision) -> DecidedRow:
-    label = decision.new_label if decision.decision == CHANGE else decision.label
-    return DecidedRow(decision.label, label, {DROP: DROPPED, SET_ASIDE: SET_ASIDE}.get(decision.decision))
-
-
 def _find_marked(marks: Sequence[Mark], open_given: OpenGiven) -> MarkedRows:
-    """The rows that have the marks."""
     ids: dict[str, list[int]] = {}
     with open_given() as catalog:
         for number, sha256, _ in catalog.find_contents({mark.sha256 for mark in marks}):
@@ -303,15 +306,6 @@ def identify_file(path: Path) -> tuple[int, ...] | None:
     except OSError:  # opening it tells why
         return (0,)
     return status.st_dev, status.st_ino
-
-
-def _find_ids(catalog: Catalog, keys: Iterable[LabelKey]) -> dict[LabelKey, tuple[int, ...]]:
-    """The ids of rows by SHA-256 and given label."""
-    found: dict[LabelKey, list[int]] = {key: [] for key in keys}
-    for number, sha256, label in catalog.find_contents({sha256 for sha256, _ in found}):
-        if (sha256, label) in found:
-            found[sha256, label].append(number)
-    return {key: tuple(ids) for key, ids in found.items()}
 
 
 @contextmanager

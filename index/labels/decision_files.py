@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from index.labels.decisions import (
     CHANGE,
     DECISIONS,
     DROP,
+    GIVEN,
     KEEP,
     MOST_RIGHT,
     P_RIGHT,
@@ -24,7 +25,7 @@ from index.labels.decisions import (
     check_label_decision,
     parse_p_right,
 )
-from index.sources.table_rows import as_text
+from index.sources.table_rows import TableColumns, as_text, read_column, read_column_names
 from index.text import printable_path, valid_text
 
 LABEL_CONTROL, DROP_CONTROL = "label", "drop"  # of Label Studio's interface
@@ -119,23 +120,17 @@ def _read_tasks(tasks: list[Any], shown: str) -> Iterator[_Row]:
         if not isinstance(data, dict) or not isinstance(task.get("annotations"), list):
             raise InputError(f"{where}: expected `data` and `annotations`; export as JSON, not as JSON-MIN")
         done = [a for a in task["annotations"] if isinstance(a, dict) and not a.get("was_cancelled")]
-        chosen = _read_choices(done[-1]) if done else {}
+        chosen = dict[str, str]()  # the first choice of each control
+        for result in (done[-1].get("result") or []) if done else []:
+            choices = (result.get("value") or {}).get("choices") or []
+            if choices and result.get("from_name") in (LABEL_CONTROL, DROP_CONTROL):
+                chosen[result["from_name"]] = str(choices[0])
         if not chosen:
             continue
         path = str(data.get("path") or data.get("image") or "").removeprefix(_LOCAL)
         decision, new_label = (DROP, None) if DROP_CONTROL in chosen else (CHANGE, chosen.get(LABEL_CONTROL))
         sha256 = str(data.get("sha256") or "")
         yield where, LabelDecision(sha256, data.get("given"), decision, new_label, path=path), True
-
-
-def _read_choices(annotation: dict[str, Any]) -> dict[str, str]:
-    """The first choice of each control."""
-    found = {}
-    for result in annotation.get("result") or []:
-        choices = (result.get("value") or {}).get("choices") or []
-        if choices and result.get("from_name") in (LABEL_CONTROL, DROP_CONTROL):
-            found[result["from_name"]] = str(choices[0])
-    return found
 
 
 def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[_Row]:
@@ -194,6 +189,20 @@ def _read_table(file: Path, shown: str, *, of_page: bool) -> Iterator[_Row]:
                 p_right=p_right if p_right is not None else 1.0 if of_page else MOST_RIGHT,
             )
             yield where, made, decides
+
+
+def read_trust(
+    table: Path, columns: TableColumns, *, labels: Mapping[str, str]
+) -> dict[str, tuple[float | None, str | None]]:
+    """`p_right`, and `given` where it is another than in `labels`, of a label file by path; empty without `p_right`."""
+    if P_RIGHT not in read_column_names(table):
+        return {}
+    p_right, given = (read_column(table, name, columns=columns) for name in (P_RIGHT, GIVEN))
+    found = dict[str, tuple[float | None, str | None]]()
+    for path, text in p_right.items():
+        where, before = f"{printable_path(table)}: {printable_path(path)}", given.get(path)
+        found[path] = parse_p_right(text, where=where), None if before == labels.get(path) else before
+    return found
 
 
 def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:

@@ -63,7 +63,6 @@ class LabelDecision:
 
     @property
     def key(self) -> LabelKey:
-        """What it holds for."""
         return self.sha256, self.label
 
     @property
@@ -118,11 +117,9 @@ class Subject:
 
     @property
     def key(self) -> LabelKey:
-        """The subject of a decision about its label."""
         return self.sha256, self.label
 
     def decide(self, decision: str, *, new_label: str | None = None) -> LabelDecision:
-        """A decision about its label."""
         return LabelDecision(self.sha256, self.label, decision, new_label, self.image_id, self.path)
 
 
@@ -144,14 +141,12 @@ class DuplicateDecision:
 
     @property
     def group(self) -> str:
-        """The name of the group."""
         return name_group(image.sha256 for image in self.images)
 
     subject = group
 
     @property
     def meaning(self) -> tuple[str, tuple[int, ...]] | None:
-        """What was decided; None where it takes an earlier decision back."""
         return None if self.decision == OPEN else (self.decision, self.keep)
 
     def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
@@ -205,12 +200,10 @@ class Mark:
 
     @property
     def subject(self) -> str:
-        """What it is about, in a file of decisions."""
         return f"{self.field}/{self.sha256}"
 
     @property
     def meaning(self) -> str | None:
-        """What was decided; None where it takes an earlier decision back."""
         return self.value
 
     @property
@@ -221,7 +214,6 @@ class Mark:
 
 @lru_cache(maxsize=64)  # a step has thousands of one tag
 def tag_field(name: str) -> str:
-    """The field of a tag."""
     return _TAG + check_name(name, what="tag")
 
 
@@ -278,13 +270,11 @@ def check_name(text: str, *, what: str) -> str:
 
 
 def check_word(seen: str, words: Sequence[str]) -> None:
-    """See that a decision is one of some words."""
     if seen not in words:
         raise InputError(f"the decision must be one of {', '.join(words)}, got {seen!r}")
 
 
 def check_sha256(text: str) -> None:
-    """See that an image is named by the SHA-256 of its bytes."""
     if _SHA256.fullmatch(text) is None:
         raise InputError(f"an image is known by its SHA-256, 64 hexadecimal digits, got {text!r}")
 

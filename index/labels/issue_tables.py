@@ -24,7 +24,6 @@ _REQUIRED = ("path", "sha256", "label", "p_error", "p_none", "verdict")
 
 
 def describe_row(issue: LabelIssue) -> dict[str, Cell]:
-    """The cells of a label issue, by `COLUMNS`."""
     cells: dict[str, Cell] = dict.fromkeys(COLUMNS)
     cells |= {
         "path": issue.path,

@@ -52,12 +52,10 @@ class CheckedImages:
 
     @property
     def labelled(self) -> "CheckedImages":
-        """Those with a label."""
         return self.take(np.flatnonzero(self.labels != UNLABELLED))
 
     @property
     def unlabelled(self) -> "CheckedImages":
-        """Those without a label."""
         return self.take(np.flatnonzero(self.labels == UNLABELLED))
 
 
@@ -102,22 +100,18 @@ class LabelIssue:
 
     @property
     def key(self) -> LabelKey:
-        """What a decision about the label holds for."""
         return self.sha256, self.label
 
     @property
     def suggested(self) -> str | None:
-        """The most probable other label."""
         return self.suggestions[0][0] if self.suggestions else None
 
     @property
     def p_suggested(self) -> float:
-        """The probability that the suggested label is right."""
         return self.suggestions[0][1] if self.suggestions else 0.0
 
     @property
     def outcome(self) -> str:
-        """The decision, else the verdict."""
         return self.verdict if self.decision is None else self.decision.decision
 
     @property
@@ -178,16 +172,13 @@ class LabelIssues:
         )
 
     def find(self, image_id: int) -> LabelIssue | None:
-        """The label issue of an image."""
         return self._by_id.get(image_id)
 
     def count_kinds(self) -> dict[str, int]:
-        """Number of items of each kind."""
         counts = Counter(issue.kind for issue in self.items)
         return {kind: counts[kind] for kind in KINDS}
 
     def with_decisions(self, decisions: Mapping[LabelKey, LabelDecision]) -> "LabelIssues":
-        """The same with what was decided about each label."""
         return replace(self, items=tuple(replace(one, decision=decisions.get(one.key)) for one in self.items))
 
 

@@ -74,14 +74,9 @@ class LabelErrors:
     p_proposed: Doubles = field(default_factory=lambda: _no_classes(0)[1])
 
     @property
-    def highest(self) -> Floats:
-        """(N,) float32 highest confidence in any label."""
-        return self.calibration.highest
-
-    @property
     def is_clear(self) -> Mask:
         """(M,) whether the highest confidence of an image without a label is no lower than `CLEAR` of the median."""
-        return np.asarray(self.p_proposed[:, 0] >= CLEAR * float(np.median(self.highest)))
+        return np.asarray(self.p_proposed[:, 0] >= CLEAR * float(np.median(self.calibration.highest)))
 
     def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
         """(label, probability) of the most probable other labels of a row, best first, three at most, none of 0."""
@@ -172,7 +167,7 @@ class _TwoPasses:
         self.reweight(first.p_error)
         found, spread = self._calibrate(self._second_pass(alike := LookAlikes(suggestions)), before, is_held=is_held)
         if before is None:
-            found = suggestions.calibrate(first, self._believe(first.p_error), found=found)
+            found = suggestions.calibrate(first, believe_decisions(first.p_error, self._p_right), found=found)
             is_clean = found.p_error.mean() < CLEAN  # then none of them would be called wrong
             found = replace(found, look_alikes=1.0 if is_clean else alike.find(found))
         return spread(self.labels, found=found, suggestions=suggestions, p_right=self._p_right)
@@ -254,15 +249,12 @@ class _TwoPasses:
 
     def reweight(self, p_error: Doubles) -> None:
         """Fit again with rows weighted by (N,) probabilities that their labels are right."""
-        p_right = (1 - self._believe(p_error)).clip(min=_LEAST)
+        p_right = (1 - believe_decisions(p_error, self._p_right)).clip(min=_LEAST)
         sums = np.bincount(self.labels, weights=p_right, minlength=self.count)
         weights = p_right * (self._images**BALANCE / np.maximum(sums, _LEAST))[self.labels]
         first = self._regressions[0]
         self._regressions.append(first.reweighted(weights, ridges=(first.ridge,)))
         self._classes.weigh(p_right)
-
-    def _believe(self, p_error: Doubles) -> Doubles:
-        return believe_decisions(p_error, self._p_right)
 
 
 def believe_decisions(p_error: Doubles, p_right: Doubles | None) -> Doubles:

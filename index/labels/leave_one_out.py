@@ -200,7 +200,6 @@ class LeaveOneOut:
             asked = (beyond,)
 
     def _solve(self, ridge: float) -> None:
-        """The regression under a ridge."""
         mean_variance = float(self._variances.sum()) / self._width
         self._scale: Doubles = np.sqrt(1 / (self._variances + ridge * max(mean_variance, 1e-12)))
         intercept = self._share * np.sqrt(len(self._labels))

@@ -45,8 +45,8 @@ def list_label_issues(
     decided: Container[int] = (),
     before: ErrorCalibration | None = None,
     progress: Progress = no_progress,
-) -> LabelIssues:
-    """Label issues; labels that no image but near-duplicates shares, or all images, are not checked.
+) -> tuple[LabelIssues, ErrorCalibration | None]:
+    """Label issues, and their calibration; labels that only near-duplicates share, or all images, are not checked.
 
     Where no label is checked, none is proposed either. Labels of images with a decision, whose ids are `decided`, do
     not count among the estimated errors; `before` is the calibration from before the decisions.
@@ -55,7 +55,7 @@ def list_label_issues(
     labels, names, total = own.labels, own.names, len(own.labels)
     can_be_checked = count_groups(labels, own.groups)[labels] > 1
     if len(names) < 2 or not can_be_checked.any():
-        return NO_ISSUES
+        return NO_ISSUES, None
 
     def tell(start: int, end: int) -> Progress:
         """Progress of a part, as progress of the whole between two percentages."""
@@ -92,8 +92,8 @@ def list_label_issues(
         errors=float(errors.p_error[~is_decided].sum()),
         confused_classes=[(names[one], names[two], amount) for one, two, amount in kinds.confused_classes],
     )
-    classes = rank_classes(errors, labels, names)
-    return replace(found, classes=classes, look_alikes=errors.calibration.look_alikes)
+    classes, calibration = rank_classes(errors, labels, names), errors.calibration
+    return replace(found, classes=classes, look_alikes=calibration.look_alikes), calibration
 
 
 def _list_proposals(errors: LabelErrors, images: CheckedImages, loose: CheckedImages) -> list[LabelIssue]:

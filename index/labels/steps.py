@@ -93,12 +93,10 @@ class SavedSearch:
 
     @property
     def subject(self) -> str:
-        """What it is about, in a file of decisions."""
         return f"search/{self.name}"
 
     @property
     def meaning(self) -> str | None:
-        """What was decided; None where it takes an earlier decision back."""
         return self.query
 
 
@@ -127,12 +125,10 @@ class Step:
 
     @property
     def kind(self) -> About:
-        """What it is about."""
         return _ABOUT[type(self.decisions[0])]
 
     @property
     def labels(self) -> list[LabelDecision]:
-        """Its decisions about labels."""
         return [one for one in self.decisions if isinstance(one, LabelDecision)]
 
     @property
@@ -142,7 +138,6 @@ class Step:
 
     @property
     def marks(self) -> list[Mark]:
-        """Its marks."""
         return [one for one in self.decisions if isinstance(one, Mark)]
 
     @property
@@ -152,7 +147,6 @@ class Step:
         return tuple(sorted(ids | {one.image_id for one in self.labels if one.image_id is not None}))
 
     def by_subject(self) -> dict[str, Decision]:
-        """Its decisions by what they are about."""
         return {one.subject: one for one in self.decisions}
 
 

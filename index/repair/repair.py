@@ -75,11 +75,9 @@ class CheckedVersion:
 
     @property
     def indexed(self) -> int:
-        """The number of images."""
         return 0 if self.manifest is None else int(self.manifest.counts["indexed"])
 
     def hold(self, output: str) -> Sequence[VectorSource]:
-        """The intact vectors of an output."""
         assert self.manifest is not None
         start = part_start(output)
         names = {name.removeprefix(start) for name in self.intact if name.startswith(start)}

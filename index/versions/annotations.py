@@ -20,7 +20,6 @@ ADDED_PLACE = f"{ANNOTATIONS}/{ADDED}"
 
 
 def annotations_folder(gallery: Path) -> Path:
-    """Folder of decisions, uploads and the log."""
     return gallery / ANNOTATIONS
 
 
@@ -40,5 +39,4 @@ def log_file(gallery: Path) -> Path:
 
 
 def incoming_folder(gallery: Path) -> Path:
-    """Folder of unfinished uploads."""
     return annotations_folder(gallery) / INCOMING

@@ -79,7 +79,6 @@ class FolderState(Enum):
 
 
 def recognise(folder: Path) -> FolderState:
-    """The state of a folder."""
     if read_mark(folder) is not None:
         return FolderState.MARKED
     if is_vacant(folder):
@@ -101,7 +100,6 @@ def require_own_folder(folder: Path) -> FolderState:
 
 
 def find_damage(folder: Path) -> GalleryError:
-    """The error of a gallery whose mark is damaged or missing."""
     mark = folder / GALLERY_MARK
     problem = "damaged: no mark of a gallery" if os.path.lexists(mark) else "the mark of the gallery is missing"
     return GalleryDamagedError(mark, problem)

@@ -102,7 +102,6 @@ class Manifest:
 
     @classmethod
     def read(cls, version: Version) -> "Manifest":
-        """Read and check the manifest of a version."""
         path = version.folder / MANIFEST_NAME
         try:
             content = path.read_bytes()
@@ -137,7 +136,6 @@ class Manifest:
 
 
 def part_start(output: str) -> str:
-    """The prefix of file names of an output's vectors and index."""
     return "" if output == SEMANTIC else f"{output}/"
 
 

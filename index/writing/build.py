@@ -81,7 +81,13 @@ def build_gallery(
     with open_workspace(gallery, embedder=embedder, start=start, is_new=is_new, **run) as work:
         work.shards = shards
         with work.change() as catalog:
-            _take_same_sources(work, given)
+            try:
+                check_same_sources(catalog, given, gallery=gallery)
+            except GalleryMismatchError:
+                if work.base is not None or work.has_vectors():
+                    raise
+                for number in catalog.sources():  # a stopped first build without any vector takes others
+                    catalog.remove_source(number)
             is_known = catalog.setting("labels") == settings["labels"]
             _change_settings(work, settings, index=index or {}, store=store)
             numbers, scanning = catalog.add_sources(given), work.begin_step("Scanning")
@@ -256,19 +262,7 @@ def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
     return gallery
 
 
-def _take_same_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
-    """Check the sources; a stopped first build without any vector takes others."""
-    try:
-        check_same_sources(work.catalog, given, gallery=work.gallery)
-    except GalleryMismatchError:
-        if work.base is not None or work.has_vectors():
-            raise
-        for number in work.catalog.sources():
-            work.catalog.remove_source(number)
-
-
 def check_same_sources(catalog: Catalog, given: Sequence[ImageSource], *, gallery: Path) -> None:
-    """Check that a gallery was built from the given sources."""
     sources, added = catalog.sources(), catalog.added_source()
     known = {source.location for number, source in sources.items() if number != added}
     locations = {source.location for source in given}
@@ -277,8 +271,8 @@ def check_same_sources(catalog: Catalog, given: Sequence[ImageSource], *, galler
     raise GalleryMismatchError(
         gallery,
         what="sources",
-        expected=list_locations(known),
-        seen=list_locations(locations),
+        expected=_list_locations(known),
+        seen=_list_locations(locations),
         advice="add to it with `retrieval index add`, say where they are now with `retrieval index update --root`, "
         "build into another folder with --out, or delete this gallery and build it anew",
     )
@@ -336,18 +330,17 @@ def _find_number(catalog: CatalogWriter, location: str | None) -> int:
         found = [number for number in sources if names & {sources[number].location, recorded[number].location}]
         problem = f"{printable_path(location)}: no source of the gallery"
     if len(found) != 1:
-        listed = list_locations({source.location for source in sources.values()})
+        listed = _list_locations({source.location for source in sources.values()})
         raise InputError(f"{problem}; its sources are {listed}")
     return found[0]
 
 
 def _spellings(location: str) -> set[str]:
-    """Possible spellings of a source's location."""
     resolved = FileSource("").at(os.path.abspath(location)).location
     return {location, os.path.abspath(location), os.path.realpath(location), resolved}
 
 
-def list_locations(locations: Iterable[str]) -> str:
+def _list_locations(locations: Iterable[str]) -> str:
     return ", ".join(printable_path(location) for location in sorted(locations))
 
 

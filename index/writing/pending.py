@@ -81,7 +81,6 @@ def _hash_rows(
 
 
 def _embed(work: Workspace, sources: Mapping[int, ImageSource]) -> None:
-    """Embed the pending rows, a checkpoint at a time."""
     catalog, config, total = work.catalog, work.config, work.catalog.count("pending")
     if not total:
         return
@@ -136,7 +135,13 @@ def _mark_duplicates(work: Workspace, *, progress: Progress) -> None:
     if kind is None:
         return
     ids, hashes, is_labelled = catalog.fingerprints()
-    is_kept = np.isin(ids, np.concatenate([_kept_ids(work), catalog.kept_images()]))
+    kept_ids = np.empty(0, dtype=np.int64) if work.kept_ids is None else work.kept_ids
+    if work.kept_ids is None and work.base is not None:
+        with read_catalog(work.base.folder / CATALOG_NAME) as base:
+            names = ("dedup", *(field.name for field in fields(DuplicateConfig)))
+            if all(base.setting(name) == catalog.setting(name) for name in names):
+                kept_ids = base.indexed_ids()
+    is_kept = np.isin(ids, np.concatenate([kept_ids, catalog.kept_images()]))
     if is_kept.all():
         return
     order = [ids[is_kept], ids[~is_kept & is_labelled], ids[~is_kept & ~is_labelled]]
@@ -144,18 +149,6 @@ def _mark_duplicates(work: Workspace, *, progress: Progress) -> None:
         catalog.set_duplicates(_exact_duplicates(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
     else:
         catalog.set_duplicates(_near_duplicates(work, ids, hashes, order=order, progress=progress))
-
-
-def _kept_ids(work: Workspace) -> Ids:
-    """(n,) int64 ids of the base's images, where it has the same settings of duplicates."""
-    if work.kept_ids is not None:
-        return work.kept_ids
-    if work.base is not None:
-        with read_catalog(work.base.folder / CATALOG_NAME) as base:
-            names = ("dedup", *(field.name for field in fields(DuplicateConfig)))
-            if all(base.setting(name) == work.catalog.setting(name) for name in names):
-                return base.indexed_ids()
-    return np.empty(0, dtype=np.int64)
 
 
 def _exact_duplicates(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int) -> list[tuple[int, int]]:

@@ -76,7 +76,14 @@ def publish(work: Workspace, *, how: Publication | None = None) -> BuildReport:
     reasons = catalog.skipped_by_reason()
     counts = {name: catalog.count(name) for name in ("indexed", "duplicate", "skipped")}
     if not counts["indexed"]:
-        _refuse_empty(work, reasons)
+        found = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) or "there are no files"
+        first, named = next(iter(catalog.rows(status="skipped")), None), ""
+        if first is not None:
+            named = f"; the first is {printable_path(first.path)}: {first.detail}"
+            if isinstance(catalog.sources()[first.source], TableSource):
+                named += "; a table's paths are relative to its folder, or absolute; addresses are in a column url"
+        work.remove()
+        raise NoUsableImageError(f"no usable image in its sources: {found}{named}", at=work.gallery)
     changed = how is not None or base is None or not catalog.same_as(base.folder / CATALOG_NAME)
     version = next_version(work.gallery) if base is None or changed else base.name
     if changed:
@@ -101,17 +108,6 @@ def publish(work: Workspace, *, how: Publication | None = None) -> BuildReport:
         seconds=seconds,
         images_per_second=work.counts["new_images"] / seconds,
     )
-
-
-def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
-    found = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) or "there are no files"
-    first, named = next(iter(work.catalog.rows(status="skipped")), None), ""
-    if first is not None:
-        named = f"; the first is {printable_path(first.path)}: {first.detail}"
-        if isinstance(work.catalog.sources()[first.source], TableSource):
-            named += "; a table's paths are relative to its folder, or absolute; addresses to fetch are in a column url"
-    work.remove()
-    raise NoUsableImageError(f"no usable image in its sources: {found}{named}", at=work.gallery)
 
 
 def _write_version(work: Workspace, how: Publication) -> Path:

@@ -11,11 +11,12 @@ from index.catalog.scans import archive_items, known_state, was_scanned
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
 from index.items import FoundItem
-from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
+from index.labels.decision_files import read_trust
+from index.labels.decisions import GIVEN, P_RIGHT
 from index.progress import Progress, no_progress
 from index.sources.local_source import FolderSource
 from index.sources.source import ImageSource, Reach
-from index.sources.table_rows import find_table, read_column, read_column_names, read_labels
+from index.sources.table_rows import find_table, read_labels
 from index.sources.url_list import UrlListSource
 from index.text import printable_path
 
@@ -28,7 +29,11 @@ class AssignedLabels:
     def __init__(self, labels_file: Path) -> None:
         self._file = labels_file
         self._labels = {_real(path): label for path, label in read_labels(labels_file).items()}
-        self._trust = _read_trust(labels_file)
+        self._trust = {
+            _real(path): {P_RIGHT: p_right} | ({} if given is None else {GIVEN: given})
+            for path, (p_right, given) in read_trust(*find_table(labels_file), labels={}).items()
+            if p_right is not None
+        }
         self._used = 0
 
     def label(self, item: FoundItem, location: str) -> FoundItem:
@@ -44,19 +49,6 @@ class AssignedLabels:
                 f"{printable_path(self._file)}: none of its {len(self._labels)} labelled paths is an image of "
                 "the gallery's sources; paths are relative to the label file's own folder, or absolute"
             )
-
-
-def _read_trust(labels_file: Path) -> dict[str, dict[str, str | float]]:
-    """The columns `p_right` and `given` of a label file by real path, as metadata; empty without the first."""
-    table, columns = find_table(labels_file)
-    if P_RIGHT not in read_column_names(table):
-        return {}
-    given, found = read_column(table, GIVEN, columns=columns), dict[str, dict[str, str | float]]()
-    for path, text in read_column(table, P_RIGHT, columns=columns).items():
-        p_right = parse_p_right(text, where=f"{printable_path(table)}: {printable_path(path)}")
-        if p_right is not None:
-            found[_real(path)] = {P_RIGHT: p_right} | ({GIVEN: given[path]} if path in given else {})
-    return found
 
 
 def _real(path: str) -> str:

@@ -206,7 +206,6 @@ def share_plan(folder: Path, plan: ShardPlan) -> None:
 
 
 def read_shard_plan(folder: Path) -> ShardPlan:
-    """The plan of a folder of shards."""
     if not os.path.lexists(folder / SHARDS_PLAN):
         advice = "make them with `retrieval index build MODEL SOURCE --out GALLERY --shard 1/8` and so on"
         raise GalleryError(folder, f"there are no shards; {advice}")

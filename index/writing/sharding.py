@@ -74,7 +74,6 @@ class SharedWork:
 
     @property
     def folder(self) -> Path:
-        """The folder of shards."""
         return self.gallery / SHARDS
 
 

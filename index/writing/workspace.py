@@ -102,18 +102,12 @@ def open_workspace(
             with work.opened(undo=undo):
                 yield work
         except RetrievalError:
-            if is_new:
-                _remove_unbegun(gallery)
+            with suppress(OSError):
+                if is_new and set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:
+                    for name in (GALLERY_MARK, LOCK_NAME):  # a process that waits for the lock makes both again
+                        (gallery / name).unlink(missing_ok=True)
+                    gallery.rmdir()
             raise
-
-
-def _remove_unbegun(gallery: Path) -> None:
-    """Remove a gallery's folder where nothing but its mark and its lock is in it."""
-    with suppress(OSError):
-        if set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:
-            for name in (GALLERY_MARK, LOCK_NAME):  # a process that waits for the lock makes both again
-                (gallery / name).unlink(missing_ok=True)
-            gallery.rmdir()
 
 
 class Workspace:
@@ -311,7 +305,6 @@ class Workspace:
 
     @property
     def store(self) -> StoreConfig:
-        """The store of the vectors."""
         return StoreConfig.from_text(self.catalog.setting(STORE_SETTING))
 
     def _clean_up(self, version: str) -> None:
@@ -366,7 +359,6 @@ def require_model(embedder: Embedder, *, expected: str, gallery: Path) -> None:
 
 
 def _is_same_plan(found: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> bool:
-    """Whether two plans are equal but for their runtimes."""
     return found is not None and {**found, "runtime": None} == {**plan, "runtime": None}
 
 

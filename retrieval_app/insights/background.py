@@ -314,7 +314,9 @@ class Insights:
     def _find_label_issues(self, gallery: Gallery, progress: Progress) -> LabelIssues:
         if self._audit is not None:
             return label_issues.read_audit(self._audit, self._given)
-        return label_issues.find_label_issues(self._given, progress, duplicates=self._settle("duplicates"))
+        duplicates = self._settle("duplicates")
+        found, self._calibration = label_issues.find_label_issues(self._given, progress, duplicates=duplicates)
+        return found
 
     def _update_now(self, gallery: Gallery, progress: Progress) -> LabelIssues | None:
         """Label issues after the decisions that were seen last."""

@@ -26,11 +26,11 @@ Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
 
 def find_label_issues(
     gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
-) -> LabelIssues:
-    """Label issues: the labels that the gallery's vectors contradict, and proposals for images without a label."""
+) -> tuple[LabelIssues, ErrorCalibration | None]:
+    """The labels that the gallery's vectors contradict, proposals for images without a label, and the calibration."""
     images = read_labelled(gallery, duplicates or find_duplicate_groups(gallery))
-    found = _name_contents(list_label_issues(images, progress=progress), gallery)
-    return replace(found, is_lower_bound=gallery.knows_labels)
+    found, calibration = list_label_issues(images, progress=progress)
+    return replace(_name_contents(found, gallery), is_lower_bound=gallery.knows_labels), calibration
 
 
 def _name_contents(found: LabelIssues, gallery: Gallery) -> LabelIssues:
@@ -81,7 +81,7 @@ def apply_decisions(
         before = find_label_errors(
             own.vectors, own.labels, count=len(own.names), groups=own.groups, p_right=own.p_right, progress=progress
         ).calibration
-    now = list_label_issues(_relabel(given, by_people), decided=decided, before=before, progress=progress)
+    now, _ = list_label_issues(_relabel(given, by_people), decided=decided, before=before, progress=progress)
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]
     others = [one for one in _name_contents(now, gallery).items if one.id not in decided]

@@ -58,11 +58,11 @@ def find_current_issues(
     """Label issues of a gallery after its decisions, as the Labels view has them; near-duplicates and decisions."""
     gallery = opened.without_decisions
     duplicates, decisions = find_duplicate_groups(gallery), ReviewStore.of_gallery(gallery.path).label_decisions()
-    issues = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
+    issues, before = label_issues.find_label_issues(gallery, progress, duplicates=duplicates)
     if not issues.checked:
         raise InputError("no label can be checked; build it from more images", at=gallery.name)
     if decisions:
-        issues, _ = label_issues.apply_decisions(gallery, decisions, base=issues, before=None, duplicates=duplicates)
+        issues, _ = label_issues.apply_decisions(gallery, decisions, base=issues, before=before, duplicates=duplicates)
     return label_issues.without_dropped_copies(issues, opened), duplicates, decisions
 
 

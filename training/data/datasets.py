@@ -13,7 +13,7 @@ from index.evaluation.groups import COLUMN
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
 from index.labels.decided_labels import read_current_catalog, read_label_trust
-from index.labels.decisions import GIVEN, P_RIGHT, parse_p_right
+from index.labels.decision_files import read_trust
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import find_folder_around
 from index.sources.registry import refuse_models
@@ -181,7 +181,7 @@ def _list_folder(folder: Path) -> Dataset:
     table, trust = folder / "metadata.parquet", dict[str, tuple[float | None, str | None]]()
     if table.is_file() and "file_name" in read_column_names(table):  # beside an exported image folder
         columns = TableColumns(path="file_name")
-        trust = _read_trust(table, read_column(table, columns.label, columns=columns), columns)
+        trust = read_trust(table, columns, labels=read_column(table, columns.label, columns=columns))
     for found in walk_folder(folder):
         path = folder.resolve() / found.path
         label = folder_label(found.path)
@@ -205,26 +205,12 @@ def _list_table(path: Path, columns: TableColumns) -> Dataset:
             f"leave out the column {_DECIDED!r}"
         )
     labels, groups = read_labels(path, columns=columns), read_column(path, COLUMN, columns=columns)
-    trust = _read_trust(path, labels, columns)
+    trust = read_trust(path, columns, labels=labels)
     records = [
         Record(Path(image), label, groups.get(image), *trust.get(image, (None, None)))
         for image, label in labels.items()
     ]
     return Dataset(tuple(sorted(records, key=lambda record: record.path)))
-
-
-def _read_trust(
-    table: Path, labels: Mapping[str, str], columns: TableColumns
-) -> dict[str, tuple[float | None, str | None]]:
-    """`p_right` and the label before a machine's change, by path."""
-    if P_RIGHT not in read_column_names(table):
-        return {}
-    p_right, given = (read_column(table, name, columns=columns) for name in (P_RIGHT, GIVEN))
-    found = dict[str, tuple[float | None, str | None]]()
-    for path, text in p_right.items():
-        where, before = f"{printable_path(table)}: {printable_path(path)}", given.get(path)
-        found[path] = parse_p_right(text, where=where), None if before == labels.get(path) else before
-    return found
 
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:

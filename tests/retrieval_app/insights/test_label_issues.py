@@ -24,7 +24,7 @@ from training.audit.run_audit import write_audit_tables
 
 @pytest.fixture(scope="module")
 def issues(labelled: Gallery) -> LabelIssues:
-    return find_label_issues(labelled)
+    return find_label_issues(labelled)[0]
 
 
 def test_planted_errors_rank_first(labelled: Gallery, issues: LabelIssues, ids: dict[str, int]) -> None:
@@ -52,7 +52,7 @@ def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Ga
         (source / f"blue/copy_{number}.png").write_bytes((source / "blue/wrong.png").read_bytes())
     update_gallery(gallery.path)
     changed = Gallery.open(gallery.path)
-    found = find_label_issues(changed, duplicates=find_duplicate_groups(changed))
+    found, _ = find_label_issues(changed, duplicates=find_duplicate_groups(changed))
     assert {changed.image(issue.id).path for issue in found.items[:4]} == {
         "blue/wrong.png",
         "blue/copy_0.png",
@@ -70,7 +70,7 @@ def test_images_without_a_label_get_proposals_until_somebody_decides(
     shown = {"0.png": "red", "1.png": "blue", "2.png": "green"}
     labelled = {f"{name}/{i}.png": name for name in ("red", "blue", "green") for i in range(8)}
     gallery = build(labelled | shown)
-    found = find_label_issues(gallery)
+    found, _ = find_label_issues(gallery)
     proposals = {gallery.image(issue.id).path: issue for issue in found.items if issue.kind == "unlabelled"}
     assert {path: issue.suggested for path, issue in proposals.items()} == shown
     assert found.errors == tuple(issue for issue in found.items if issue.label is not None)
@@ -87,7 +87,9 @@ def test_images_without_a_label_get_proposals_until_somebody_decides(
     assert {issue.id for issue in now.items if issue.kind == "unlabelled"} == {one.id for one in proposals.values()}
     assert now.noise_rate <= found.noise_rate
     monkeypatch.setattr("index.labels.list_issues._MOST_PROPOSALS", 1)
-    [best] = [issue for issue in find_label_issues(gallery, duplicates=duplicates).items if issue.kind == "unlabelled"]
+    [best] = [
+        issue for issue in find_label_issues(gallery, duplicates=duplicates)[0].items if issue.kind == "unlabelled"
+    ]
     assert best.p_error == max(one.p_error for one in proposals.values())
 
 
@@ -100,7 +102,7 @@ def test_labels_are_judged_by_untrained_vectors_or_as_a_lower_bound(tmp_path: Pa
         write_tiny_model(model, contract=replace(tiny_contract(), method="spa").to_json())
     build_gallery(model_path=model, sources=[draw_labelled(tmp_path / "images")], out=tmp_path / "gallery")
     gallery = Gallery.open(tmp_path / "gallery")
-    found = find_label_issues(gallery)
+    found, _ = find_label_issues(gallery)
     assert found.is_lower_bound is not is_free
     judging = gallery.by("untrained" if is_free else "semantic")
     for issue in found.items:
@@ -116,7 +118,7 @@ WRONG, SHOWN = next(iter(MISLABELLED.items()))
 
 @pytest.fixture(scope="module")
 def base(labelled: Gallery) -> LabelIssues:
-    return find_label_issues(labelled)
+    return find_label_issues(labelled)[0]
 
 
 @pytest.fixture

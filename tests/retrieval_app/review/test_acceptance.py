@@ -173,7 +173,7 @@ def test_the_command_counts_without_deciding_and_then_decides_what_it_counted(
 
 def _left(gallery: Path, decided: Iterable[LabelDecision]) -> float:
     """Estimated wrong labels that nobody decided, before the decisions."""
-    issues = find_label_issues(Gallery.open(gallery).without_decisions)
+    issues, _ = find_label_issues(Gallery.open(gallery).without_decisions)
     taken = {one.image_id for one in decided}
     return issues.noise_rate * issues.checked - sum(one.p_error for one in issues.items if one.id in taken)
 
