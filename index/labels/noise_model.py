@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from index.arrays import Doubles, Floats, Labels
+from index.arrays import Doubles, Floats, Labels, rows_by_value
 
 _POWERS = np.geomspace(0.5, 8, 15)  # of confidences: those learnt from wrong labels are too uncertain
 _LIKENESS = (0.0, 0.5, 1.0, 1.5, 2.0)  # 0: errors give any label; 2: hardly any but similar ones
@@ -130,10 +130,8 @@ def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
 def _likeness(confidences: Floats, labels: Labels, images: Doubles) -> Doubles:
     """(C, C) mean confidence of the images of each label in every other, over how frequent that is."""
     sums = np.zeros((len(images),) * 2)
-    order = np.argsort(labels, kind="stable")
-    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
-    for label, rows in zip(labels[order[starts]].tolist(), np.split(order, starts[1:]), strict=True):
-        sums[label] = confidences[rows].mean(axis=0, dtype=np.float64)
+    for rows in rows_by_value(labels):
+        sums[labels[rows[0]]] = confidences[rows].mean(axis=0, dtype=np.float64)
     frequent = np.maximum(images, 0.5) / images.sum()
     alike: Doubles = np.maximum(sums, 1e-5) / frequent
     return alike

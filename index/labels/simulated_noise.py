@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import Doubles, Floats, Ids, Labels
+from index.arrays import Doubles, Floats, Ids, Labels, rows_by_value
 from index.labels.noise_model import NoiseModel, fit_noise_model
 
 SIMULATED = 3  # wrong labels for each image, or more where there are few images
@@ -50,9 +50,8 @@ def count_simulated(images: int) -> int:
 def simulate_labels(labels: Labels, transitions: Doubles, *, each: int) -> Labels:
     """(N, each) wrong labels for (N,) labels, drawn from (C, C) transition probabilities with a fixed seed."""
     generator, found = np.random.default_rng(0), np.empty((len(labels), each), dtype=np.int64)
-    for label in np.unique(labels).tolist():
-        rows = np.flatnonzero(labels == label)
-        summed = np.cumsum(transitions[label])
+    for rows in rows_by_value(labels):
+        summed = np.cumsum(transitions[labels[rows[0]]])
         drawn = generator.random((len(rows), each)) * summed[-1]
         found[rows] = np.searchsorted(summed, drawn, side="right").clip(max=len(summed) - 1)
     return found
