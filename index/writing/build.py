@@ -81,13 +81,7 @@ def build_gallery(
     with open_workspace(gallery, embedder=embedder, start=start, is_new=is_new, **run) as work:
         work.shards = shards
         with work.change() as catalog:
-            try:
-                check_same_sources(catalog, given, gallery=gallery)
-            except GalleryMismatchError:
-                if work.base is not None or work.has_vectors():
-                    raise
-                for number in catalog.sources():  # a stopped first build without any vector takes others
-                    catalog.remove_source(number)
+            _take_same_sources(work, given)
             is_known = catalog.setting("labels") == settings["labels"]
             _change_settings(work, settings, index=index or {}, store=store)
             numbers, scanning = catalog.add_sources(given), work.begin_step("Scanning")
@@ -260,6 +254,17 @@ def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
     if state is FolderState.DAMAGED:
         raise find_damage(gallery)
     return gallery
+
+
+def _take_same_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
+    """Check the sources; a stopped first build without any vector takes others."""
+    try:
+        check_same_sources(work.catalog, given, gallery=work.gallery)
+    except GalleryMismatchError:
+        if work.base is not None or work.has_vectors():
+            raise
+        for number in work.catalog.sources():
+            work.catalog.remove_source(number)
 
 
 def check_same_sources(catalog: Catalog, given: Sequence[ImageSource], *, gallery: Path) -> None:

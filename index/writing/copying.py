@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from index.arrays import Labels, Vectors
+from index.arrays import Labels
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
@@ -51,7 +51,11 @@ def copy_gallery(
         manifest = Manifest.read(version)
         for name in manifest.files:
             check_file(version.folder, name, manifest, contents=True)
-        _check_out(out)
+        if out.exists() and not out.is_dir():
+            raise InputError("expected a folder for the copy, found a file; give another", at=out)
+        is_stopped = read_mark(out) is not None and read_current(out) is None
+        if out.exists() and not is_stopped and recognise(out) is not FolderState.VACANT:
+            raise InputError("the folder has something in it; give a new or empty one for the copy", at=out)
         embedder = Embedder(version.folder / MODEL_NAME, runs=False)
         out.mkdir(parents=True, exist_ok=True)
         make_mark(out)
@@ -73,16 +77,6 @@ def copy_gallery(
                 return publish(work)
 
 
-def _check_out(out: Path) -> None:
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise InputError("expected a folder for the copy, found a file; give another", at=out)
-    is_stopped = read_mark(out) is not None and read_current(out) is None
-    if not is_stopped and recognise(out) is not FolderState.VACANT:
-        raise InputError("the folder has something in it; give a new or empty one for the copy", at=out)
-
-
 def compact_gallery(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
     """Rewrite the current version: one index over all members, without deleted vectors."""
     with open_workspace(gallery, **run) as work:
@@ -98,8 +92,16 @@ def tune_gallery(
     `queries` are images or vectors, as in `read_queries`, instead of held-out vectors: typical ones, and no members.
     """
     AnnConfig(**(changes or {}))  # before any query is embedded
-    asking = _embed(gallery, queries) if queries else None
-
+    asking = None
+    if queries:
+        found = [query.vector for query in read_queries(queries, ids=(), gallery=Gallery.open(gallery))]
+        vectors = [vector for vector in found if vector is not None]
+        if len(vectors) < _FEW_QUERIES:
+            raise InputError(
+                f"{len(vectors)} of {len(found)} queries can be used; at least {_FEW_QUERIES} are needed to measure an "
+                "index with, so give more of them, or none: then vectors of the gallery ask"
+            )
+        asking = np.stack(vectors)
     with open_workspace(gallery, **run) as work:
         with work.change() as catalog:
             config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
@@ -108,17 +110,6 @@ def tune_gallery(
                 raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
         embed_pending(work)
         return publish(work, how=Publication(tune=True, queries=asking))
-
-
-def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:
-    found = [query.vector for query in read_queries(queries, ids=(), gallery=Gallery.open(gallery))]
-    vectors = [vector for vector in found if vector is not None]
-    if len(vectors) < _FEW_QUERIES:
-        raise InputError(
-            f"{len(vectors)} of {len(found)} queries can be used; at least {_FEW_QUERIES} are needed to measure an "
-            "index with, so give more of them, or none: then vectors of the gallery ask"
-        )
-    return np.stack(vectors)
 
 
 def cluster_gallery(

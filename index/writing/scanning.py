@@ -85,13 +85,11 @@ def _scan_source(catalog: CatalogWriter, number: int, *, trust: bool, ask: bool)
         yield from source.check_changes(_recall(catalog, number, item, asks=asks) for item in source.find_files())
         return
     for found in source.find_files():
-        known = None
-        if found.is_archive and trust:
-            known = archive_items(catalog, number, found.path, mtime_ns=found.mtime_ns)
-        if known is not None:
-            yield from known
-        else:
-            yield from source.members(found) if found.is_archive else (found,)
+        if not found.is_archive:
+            yield found
+            continue
+        known = archive_items(catalog, number, found.path, mtime_ns=found.mtime_ns) if trust else None
+        yield from source.members(found) if known is None else known
 
 
 def _recall(catalog: CatalogWriter, number: int, item: FoundItem, *, asks: bool) -> tuple[FoundItem, bool]:
