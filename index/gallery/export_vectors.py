@@ -56,7 +56,7 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
     try:
         write(gallery, files, progress)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}; nothing is left of it", at=file) from error
+        raise InputError(f"cannot be written: {error.strerror or error}; nothing is left of it", at=out) from error
     names = [valid_text(str(file)) for file in files]
     return ExportedVectors(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names)
 
