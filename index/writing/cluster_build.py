@@ -186,9 +186,8 @@ def embed_sent(gallery: Path, listing: Path, config: BuildConfig, shard: Shard) 
         report = embed_shard(work, shard, listing=listing)
         for source in sources if report.skipped else ():
             if not source.is_there():  # the cause may be a lost disk
-                shown = printable_path(source.location)
                 problem = "not visible on a node any more; every machine needs it at this path"
-                raise InputError(problem, at=listing.parent)
+                raise InputError(problem, at=source.location)
     except RetrievalError as error:
         return error
     return report
