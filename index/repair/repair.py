@@ -18,7 +18,7 @@ from index.limits import LOCK_WAIT_S
 from index.markers import GALLERY_MARK, PART_MARK, read_part
 from index.model.builtin import BUILTIN_MODEL
 from index.model.embedder import Embedder
-from index.progress import Progress, no_progress, no_steps
+from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.text import printable_path, valid_text
 from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
 from index.vectors.shards import VectorSource
@@ -266,13 +266,8 @@ def repair_gallery(
             damaged.append(f"{shown}/CURRENT: damaged or missing")
         if current is not None:  # versions behind it were left by a rollback
             folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
-        for folder in folders:
-            progress = begin_step("Checking")
-            version = check_version(folder, identity=identity, current=current, uri=uri, progress=progress)
-            damaged.extend(version.problems)
-            if CATALOG_NAME in version.intact:
-                break
-        else:
+        version = _find_sound(folders, damaged, identity=identity, current=current, uri=uri, begin_step=begin_step)
+        if version is None:
             if folders:
                 raise GalleryError(
                     shown,
@@ -284,6 +279,7 @@ def repair_gallery(
                 "no version was ever finished; run the `retrieval index build` or `copy` that was stopped again"
             )
             return RepairReport(valid_text(str(gallery)), None, damaged, notes=notes)
+        folder = version.folder
         if folder != folders[0]:
             notes += _describe_lost(gallery, lost=folders[0], used=folder)
         action, counts = USED, {"indexed": version.indexed}
@@ -302,6 +298,25 @@ def repair_gallery(
                 )
     seconds = time.perf_counter() - start
     return RepairReport(valid_text(str(gallery)), name, damaged, action=action, notes=notes, seconds=seconds, **counts)
+
+
+def _find_sound(
+    folders: Sequence[Path],
+    damaged: list[str],
+    *,
+    identity: str,
+    current: Version | None,
+    uri: str | None,
+    begin_step: BeginStep,
+) -> CheckedVersion | None:
+    """The first version with an intact catalogue; the problems of all that were checked are added to `damaged`."""
+    for folder in folders:
+        progress = begin_step("Checking")
+        version = check_version(folder, identity=identity, current=current, uri=uri, progress=progress)
+        damaged.extend(version.problems)
+        if CATALOG_NAME in version.intact:
+            return version
+    return None
 
 
 def _clear_damaged_work(gallery: Path, *, identity: str) -> bool:

@@ -51,7 +51,7 @@ def judge_by_val(
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class MethodScores:
     """Heads of all methods by name, their scores on --val, the searches of --val, and the verdict."""
 
     heads: Mapping[str, Head]
@@ -84,7 +84,7 @@ def evaluate_methods(
     frozen: FrozenEmbedding,
     stage: StageResult | None,
     verdict: Verdict | None,
-) -> Evaluation:
+) -> MethodScores:
     """Score all methods on --val, and complete the verdict of the holdout evaluation."""
     training, validation, config = prepared.training, prepared.validation, job.config
     network = None if stage is None or stage.head is None else stage
@@ -102,7 +102,7 @@ def evaluate_methods(
                 unmeasured="fine-tuning held none of these out, for want of photos or classes",
             )
     if validation is None:
-        return Evaluation({TRAINED: trained}, {}, None, verdict)
+        return MethodScores({TRAINED: trained}, {}, None, verdict)
     searches = plan_searches(validation, training.known)
     labelled = training.labelled(known_weights(confidences, config=config))
     heads = fit_rivals(labelled, embedding_dim=frozen.plan.width)
@@ -122,13 +122,13 @@ def evaluate_methods(
     found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
     if verdict is not None and TRAINED in found and prepared.chooses_by_val(config):
         verdict = judge_by_val(verdict, found, validation, classes=training.classes, seed=config.seed)
-    return Evaluation(heads, scores, searches, verdict)
+    return MethodScores(heads, scores, searches, verdict)
 
 
 def save_selected(
     job: TrainingJob,
     prepared: PreparedData,
-    evaluation: Evaluation,
+    evaluation: MethodScores,
     *,
     frozen: FrozenEmbedding,
     stage: StageResult | None,
