@@ -267,8 +267,7 @@ def _say_problem(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "extra_forbidden":
         return "no such field is known"
     if problem["type"] == "string_pattern_mismatch":
-        given = printable_path(str(problem["input"])[:100])
-        return f"expected a text of the form {problem['ctx']['pattern']}, got {given!r}"
+        return f"expected a text of the form {problem['ctx']['pattern']}"
     return str(problem["msg"]).removeprefix("Value error, ").removeprefix("String ").removeprefix("Input ")
 
 

@@ -6,7 +6,7 @@ import time
 import tracemalloc
 import zipfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from index.labels.decided_labels import LabelTrust
 from index.labels.decisions import (
     DuplicateDecision,
     LabelDecision,
+    LabelKey,
     Subject,
     check_duplicate_decision,
     find_images,
@@ -31,7 +32,6 @@ from index.text import valid_text
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review import exports
 from retrieval_app.review.exports import (
-    Decisions,
     encode_table,
     name_attachment,
     stream_duplicate_file,
@@ -129,7 +129,7 @@ def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -
     assert read(b"".join(stream_duplicate_file(shop, gone))) == []
 
 
-def write(gallery: Gallery, decisions: Decisions, path: Path) -> Counter[str]:
+def write(gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision], path: Path) -> Counter[str]:
     counts = Counter[str]()
     path.write_bytes(b"".join(stream_label_file(gallery, LabelTrust(decisions), counts=counts)))
     return counts
