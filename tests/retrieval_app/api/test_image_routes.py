@@ -55,7 +55,6 @@ def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
         assert client.get("/v1/images", params=parameters).status_code == 422, parameters
     misspelt = client.get("/v1/images", params={"include": "label,paht"}).json()["error"]
     assert misspelt["field"] == "include"
-    assert "'label,paht'" in misspelt["message"]
     assert "label|tags|path" in misspelt["message"]
     for path in ("/v1/images", "/v1/facets"):
         answer = client.get(path, params={"where": "label IN ('green', 'bleu')"})
