@@ -290,7 +290,7 @@ def test_accepting_asks_again_where_the_estimate_changed_meanwhile(visit: Visit)
     panel.get_by_role("button", name="Accept in bulk…").click()
     accept = page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True)
     accept.click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("The estimate changed meanwhile; look again.")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("The estimate has changed; look again.")
     assert visit.ask("labels/issues?limit=1")["decided"] == 0
     accept.click()
     expect(page.get_by_role("dialog")).to_have_count(0)

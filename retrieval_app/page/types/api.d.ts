@@ -1950,7 +1950,7 @@ export interface components {
             source: "person" | "bulk" | "import" | "agent";
             /**
              * By
-             * @description the name of whoever decided; only for visitors who may decide
+             * @description the name of the person who decided; only for visitors who may decide
              */
             by?: string | null;
             /**
@@ -2523,7 +2523,7 @@ export interface components {
         };
         /**
          * QualityReport
-         * @description Retrieval quality on the gallery's own labels; `problem` says why there is none.
+         * @description Retrieval quality on the gallery's own labels; `problem` says why it is missing.
          */
         QualityReport: {
             /**
@@ -2660,7 +2660,7 @@ export interface components {
         };
         /**
          * SearchHit
-         * @description One result; what was not asked for by `include` is left out, as are `duplicates` where there are none.
+         * @description One result; fields that `include` does not name are left out, as are empty `duplicates`.
          */
         SearchHit: {
             /** Id */
@@ -2879,7 +2879,7 @@ export interface components {
         };
         /**
          * Undo
-         * @description Which step is taken back: without its number the last one, whoever made it.
+         * @description The step to undo: without its number the last one of anyone.
          */
         Undo: {
             /**

@@ -9,7 +9,7 @@ import {PROPOSAL} from './label_rows.js';
 
 const GOALS = [90, 95, 98, 99];
 const [GOAL, THRESHOLD] = ['accept-goal', 'accept-threshold']; // kept, in percent
-const CHANGED = 'The estimate changed meanwhile; look again.';
+const CHANGED = 'The estimate has changed; look again.';
 const number = value => Math.round(value).toLocaleString('en');
 const exact = share => (share < 1 && share >= 0.9995 ? '>\u00a099.9\u00a0%' : `${(100 * share).toFixed(1)}\u00a0%`);
 
