@@ -300,7 +300,7 @@ def pair_by_time(times: Seconds) -> Pairs:
     return _pair_neighbours(order, lambda a, b: known[b] - known[a] <= SECONDS_APART)
 
 
-def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None, seed: int = 0) -> Pairs:
+def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None) -> Pairs:
     """Those of (P, 2) close pairs of rows that are similar because they are close; none where closeness tells nothing.
 
     The similarity level is found from pairs of one label; `others` are rows that are close in another way, left out of
@@ -311,7 +311,7 @@ def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs |
     near = measure(pairs, vectors)
     of_label = (labels[pairs[:, 0]] == labels[pairs[:, 1]]) & (labels[pairs[:, 0]] != UNLABELLED)
     known = pairs if others is None else np.concatenate([pairs, others])
-    far = measure(draw_same_label(labels, count=_FAR_PAIRS, without=known, seed=seed), vectors)
+    far = measure(draw_same_label(labels, count=_FAR_PAIRS, without=known, seed=0), vectors)
     level = find_level(near[of_label], far)
     return pairs[:0] if level is None else pairs[near >= level]
 

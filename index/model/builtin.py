@@ -30,11 +30,11 @@ def find_named_model(given: str | Path) -> Path:
     return find_builtin() if str(given) == BUILTIN and not path.exists() else path
 
 
-def describe_builtin(model: Path = BUILTIN_MODEL) -> ModelContract:
+def describe_builtin() -> ModelContract:
     """Contract of the built-in model, read without a runtime."""
-    contract = find_contract(find_builtin(model))
+    contract = find_contract(find_builtin())
     if contract is None:
-        raise ModelFileError(model, "it has no contract; install this package again")
+        raise ModelFileError(BUILTIN_MODEL, "it has no contract; install this package again")
     return contract
 
 

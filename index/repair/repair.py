@@ -268,12 +268,6 @@ def repair_gallery(
             folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
         version = _find_sound(folders, damaged, identity=identity, current=current, uri=uri, begin_step=begin_step)
         if version is None:
-            if folders:
-                raise GalleryError(
-                    shown,
-                    "its catalogue is lost in every version; build the gallery again into another folder, and move "
-                    "annotations/ there, which has the decisions and uploads",
-                )
             _refuse_unmarked(gallery)
             notes.append(
                 "no version was ever finished; run the `retrieval index build` or `copy` that was stopped again"
@@ -309,13 +303,19 @@ def _find_sound(
     uri: str | None,
     begin_step: BeginStep,
 ) -> CheckedVersion | None:
-    """The first version with an intact catalogue; the problems of all that were checked are added to `damaged`."""
+    """The first version with an intact catalogue, None of no version; problems of those checked go to `damaged`."""
     for folder in folders:
         progress = begin_step("Checking")
         version = check_version(folder, identity=identity, current=current, uri=uri, progress=progress)
         damaged.extend(version.problems)
         if CATALOG_NAME in version.intact:
             return version
+    if folders:
+        raise GalleryError(
+            printable_path(folders[0].parents[1]),
+            "its catalogue is lost in every version; build the gallery again into another folder, and move "
+            "annotations/ there, which has the decisions and uploads",
+        )
     return None
 
 

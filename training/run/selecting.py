@@ -87,8 +87,9 @@ def evaluate_methods(
 ) -> MethodScores:
     """Score all methods on --val, and complete the verdict of the holdout evaluation."""
     training, validation, config = prepared.training, prepared.validation, job.config
-    network = None if stage is None or stage.head is None else stage
-    trained = frozen.head if network is None or network.head is None else network.head
+    finetuned = None if stage is None else stage.head
+    network = None if finetuned is None else stage
+    trained = frozen.head if finetuned is None else finetuned
     if verdict is not None:
         widths = dict.fromkeys((TRAINED, FROZEN_HEAD, *RIVALS), frozen.plan.width)
         widths |= {"raw": training.features.shape[1]}
