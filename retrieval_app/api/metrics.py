@@ -12,7 +12,6 @@ from prometheus_client.registry import Collector
 from retrieval_app.api.security.rights import Visitor
 from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import SearchWatch
 
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 METHODS = frozenset(("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"))
@@ -30,7 +29,6 @@ class RequestRecord:
     status: int
     sent_bytes: int
     visitor: Visitor
-    watch: SearchWatch
     gallery: str | None = None  # where there are several
 
 

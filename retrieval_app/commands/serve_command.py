@@ -102,8 +102,6 @@ class ServeCommand(SettingsCommand):
         "token_file",
         "no_token",
         "threads",
-        "access_log",
-        "slow_query_ms",
         "config_file",
         "show_config",
         "as_json",

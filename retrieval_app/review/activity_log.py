@@ -6,9 +6,10 @@ has room of its own: exports and failed sign-ins do not push out the changes.
 
 import json
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -66,27 +67,26 @@ class Client:
 class ActivityLog:
     """The log of a gallery, for any number of threads and processes.
 
-    Lines that cannot be written, as on a full disk, fail no request: they wait for the next write. Of too many the
-    oldest are lost, and a line `lines-lost` has their number.
+    Lines that cannot be written, as on a full disk, fail no request: they wait for the next write.
     """
 
     def __init__(self, gallery: Path) -> None:
         self._database = _open(gallery)
-        self._rows: deque[tuple[str, str, str]] = deque()
+        self._lock = threading.Lock()
+        self._waiting = {series: deque[tuple[str, str, str]](maxlen=MOST_WAITING) for series in SERIES}
         self._writer = ThreadPoolExecutor(1, "activity-log")
-        self._written: Future[None] | None = None
-        self._untrimmed, self._failed, self._lost = TRIM_EVERY, 0, 0
+        self._untrimmed = TRIM_EVERY
 
     def record(self, what: str, client: Client, *, wait: bool = True, **details: Any) -> None:
         """Write a line; return once it is on the disk, or after a moment. An event loop does not wait."""
-        self._rows.append(_make_row(what, client, **details))
-        written = self._written
-        if written is None or written.running() or written.done():  # else the write that is to come has the line
-            try:
-                self._written = written = self._writer.submit(self._write)
-            except RuntimeError:  # closed: the thread of an abandoned request
-                self._write()
-                return
+        row = _make_row(what, client, **details)
+        with self._lock:
+            self._waiting[row[0]].append(row)
+        try:
+            written = self._writer.submit(self._write)
+        except RuntimeError:  # closed: the thread of an abandoned request
+            self._write()
+            return
         if wait:
             wait_for([written], timeout=MOST_WAIT_S)
 
@@ -98,29 +98,26 @@ class ActivityLog:
 
     def _write(self) -> None:
         """Write all lines that wait in one transaction."""
-        rows = list[tuple[str, str, str]]()
-        with suppress(IndexError):
-            while True:
-                rows.append(self._rows.popleft())
+        with self._lock:
+            rows = [row for waiting in self._waiting.values() for row in waiting]
         if not rows:  # an earlier call wrote them
             return
-        gap = [_make_row("lines-lost", Client(), lines=self._lost)] if self._lost else []
         try:
             with self._database.writing() as connection:
-                connection.executemany(_INSERT, rows + gap)
+                connection.executemany(_INSERT, rows)
                 self._untrimmed += len(rows)
                 if self._untrimmed >= TRIM_EVERY:
                     connection.execute(_TRIM, (MOST_BYTES,))
                     self._untrimmed = 0
-            self._failed = self._lost = 0
         except Exception as error:  # whatever it is, the lines are kept
-            new = [json.loads(line) for _, _, line in rows[self._failed :]]
-            names = [[line["what"], line["who"], line["request"]] for line in new]  # nothing that people typed
-            kept = [row for one in SERIES for row in [row for row in rows if row[0] == one][-MOST_WAITING:]]
-            self._rows.extendleft(reversed(kept))
-            self._failed, self._lost = len(kept), self._lost + len(rows) - len(kept)
-            message = "%s; %d lines of the activity log wait and %d are lost; the new ones: %s"
-            logger.error(message, error, len(kept), self._lost, names, exc_info=not isinstance(error, ReviewError))
+            known = isinstance(error, ReviewError)
+            logger.error("%s; %d lines of the activity log wait", error, len(rows), exc_info=not known)
+            return
+        written = set(rows)
+        with self._lock:
+            for waiting in self._waiting.values():
+                while waiting and waiting[0] in written:
+                    waiting.popleft()
 
 
 def record_command(gallery: Path, what: str, **details: Any) -> None:

@@ -1,9 +1,9 @@
-"""Access log: a JSON line for every request, another for each slow search, without queries, tokens and names of photos.
+"""Access log: a JSON line for every request, without queries, tokens and names of photos.
 
     {"time": "2026-01-31T12:00:00.123Z", "event": "request", "request_id": "9f…", "method": "GET", …}
 
-A thread writes the lines, so that no request waits for a disk. Lines that fit neither the queue nor the disk are
-dropped and counted. The file may be moved away at any time, as log rotation does.
+A thread writes the lines, so that no request waits for a disk. The file may be moved away at any time, as log rotation
+does.
 """
 
 import logging
@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Full, Queue
 from typing import Any
 
 import orjson
@@ -24,97 +24,72 @@ import orjson
 from index.errors import InputError
 from index.text import printable_path
 from retrieval_app.api.metrics import Observer, RequestRecord
-from retrieval_app.server.options import LogConfig
 
 logger = logging.getLogger(__name__)
 
 STDOUT = Path("-")
 LINES_WAITING = 10_000
-MOST_SEARCHES = 8  # of one request that are listed one by one
 _MODE = 0o640
-_WARN_S = 60.0  # between two warnings that nothing can be written
+_WARN_S = 60.0  # between two warnings that lines are dropped
 _CLOSE_S = 5.0
 
 
 @contextmanager
-def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
-    """Observers of requests that write the lines."""
-    if config.access_log is None and config.slow_query_ms is None:
+def open_access_log(path: Path | None) -> Iterator[list[Observer]]:
+    """Observers of requests that write the lines; none without a path."""
+    if path is None:
         yield []
         return
-    writer = LineWriter(config.access_log)
-
-    def write(record: RequestRecord) -> None:
-        if config.access_log is not None:
-            writer.write(_describe(record))
-        ms = (record.seconds - record.watch.body_s) * 1000  # the arriving of bodies does not count
-        if config.slow_query_ms is not None and record.watch.searches and ms > config.slow_query_ms:
-            writer.write(_describe_slow(record, ms=ms))
-
+    writer = LineWriter(path)
     try:
-        yield [write]
+        yield [lambda record: writer.write(_describe(record))]
     finally:
         writer.close()
 
 
 class LineWriter:
-    """A thread that adds JSON lines to a file, in their order.
+    """A thread that adds JSON lines to a file, which it opens for every line, or to standard output (`-`)."""
 
-    It opens the file for every line, so that the file may be moved away. `-` is standard output, None standard error.
-    """
-
-    def __init__(self, path: Path | None, *, capacity: int = LINES_WAITING) -> None:
-        self._path, self._stream = path, sys.stderr if path is None else sys.stdout
-        self._shown = "standard output" if path in (None, STDOUT) else printable_path(path)
+    def __init__(self, path: Path, *, capacity: int = LINES_WAITING) -> None:
+        self._path, self._stream = path, sys.stdout
+        self._shown = "standard output" if path == STDOUT else printable_path(path)
         try:
-            if self._shown != "standard output":
+            if path != STDOUT:
                 self._append(b"")
         except OSError as error:
             raise InputError(f"--access-log {self._shown}: cannot be written: {error.strerror}") from error
-        self._queue = SimpleQueue[bytes | None]()
-        self._capacity, self._refused, self._failed, self._reported = capacity, 0, 0, 0
+        self._queue = Queue[bytes | None](capacity)
+        self._warned_at = -_WARN_S
         self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
         self._thread.start()
 
     def write(self, line: dict[str, Any]) -> None:
-        """Add a line; never waits."""
-        if self._queue.qsize() >= self._capacity:
-            self._refused += 1
-            return
-        self._report_dropped()
-        self._queue.put(orjson.dumps(line) + b"\n")
+        """Add a line, or drop it where too many wait; never waits."""
+        try:
+            self._queue.put_nowait(orjson.dumps(line) + b"\n")
+        except Full:
+            self._warn("too many lines wait")
 
     def close(self) -> None:
         """Write the lines that wait, for a few seconds at most."""
-        self._report_dropped()
-        self._queue.put(None)
+        with suppress(Full):
+            self._queue.put(None, timeout=_CLOSE_S)
         self._thread.join(_CLOSE_S)
 
-    @property
-    def dropped(self) -> int:
-        """Lines that were dropped since a line reported their number."""
-        return self._refused + self._failed - self._reported
-
-    def _report_dropped(self) -> None:
-        if count := self.dropped:
-            self._reported += count
-            line = {"time": _show_time(time.time()), "event": "dropped", "lines": count}
-            self._queue.put(orjson.dumps(line) + b"\n")
-
     def _run(self) -> None:
-        warned_at = -_WARN_S
         while (line := self._queue.get()) is not None:
             try:
                 self._append(line)
             except (OSError, ValueError) as error:  # a full disk, or a closed stream
-                self._failed += 1
-                if time.monotonic() - warned_at >= _WARN_S:
-                    warned_at = time.monotonic()
-                    reason = error.strerror if isinstance(error, OSError) else error
-                    logger.warning("the log %s cannot be written, lines are dropped: %s", self._shown, reason)
+                self._warn(error.strerror if isinstance(error, OSError) else error)
+
+    def _warn(self, problem: object) -> None:
+        if time.monotonic() - self._warned_at >= _WARN_S:
+            self._warned_at = time.monotonic()
+            logger.warning("the log %s cannot be written, lines are dropped: %s", self._shown, problem)
 
     def _append(self, line: bytes) -> None:
-        if self._path is None or self._path == STDOUT:
+        if self._path == STDOUT:
             self._stream.write(line.decode())
             self._stream.flush()
             return
@@ -124,8 +99,12 @@ class LineWriter:
 
 def _describe(record: RequestRecord) -> dict[str, Any]:
     visitor = record.visitor
+    time_utc = datetime.fromtimestamp(record.at_s, UTC).isoformat(timespec="milliseconds")
     return {
-        **_begin_line("request", record),
+        "time": time_utc.replace("+00:00", "Z"),
+        "event": "request",
+        "request_id": record.request_id,
+        **({} if record.gallery is None else {"gallery": record.gallery}),
         "method": record.method,
         "route": record.route,
         "status": record.status,
@@ -135,27 +114,3 @@ def _describe(record: RequestRecord) -> dict[str, Any]:
         "name": visitor.name,
         "has_token": visitor.has_token,
     }
-
-
-def _describe_slow(record: RequestRecord, *, ms: float) -> dict[str, Any]:
-    watch = record.watch
-    return {
-        **_begin_line("slow_search", record),
-        "route": record.route,
-        "status": record.status,
-        "ms": round(ms, 3),
-        "body_ms": round(watch.body_s * 1000, 3),
-        "embed_ms": round(watch.embed_s * 1000, 3),
-        "searches_count": len(watch.searches),
-        "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
-    }
-
-
-def _begin_line(event: str, record: RequestRecord) -> dict[str, str]:
-    one_of_several = {} if record.gallery is None else {"gallery": record.gallery}
-    return {"time": _show_time(record.at_s), "event": event, "request_id": record.request_id, **one_of_several}
-
-
-def _show_time(seconds: float) -> str:
-    """UTC, to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

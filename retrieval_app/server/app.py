@@ -80,7 +80,7 @@ class ServerApp:
         self._access = choose_access(options, secret=None if options.tokens is None else read_secret(sessions[0]))
         if self._access.book is not None:
             self._access.book.warn_of_others(self._access.galleries)
-        self._observers = opened.enter_context(open_access_log(options.logs))
+        self._observers = opened.enter_context(open_access_log(options.access_log))
         self._logs = {
             served.name or "": opened.enter_context(closing(ActivityLog(served.path))) for served in options.galleries
         }

@@ -37,26 +37,6 @@ class ConnectionConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LogConfig:
-    """Logs."""
-
-    access_log: Path | None = option(
-        None,
-        "Add a line of JSON to this file for every request, without what people typed; - is standard output.",
-        metavar="FILE|-",
-    )
-    slow_query_ms: float | None = option(
-        None,
-        "Log searches that take longer, with where the time went: in the access log, else on standard error.",
-        at_least=0,
-        metavar="MS",
-    )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True)
 class ServedGallery:
     """A gallery of a server: its folder, and its name where it is one of several, below `/g/NAME/`."""
 
@@ -111,11 +91,15 @@ class ServeOptions:
         "from public addresses only.",
         flag="--fetch-addresses",
     )
+    access_log: Path | None = option(
+        None,
+        "Add a line of JSON to this file for every request, without what people typed; - is standard output.",
+        metavar="FILE|-",
+    )
     audit: Path | None = None
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
     rates: RateConfig = field(default_factory=RateConfig)
-    logs: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
         check_names(self.galleries)

@@ -43,16 +43,7 @@ from retrieval_app.serving.photos import (
     read_original,
     read_pixels,
 )
-from retrieval_app.serving.searching import (
-    MemberQuery,
-    PhotoQuery,
-    Search,
-    SearchQuery,
-    SearchWatch,
-    VectorQuery,
-    answer_searches,
-    watching,
-)
+from retrieval_app.serving.searching import MemberQuery, PhotoQuery, Search, SearchQuery, VectorQuery, answer_searches
 from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
@@ -262,34 +253,27 @@ class Engine:
     async def search(self, snapshot: Snapshot, query: SearchQuery) -> Search:
         """Search for the members most similar to a query; the search with its hits."""
         snapshot = snapshot.by(query.by)
-        search, watch = Search(snapshot.gallery, query), watching.get() or SearchWatch()
-        watch.searches.append(search)
+        search = Search(snapshot.gallery, query)
         outer = _end.set(time.monotonic() + self.config.request_s)
         try:
-            if query.where is not None:
-                if not snapshot.gallery.remembers(query.where):
-                    await self.look_up(snapshot.gallery.select, query.where)  # holds up no other search
-                search.mark("condition")
+            if query.where is not None and not snapshot.gallery.remembers(query.where):
+                await self.look_up(snapshot.gallery.select, query.where)  # holds up no other search
             if query.upload is not None:
                 search.vectors = [await self.embed(snapshot, query.upload.data, name=query.upload.name)]
-                watch.embed_s += search.mark("vectors")
             else:
                 search.vectors = [await self._find_vector(snapshot, part) for part in query.parts]
-                search.mark("vectors")
             if query.collapse_duplicates:
                 duplicates = snapshot.insights.duplicates
                 if duplicates.state == "computing":  # without them where that takes longer than a moment
                     wait_s = self.config.duplicates_wait_s
                     duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
                 search.groups = None if duplicates.value is None else duplicates.value.members
-            search.mark("duplicates")
             begun, left_s = query.has_run_model, self._left_s()
             hits = self._workers.submit(self.searches_lane, search, timeout_s=left_s, is_begun=begun)
             found = await self._wait(hits)
             search.hits, search.has_more = found[: query.k], len(found) > (query.k or 0)
         finally:
             _end.reset(outer)
-            search.end()
         return search
 
     async def thumbnail(self, snapshot: Snapshot, image_id: int, *, side: int = PREVIEW_SIDE) -> bytes:

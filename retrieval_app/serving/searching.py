@@ -1,8 +1,6 @@
-"""Searches of a served gallery: queries, and answers to many at a time, with timings for the log of slow requests."""
+"""Searches of a served gallery: queries, and answers to many at a time."""
 
-import time
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -11,7 +9,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from index.arrays import NO_ID, Ids, Vectors
 from index.errors import InputError, RetrievalError
-from index.filters.condition import Condition, list_columns
+from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.outputs import SEMANTIC
@@ -105,14 +103,12 @@ class SearchQuery(SearchOptions):
 
 
 class Search:
-    """One search: its query, the seconds of its steps, and its hits.
+    """One search: its query and its hits.
 
     Attributes:
         vectors: (D,) float32 unit vectors of the query's parts; None for members, whose vectors a worker reads.
         groups: groups of near-duplicates to collapse.
         has_more: whether there are hits beyond those of the query's `k`.
-        began: when a worker took it, by `time.perf_counter`; 0.0 until then.
-        batch_size: searches that the worker answered together.
     """
 
     def __init__(self, gallery: Gallery, query: SearchQuery) -> None:
@@ -121,9 +117,6 @@ class Search:
         self.groups: Mapping[int, Ids] | None = None
         self.hits: list[Hit] = []
         self.has_more = False
-        self.began, self.batch_size = 0.0, 0
-        self._steps: dict[str, float] = {}
-        self._last = time.perf_counter()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -150,62 +143,12 @@ class Search:
             raise InputError("the parts of the query cancel each other out; change their weights")
         return (total / norm).astype(np.float32)
 
-    def mark(self, step: str) -> float:
-        """End a step; its seconds."""
-        now = time.perf_counter()
-        seconds = self._steps[step] = now - self._last
-        self._last = now
-        return seconds
-
-    def end(self) -> None:
-        """End the search, answered or not."""
-        now = time.perf_counter()
-        if self.began:
-            self._steps["waiting"], self._steps["search"] = self.began - self._last, now - self.began
-        else:
-            self._steps["unfinished"] = now - self._last
-
-    def to_json(self) -> dict[str, Any]:
-        """The search without the values that its client typed, and the milliseconds of its steps."""
-        query, where = self.query, self.query.where
-        told: dict[str, Any] = {
-            "k": query.k,
-            "offset": query.offset,
-            "by": query.by,
-            "queries": ["vector"] if query.upload is not None else list(map(_name_part, query.parts)),
-            "candidates": query.candidates,
-            "rerank": query.rerank,
-            "collapse_duplicates": query.collapse_duplicates,
-        }
-        if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
-            is_known = "condition" in self._steps
-            told["filter_columns"] = [".".join(column.names) for column in list_columns(where)] if is_known else None
-            if self.gallery.remembers(where):
-                told["filter_keeps"] = len(self.gallery.matching_ids(where))
-        told["batch_size"] = self.batch_size
-        told["ms"] = {name: round(seconds * 1000, 3) for name, seconds in list(self._steps.items())}
-        return told
-
-
-@dataclass(slots=True)
-class SearchWatch:
-    """Timings of one request: its searches, the embedding of the photo in its body, the arrival of the body."""
-
-    searches: list[Search] = field(default_factory=list)
-    embed_s: float = 0.0
-    body_s: float = 0.0
-
-
-watching: ContextVar[SearchWatch | None] = ContextVar("watching", default=None)
-"""The timings of the current request."""
-
 
 def answer_searches(searches: Sequence[Search]) -> list[list[Hit] | Exception]:
     """The hits, or an error, of each of some searches with equal keys."""
-    began, answers = time.perf_counter(), dict[int, list[Hit] | Exception]()
+    answers = dict[int, list[Hit] | Exception]()
     vectors: dict[int, Vectors] = {}
     for number, search in enumerate(searches):
-        search.began, search.batch_size = began, len(searches)
         try:
             vectors[number] = search.find_vector()
         except RetrievalError as error:
@@ -222,10 +165,3 @@ def answer_searches(searches: Sequence[Search]) -> list[list[Hit] | Exception]:
         )
         answers |= dict(zip(vectors, found, strict=True))
     return [answers[number] for number in range(len(searches))]
-
-
-def _name_part(part: MemberQuery | PhotoQuery | VectorQuery) -> str:
-    if isinstance(part, VectorQuery):
-        return "vector"
-    kind = "image" if isinstance(part, MemberQuery) else "photo"
-    return kind if part.crop is None else f"{kind} part"

@@ -34,7 +34,6 @@ from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BY
 from retrieval_app.api.security.upload_limits import BodyRoom
 from retrieval_app.serving.batching import client_address
 from retrieval_app.serving.errors import BusyError
-from retrieval_app.serving.searching import SearchWatch, watching
 from retrieval_app.serving.serving_config import ServingConfig
 
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
@@ -120,8 +119,6 @@ class Security:
         if headers.get("origin") in self._origins and scope["path"].startswith("/v1/"):  # as a program asks
             scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in _OF_BROWSERS]
             headers = Headers(scope=scope)
-        watch = SearchWatch()
-        watching.set(watch)
         request_id = headers.get("x-request-id", "")
         request_id = request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
@@ -159,7 +156,6 @@ class Security:
                 status=status or 500,  # an exception, which Starlette answers outside of this middleware
                 sent_bytes=sent_bytes,
                 visitor=visitor,
-                watch=watch,
                 gallery=self._gallery,
             )
             for observe in self._observers:
@@ -171,11 +167,8 @@ class Security:
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        started, watch = time.perf_counter(), watching.get()
         try:
             async with self._bodies.read(receive, announced=announced) as body:
-                if watch is not None:
-                    watch.body_s = time.perf_counter() - started
                 if body is not None:
                     await self._app(scope, _receive_again(body, receive), send)
         except BusyError as error:

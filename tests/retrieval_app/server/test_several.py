@@ -15,7 +15,7 @@ from index.errors import InputError
 from index.writing.build import update_gallery
 from retrieval_app.api.security.tokens import add_token
 from retrieval_app.review.activity_log import read_log
-from retrieval_app.server.options import LogConfig, ServedGallery, ServeOptions
+from retrieval_app.server.options import ServedGallery, ServeOptions
 from tests.conftest import draw_image
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_app import App, open_app
@@ -63,7 +63,7 @@ def _serve_both(folder: Path, **options: Any) -> ServeOptions:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, team: dict[str, str]) -> Iterator[App]:
-    with open_app(_serve_both(folder, writable=True, logs=LogConfig(access_log=folder / "access.log"))) as app:
+    with open_app(_serve_both(folder, writable=True, access_log=folder / "access.log")) as app:
         yield app
 
 

@@ -13,23 +13,13 @@ from PIL import Image
 from pydantic import ValidationError
 
 from index.errors import ImageError, InputError, UnknownImageError
-from index.filters.condition import HasWord, join
-from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit
 from retrieval_app.serving.batching import Lane
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop, Upload
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import (
-    MemberQuery,
-    PhotoQuery,
-    Search,
-    SearchQuery,
-    SearchWatch,
-    VectorQuery,
-    watching,
-)
+from retrieval_app.serving.searching import MemberQuery, PhotoQuery, Search, SearchQuery, VectorQuery
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_image
 
@@ -240,13 +230,3 @@ def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
         return name
 
     assert _run(ask()) == "a.tif"
-
-
-def test_the_filter_of_a_slow_search_is_logged_by_its_columns_without_values(engine: Engine, ids: Any) -> None:
-    watch = SearchWatch()
-    watching.set(watch)
-    where = join([parse_filter("(path = 'secret' OR path LIKE 'secret%') AND NOT label IS NULL"), HasWord("secret")])
-    _search(engine, MemberQuery(image_id=ids["red/0.jpg"]), where=where)
-    [told] = [search.to_json() for search in watch.searches]
-    assert (told["filter_columns"], told["filter_keeps"]) == (["path", "label"], 0)
-    assert "secret" not in str(told)
