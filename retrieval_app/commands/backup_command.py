@@ -12,7 +12,6 @@ from index.commands.console import PATH, emit, output_options, progress_bars
 from index.text import printable_path, show_bytes
 
 if TYPE_CHECKING:
-    from index.labels.steps import Decision
     from retrieval_app.review.backup import RestoreReport
 
 _SHOWN = 5
@@ -41,18 +40,13 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
 
     with progress_bars() as begin:
         report = back_up(gallery, out, overwrite=overwrite, progress=begin("Writing", unit="images"))
-    decided, removed = report.decisions, f" ({report.removed:,} of them removed again)" if report.removed else ""
+    decided = report.decisions
     lines = [
         f"{printable_path(report.file)}: {decided['labels']:,} decisions on labels, {decided['duplicates']:,} on "
         f"duplicates, {decided['marks']:,} tags and splits, {decided['searches']:,} saved searches, "
-        f"{report.images:,} images sent{removed}, {report.taken_out:,} other images removed, "
-        f"{report.log_lines:,} log lines, {show_bytes(report.bytes)}"
+        f"{report.images:,} images sent, {report.removed:,} images removed, {report.log_lines:,} log lines, "
+        f"{show_bytes(report.bytes)}"
     ]
-    if report.store is not None:
-        lines.append(
-            f"not in it: the vectors, which are in Milvus at {printable_path(report.store)}; without that server build "
-            "the gallery anew from its images and model, and restore this file into it"
-        )
     lines += [f"note: {printable_path(note)}" for note in report.notes]
     emit(asdict(report), as_json=as_json, text="\n".join(lines))
     if report.notes:
@@ -67,10 +61,10 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
     """Restore the annotations of a backup into a gallery, the same one or a new one of the same images.
 
     It merges: the later of two decisions on one image counts, no file is lost, and present images stay, except those
-    that were removed before the backup. Images are known by their bytes, so ids and places may differ. Decisions on
-    images that GALLERY does not have are kept and listed. Removed images stay out, unless they were added to the same
-    gallery again since; `index add` brings them back by name. A server may keep running. FILE is checked before
-    anything is changed; a stopped restore is run again.
+    that were removed before the backup; `index add` brings them back by name. Images are known by their bytes, removed
+    ones also by their path below their folder, so ids and places may differ. Decisions on images that GALLERY does not
+    have are kept. A server may keep running. FILE is checked before anything is changed; a stopped restore is run
+    again.
 
     \b
     Examples:
@@ -88,7 +82,7 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
 
 
 def _describe_restore(report: RestoreReport) -> str:
-    decisions, images, removals = report.decisions, report.images, report.removals
+    decisions, images = report.decisions, report.images
     lines = [
         f"{printable_path(report.gallery)}: {decisions['restored']:,} decisions restored, "
         f"{decisions['present']:,} were there, {decisions['older']:,} are older than those there; "
@@ -98,24 +92,9 @@ def _describe_restore(report: RestoreReport) -> str:
         (images["removed"], "images had been removed before the backup, and stay out"),
         (images["in_the_way"], "images have other files in their places, which stay"),
         (report.log_lines, "lines of the activity log were restored"),
-        (
-            removals["taken_out"],
-            "images had been removed before the backup, and were removed again; "
-            "`retrieval index add` brings one back by its path",
-        ),
-        (removals["kept"], "removed images were added again since, or are all that the gallery has, and stay"),
-        (len(report.not_attached), "decisions are kept, but are about images that are not there; --json lists all:"),
+        (report.removed, "images were removed again; `retrieval index add` brings one back by its path"),
+        (len(report.not_attached), "decisions on labels are kept, but their images are not there; --json lists all:"),
     )
     lines += [f"{count:,} {text}" for count, text in others if count]
-    lines += [f"  {_describe_lost(lost)}" for lost in report.not_attached[:_SHOWN]]
+    lines += [f"  {lost.decision}: the label of {printable_path(lost.path)}" for lost in report.not_attached[:_SHOWN]]
     return "\n".join(lines)
-
-
-def _describe_lost(lost: Decision) -> str:
-    from index.labels.decisions import LabelDecision, Mark
-
-    if isinstance(lost, LabelDecision):
-        return f"{lost.decision}: the label of {printable_path(lost.path)}"
-    if isinstance(lost, Mark):
-        return f"{lost.field}: the image with the SHA-256 {lost.sha256}"
-    return "a group of duplicates"

@@ -1,17 +1,14 @@
-import json
 import os
 import shutil
 import sqlite3
 import sys
 import threading
-import zipfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
@@ -21,15 +18,11 @@ from index.markers import GALLERY_MARK
 from index.versions.annotations import added_folder, decisions_file
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from retrieval_app.api.duplicate_list import page_groups
-from retrieval_app.api.schemas import DuplicatePage
 from retrieval_app.api.security.access import Access
-from retrieval_app.reports.duplicates_report import find_duplicate_groups
-from retrieval_app.review.backup import BackupError, back_up, restore
+from retrieval_app.review.backup import back_up, restore
 from retrieval_app.review.database import ReviewError
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, read_all_subjects
-from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder
 from tests.forked import run
 from tests.retrieval_app.api.conftest import serve
@@ -97,7 +90,6 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Made:
     store.close()
     report = back_up(gallery, folder / "made.zip")
     assert report.decisions == {"labels": 3, "duplicates": 1, "marks": 2, "searches": 1}
-    assert report.steps == 5
     assert (report.images, report.removed, report.notes) == (3, 1, [])
     return Made(gallery, photos, folder / "made.zip")
 
@@ -163,21 +155,10 @@ def test_decisions_about_missing_images_are_kept(made: Made, tmp_path: Path, tin
     gallery = tmp_path / "shop"
     build_gallery(model_path=tiny_model, sources=[photos], out=gallery)
     report = restore(made.backup, gallery)
-    assert [type(lost) for lost in report.not_attached] == [LabelDecision, DuplicateDecision, Mark]
-    assert report.not_attached[0].path == str(made.photos / "green" / "0.jpg")  # type: ignore[union-attr]
+    assert [lost.path for lost in report.not_attached] == [str(made.photos / "green" / "0.jpg")]
     assert len(ReviewStore.of_gallery(gallery).label_decisions()) == 3
     assert len(ReviewStore.of_gallery(gallery).duplicate_decisions()) == 1
     assert back_up(gallery, tmp_path / "again.zip").decisions["labels"] == 3
-
-
-def test_tables_of_others_are_left_out_of_a_backup(made: Made, tmp_path: Path, fresh: Path) -> None:
-    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
-    with closing(sqlite3.connect(decisions_file(gallery))) as connection:
-        connection.execute("ANALYZE")
-        connection.execute("CREATE TABLE notes (text)")
-    assert back_up(gallery, tmp_path / "saved.zip").steps == 5
-    restore(tmp_path / "saved.zip", fresh)
-    check_restored(fresh, made)
 
 
 def test_decisions_that_are_none_are_refused_by_the_name_of_their_file(made: Made, tmp_path: Path) -> None:
@@ -263,12 +244,12 @@ def test_a_damaged_sent_image_is_mended_and_a_file_of_another_kind_stays(made: M
     (added_folder(gallery) / "by hand.png").write_bytes(picture(9))
     back_up(gallery, tmp_path / "out.zip")
     sent = next(path for path in added_folder(gallery).rglob("*.png") if len(path.name) > 60)
-    sound, when = sent.read_bytes(), sent.stat().st_mtime_ns
+    sound = sent.read_bytes()
     sent.write_bytes(sound[:-1] + b"x")
     (added_folder(gallery) / "by hand.png").write_bytes(b"changed since")
     report = restore(tmp_path / "out.zip", gallery)
     assert report.images == {"restored": 1, "present": 2, "removed": 0, "in_the_way": 1}
-    assert (sent.read_bytes(), sent.stat().st_mtime_ns) == (sound, when)
+    assert sent.read_bytes() == sound
     assert (added_folder(gallery) / "by hand.png").read_bytes() == b"changed since"
     assert decisions_file(gallery).exists()
 
@@ -292,11 +273,6 @@ def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_
     [decision] = ReviewStore.of_gallery(gallery).duplicate_decisions().values()
     here = list(read_all_subjects(Gallery.open(gallery)))
     assert decision.find_kept(here) == (now[pair[0].path],)
-    live = LiveGallery(gallery)
-    found = find_duplicate_groups(Gallery.open(gallery), config=DuplicateConfig(1.0, 0))
-    page = page_groups(live.current, found, ReviewStore.of_gallery(gallery), page=DuplicatePage(state="decided"))
-    live.close()
-    assert [item["decision"]["keep"] for item in page["items"]] == [[now[pair[0].path]]]
 
 
 def test_an_undo_of_restored_decisions_tells_the_ids_of_now(made: Made, fresh: Path) -> None:
@@ -351,7 +327,7 @@ def gallery(photos: Path, tmp_path: Path, tiny_model: Path) -> Path:
 
 @pytest.fixture
 def saved(gallery: Path, tmp_path: Path) -> Path:
-    assert back_up(gallery, tmp_path / "shop.zip").taken_out == 2
+    assert back_up(gallery, tmp_path / "shop.zip").removed == 2
     return tmp_path / "shop.zip"
 
 
@@ -360,28 +336,13 @@ def test_removals_are_restored(gallery: Path, photos: Path, saved: Path, tmp_pat
     new = build_anew(moved, tmp_path / "new", tiny_model)
     before = paths_in(new)
     report = restore(saved, new)
-    assert report.removals == {"taken_out": 2, "kept": 0}
+    assert report.removed == 2
     assert before - paths_in(new) == {"red/0.jpg", "green/copy.jpg"}
     update_gallery(new)
-    assert restore(saved, new).removals == {"taken_out": 0, "kept": 0}
+    assert restore(saved, new).removed == 0
     assert before - paths_in(new) == {"red/0.jpg", "green/copy.jpg"}
     add_to_gallery(new, [moved / "red" / "0.jpg"])
     assert before - paths_in(new) == {"green/copy.jpg"}
-
-
-def test_a_photo_that_was_added_again_to_the_same_gallery_stays(gallery: Path, photos: Path, saved: Path) -> None:
-    add_to_gallery(gallery, [photos / "red" / "0.jpg"])
-    report = restore(saved, gallery)
-    assert report.removals == {"taken_out": 0, "kept": 1}
-    assert "red/0.jpg" in paths_in(gallery)
-
-
-def test_of_copies_as_many_stay_as_were_kept(photos: Path, saved: Path, tmp_path: Path, tiny_model: Path) -> None:
-    moved = shutil.copytree(photos, tmp_path / "elsewhere")
-    (moved / "green" / "copy.jpg").unlink()
-    new = build_anew(moved, tmp_path / "new", tiny_model)
-    assert restore(saved, new).removals == {"taken_out": 1, "kept": 0}
-    assert "green/0.jpg" in paths_in(new)
 
 
 def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(tmp_path: Path, tiny_model: Path) -> None:
@@ -398,23 +359,3 @@ def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(tm
     new = build_anew(moved, tmp_path / "new", tiny_model)
     restore(tmp_path / "shop.zip", new)
     assert {path for path in paths_in(new) if path.startswith("red/")} == {"red/x.jpg", "red/kept.jpg"}
-
-
-def test_equal_bytes_of_another_label_stay(photos: Path, saved: Path, tmp_path: Path, tiny_model: Path) -> None:
-    (photos / "red" / "0.jpg").rename(photos / "blue" / "moved.jpg")
-    new = build_anew(photos, tmp_path / "new", tiny_model)
-    restore(saved, new)
-    assert "blue/moved.jpg" in paths_in(new)
-
-
-@pytest.mark.parametrize("removal", [[], {}, {"sha256": 1, "path": "b", "kept": 0, "label": None}])
-def test_a_list_that_is_none_changes_nothing(gallery: Path, saved: Path, tmp_path: Path, removal: object) -> None:
-    before, bad = rows_of(gallery), tmp_path / "bad.zip"
-    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(bad, "w") as written:
-        manifest = json.loads(archive.read("manifest.json"))
-        manifest["removed"].append(removal)
-        for name in archive.namelist():
-            written.writestr(name, json.dumps(manifest) if name == "manifest.json" else archive.read(name))
-    with pytest.raises(BackupError, match="damaged"):
-        restore(bad, gallery)
-    assert rows_of(gallery) == before

@@ -196,9 +196,11 @@ CHANGES: dict[str, Change] = {
     "a path of a group that is none": set_image(path=None),
     "a group that is none": spoil_groups(make_group(None)),
     "another version": lambda members, manifest: manifest.update(format_version=99),
-    "an image that is not there": lambda members, manifest: manifest["sent"][0].update(sha256="0" * 64),
-    "one place twice": lambda members, manifest: manifest["sent"][1].update(path=manifest["sent"][0]["path"]),
-    "a removal that is text": lambda members, manifest: manifest["sent"][0].update(removed="no"),
+    "an image that is not there": lambda members, manifest: manifest["images"].update({"x.png": "0" * 64}),
+    "a hash of an image that is none": lambda members, manifest: manifest["images"].update({"x.png": 7}),
+    "removals that are none": lambda members, manifest: manifest.update(removed=[]),
+    "removals of no image": lambda members, manifest: manifest["removed"].update({"x": ["/a"]}),
+    "a removal that is none": lambda members, manifest: manifest["removed"].update({"a" * 64: [7]}),
     "a log that is none": lambda members, manifest: members.update({"log.jsonl": b"{}\n"}),
     "a deep log": lambda members, manifest: members.update({"log.jsonl": b"[" * 200_000 + b"\n"}),
 }
@@ -209,31 +211,20 @@ CLIMBS = (
     "",
     "a\0b.png",
     "x" * 300,
-    None,
     "a/" * 20 + "b.png",
     "\ud800.png",
 )
 
 
 def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Path, tmp_path: Path) -> None:
-    climbs: list[Change] = [lambda _, manifest, path=path: manifest["sent"][0].update(path=path) for path in CLIMBS]
+    climbs: list[Change] = [
+        lambda _, manifest, path=path: manifest["images"].update({path: manifest["images"].popitem()[1]})
+        for path in CLIMBS
+    ]
     for number, change in enumerate((*CHANGES.values(), *climbs)):
         members, manifest = read_parts(made)
         change(members, manifest)
         check_refused(write_parts(tmp_path / f"hostile {number}.zip", members, manifest), gallery)
-
-
-def test_a_backup_of_a_pre_release_is_called_so(made: Path, gallery: Path, tmp_path: Path) -> None:
-    for number, change in enumerate(
-        (
-            spoil_groups({**make_group(), "decision": "copies"}),
-            lambda members, manifest: manifest.update(sent_images=manifest.pop("sent")),
-        )
-    ):
-        members, manifest = read_parts(made)
-        change(members, manifest)
-        old = write_parts(tmp_path / f"old {number}.zip", members, manifest)
-        check_refused(old, gallery, match="made by a pre-release")
 
 
 def test_a_backup_never_replaces_a_file_that_appeared_meanwhile(made: Path, tmp_path: Path) -> None:
@@ -252,7 +243,7 @@ def test_a_manifest_of_another_format_is_refused_in_one_line(made: Path, gallery
         (old, "another format version"),
         ({"format": "other"}, "no backup"),
         ([], "no backup"),
-        (manifest | {"more\x1b[2J": 1, "sent": 1}, "sent: Input should be a valid list"),
+        (manifest | {"more\x1b[2J": 1, "images": 1}, "images: Input should be a valid dict"),
     ):
         path = write_parts(tmp_path / "other.zip", members, given)
         with pytest.raises(BackupError, match=match) as caught:
