@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,21 +57,21 @@ def train(
     val = None if val is None else as_path(val, "val")
     log_folder = None if tensorboard is None else as_path(tensorboard, "tensorboard")
     with naming_extras("training"):
+        from training.run.display import open_tensorboard
         from training.run.distributed import ProcessRank, join_processes, require_same_start
         from training.run.phases import Watcher
-        from training.run.tensorboard_log import open_tensorboard
         from training.run.train import train as run_training
 
         machine = make_config(Machine, given)
     watcher = watcher or Watcher()
 
     def run() -> dict[str, Any]:
-        with open_tensorboard(log_folder, tell=watcher.on_note) as log:
+        with nullcontext(Watcher()) if log_folder is None else open_tensorboard(log_folder) as log:
             both = watcher.beside(log)
             return run_training(data, out, config=config, machine=machine, val=val, resume=resume, watcher=both)
 
     with join_processes(ProcessRank.read(), machine=machine, wait_s=rank_timeout) as team:
         given = {"DATA": data, "--out": out, "--val": val, "--resume": resume, "--precision": machine.precision}
-        given |= {"--backend": machine.backend, "--device": machine.device.type}
+        given["--device"] = machine.device.type
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
         return team.run_on_rank0(run)

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageEnhance
 
+from benchmarks.common.graph_features import GraphExtractor
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_table
 from benchmarks.noise.splits import list_split
@@ -34,7 +35,6 @@ from index.outputs import COPY, SEMANTIC
 from index.threads import map_ahead, usable_cores
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
-from training.backbone.graphs import compute_by_graph, keep_graph
 from training.data.datasets import Dataset, Record
 from training.data.transforms import Edit, mirror
 from training.run.searches import ValidationSet
@@ -120,7 +120,7 @@ class Reader:
         rival = Extractor(
             backbone, PreprocessConfig(resize=224, crop=224), device=torch.device("cpu"), precision="float32"
         )
-        self._rival = compute_by_graph(rival, "onnxruntime", keep_graph(rival, cache=cache))
+        self._rival = GraphExtractor(rival, "onnxruntime", cache=cache)
 
     def read(self, records: Sequence[Record], edit: Edit | None = None, *, hashes: bool = True) -> Vectors:
         """Of image files, edited where that is wanted; the edit has a generator of the image's place."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.common.graph_features import GraphExtractor
 from benchmarks.common.record import ending_in_words, find_photos, find_weights, print_machine, write_record
 from benchmarks.noise.splits import list_split
 from export.exports import export_again, read_check_images
@@ -30,7 +31,7 @@ from index.threads import usable_cores
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.builtin_models import FEATURES, EfficientNetLite2
 from training.backbone.extract import Extractor, extract_features, open_store
-from training.backbone.graphs import PixelModel, compute_by_graph, keep_graph
+from training.backbone.graphs import PixelModel
 from training.data.datasets import Record
 from training.head.copy_head import STEPS, CopyHead, fit_copy_head
 from training.head.untrained import fit_untrained
@@ -99,7 +100,7 @@ def make_extractor(side: int, *, cache: Path) -> Extractor:
     network = Backbone(NAME, fold_network(), FEATURES)
     backbone = with_features(network, view="whole", pooling="layers", side=side)
     extractor = Extractor(backbone, preprocess, device=torch.device("cpu"), precision="float32")
-    return compute_by_graph(extractor, "onnxruntime", keep_graph(extractor, cache=cache))
+    return GraphExtractor(extractor, "onnxruntime", cache=cache)
 
 
 def extract_views(paths: list[Path], extractor: Extractor, *, views: int, cache: Path) -> tuple[list[int], Floats]:

@@ -16,6 +16,7 @@ import argparse
 import itertools
 from pathlib import Path
 
+from benchmarks.common.graph_features import RUNTIMES
 from benchmarks.common.record import digest, ending_in_words, find_weights, print_machine, write_record
 from benchmarks.noise.experiments import READS_POSTERIORS, Experiment, Setting, make_table
 from benchmarks.noise.features import prepare_features
@@ -27,7 +28,6 @@ from index.errors import InputError
 from index.threads import usable_cores
 from training.options.config import POOLINGS, VIEWS
 from training.options.losses import METHODS, RIVALS
-from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.options.resolve import resolve_input
 
 ALL_METHODS = (
@@ -66,7 +66,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--table", action="append", required=True, choices=("1", "2", "3"), help="of the SPA paper; may be repeated")
     add("--backbone", default="mobilenet_v2", help="as `retrieval train` takes it")
     add("--weights", help="as `retrieval train` takes them (default: the backbone's in RETRIEVAL_SHARED)")
-    add("--backend", choices=(TORCH, *GRAPH_RUNTIMES), default=TORCH, help="runtime that computes the features")
+    add("--backend", choices=RUNTIMES, default="torch", help="runtime that computes the features")
     add("--resize", type=int, help="stretch images to this many pixels a side (default: as the backbone has it)")
     add("--crop", type=int, help="centre crop to this many (default: as the backbone has it)")
     add("--view", choices=VIEWS, default="crop", help="as `retrieval train` takes it, for all methods alike")

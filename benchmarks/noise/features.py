@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common.graph_features import GraphExtractor
 from benchmarks.common.record import save_array, write_json
 from benchmarks.noise.splits import list_split
 from index.errors import InputError
 from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
-from training.backbone.graphs import compute_by_graph, keep_graph
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig
-from training.options.machine import TORCH, resolve_device
+from training.options.machine import resolve_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def prepare_features(
     weights: str,
     sizes: InputConfig,
     workers: int,
-    backend: str = TORCH,
+    backend: str = "torch",
 ) -> None:
     """Extract and write a dataset's features, unless they exist.
 
@@ -63,8 +63,8 @@ def prepare_features(
     network = load_backbone(backbone, weights, side=sizes.crop)
     seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
     extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
-    if backend != TORCH:
-        extractor = compute_by_graph(extractor, backend, keep_graph(extractor, cache=cache))
+    if backend != "torch":
+        extractor = GraphExtractor(extractor, backend, cache=cache)
     description = extractor.describe()
     if (folder / "set.json").exists():
         stored = json.loads((folder / "set.json").read_text())["features"]

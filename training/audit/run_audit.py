@@ -27,11 +27,10 @@ from index.progress import Progress, StepProgress
 from index.text import printable_path
 from index.vectors.exact import search_labels
 from training.backbone.backbones import Backbone
-from training.backbone.extract import extract_features, open_store
+from training.backbone.extract import Extractor, extract_features, open_store
 from training.confidence.duplicates import find_duplicates
 from training.data.datasets import require_outside
 from training.options.machine import Machine
-from training.run.features import reopen_extractor
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.searches import embed_features
 
@@ -161,7 +160,8 @@ def _load_features(
     run: RunFolder, images: Sequence[LabelledImage], backbone: Backbone, *, machine: Machine, progress: Progress
 ) -> Floats:
     """(N, F) float32 features, from the cache where it has them."""
-    extractor = reopen_extractor(run, backbone, device=machine.device, cache=machine.cache)
+    precision = run.read_json("features.json")["precision"]
+    extractor = Extractor(backbone, run.preprocess(), device=machine.device, precision=precision)
     store = open_store(machine.cache, extractor)
     extracted = extract_features(
         [image.path for image in images], store=store, extractor=extractor, workers=machine.workers, progress=progress

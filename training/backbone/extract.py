@@ -8,7 +8,6 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,14 +24,12 @@ from index.errors import ImageError, InputError
 from index.images.decode import return_memory
 from index.images.image_files import decode_image, read_bytes
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig
-from index.model.backends.backend import InferenceBackend
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
 from training.data.transforms import edited_views
-from training.options.machine import PRECISIONS, TORCH
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
 _KEEP = (1 << 31) - 1
@@ -139,8 +136,6 @@ SHARD_BATCHES = 32
 class Extractor:
     """Frozen backbone on its device, in the fastest precision that the device computes natively.
 
-    `computed_by` makes one that computes by another runtime than torch.
-
     Args:
         backbone: in eval mode.
         precision: `auto`, `float32` or `bfloat16`.
@@ -159,50 +154,26 @@ class Extractor:
         self._module = backbone.module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.mean = 255 * torch.tensor(preprocess.mean, device=device).view(1, 3, 1, 1)
         self.std = 255 * torch.tensor(preprocess.std, device=device).view(1, 3, 1, 1)
-        self._graph: InferenceBackend | None = None
-
-    def computed_by(self, graph: InferenceBackend) -> "Extractor":
-        """The same extractor by a runtime with the backbone's graph, for these weights."""
-        other = copy(self)
-        other._graph = graph
-        return other
-
-    @property
-    def runtime(self) -> str:
-        """Name of the runtime."""
-        return TORCH if self._graph is None else self._graph.name
-
-    @property
-    def precision(self) -> str:
-        """Precision of the features; a graph's is float32 unless its runtime has others."""
-        if self._graph is None:
-            return str(self.dtype).removeprefix("torch.")
-        return self._graph.precision if self._graph.precision in PRECISIONS else "float32"
+        self.precision = str(self.dtype).removeprefix("torch.")
 
     @torch.inference_mode()
     def extract(self, pixels: Pixels) -> Tensor:
         """(N, H, W, 3) uint8 to (N, F) float32 on the device."""
-        if self._graph is not None:
-            return torch.from_numpy(self._graph.run(pixels)).to(self.device)
         images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device)
         return self.finish(self._module, arrange_images(images, self.mean, self.std))
 
     @torch.inference_mode()
     def finish(self, run: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """(N, F) float32 on the device, by the module or a part of it with the same end, in torch's precision."""
+        """(N, F) float32 on the device, by the module or a part of it with the same end."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             return run(inputs.to(self.device)).flatten(1).float()
 
     def describe(self, *, views: int = 1) -> dict[str, object]:
-        """Everything that the features depend on beside the image; unusual view, pooling and runtime only.
-
-        Features of two runtimes differ in the last bits even in one precision, so that each has its own store.
-        """
+        """Everything that the features depend on beside the image; view and pooling only if unusual."""
         backbone = self.backbone
         unusual = {
             **({"view": "both", "side": backbone.side} if backbone.view == "both" else {}),
             **({} if backbone.pooling == "own" else {"pooling": f"{backbone.pooling}, {POOLING_VERSION}"}),
-            **({} if self.runtime == TORCH else {"runtime": self.runtime}),
         }
         return {
             "backbone": self.backbone.name,

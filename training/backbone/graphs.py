@@ -1,26 +1,19 @@
-"""ONNX graphs of frozen backbones and models: written, kept below the cache folder, and opened by runtimes."""
+"""ONNX graphs of models, written by torch's exporter."""
 
 import logging
 import warnings
-from contextlib import suppress
-from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 
-from index.durable import write_durably
-from index.errors import InputError, ModelFileError
+from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
-from index.model.backends.backend import INPUT_NAME, InferenceBackend
-from index.model.backends.registry import open_backend
-from index.model.checksum import ModelFile, add_checksum, read_model_file
+from index.model.backends.backend import INPUT_NAME
+from index.model.checksum import add_checksum
 from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
-from index.threads import usable_cores
 from training.backbone.backbones import normalise_images
-from training.backbone.extract import Extractor, folder_name, name_content
 from training.backbone.onnx_form import OPSET
 from training.backbone.onnx_models import insert_graph
 
@@ -145,49 +138,3 @@ def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) 
     proto = program.model_proto
     insert_graph(proto, model)
     return proto
-
-
-def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
-    """Graph of an extractor, written unless the cache has it.
-
-    Its contract names the extractor's precision, for runtimes with a choice. The (N, F) float32 features are of any
-    length, so it is no model for searching.
-    """
-    description = {**extractor.describe(), "torch": torch.__version__, "opset": OPSET}
-    path = cache / "graphs" / f"{folder_name(extractor.backbone)}-{name_content(description)}.onnx"
-    with suppress(ModelFileError):  # none yet, or a damaged one
-        return read_model_file(path)
-    backbone = extractor.backbone
-    contract = ModelContract(
-        backbone=backbone.short_name,
-        method="features",
-        embedding_dim=backbone.feature_dim,
-        preprocess=extractor.preprocess,
-        precision=extractor.precision,
-        view=backbone.view,
-        pooling=backbone.pooling,
-    )
-    # A copy, as torch keeps its own weights in the memory layout of convolutions.
-    network = deepcopy(backbone.module).to(device="cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    model = PixelModel(network, nn.Flatten(1), preprocess=extractor.preprocess)
-    data = serialize_model(write_graph(model.eval().float(), contract), contract)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, data)
-    except OSError as error:
-        raise InputError(f"the graph cannot be kept ({error}); choose another --cache", at=path) from error
-    return read_model_file(path)
-
-
-def compute_by_graph(extractor: Extractor, runtime: str, graph: ModelFile) -> Extractor:
-    """The extractor computed by a runtime, on all cores or on as many as torch may use."""
-    threads = torch.get_num_threads()  # torchrun gives each of several processes its share
-    return extractor.computed_by(open_graph(graph, runtime, threads=None if threads >= usable_cores() else threads))
-
-
-def open_graph(graph: ModelFile, runtime: str, *, threads: int | None = None) -> InferenceBackend:
-    """The graph in a runtime; `ModelFileError` where that would run it on a GPU."""
-    backend = open_backend(graph, name=runtime, threads=threads)
-    if backend.on_gpu:
-        raise ModelFileError(graph.path, f"{runtime} would run it on a GPU, where torch is the one that runs")
-    return backend

@@ -1,4 +1,4 @@
-"""Machine of a run: cache folder, device, threads, precision and backend."""
+"""Machine of a run: cache folder, device, threads and precision."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
-from index.model.backends.names import AUTO
 from index.threads import usable_cores
 from index.user_cache import user_cache
 
 if TYPE_CHECKING:
     import torch
 
-TORCH = "torch"
-GRAPH_RUNTIMES = ("onnxruntime", "openvino")
-"""Runtimes of the backbone's ONNX graph, on a CPU only."""
-EXTRAS = {"onnxruntime": "cpu", "openvino": "fast"}
-RUNTIMES = (AUTO, TORCH, *GRAPH_RUNTIMES)
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -35,12 +29,6 @@ class Machine:
         "Precision of the backbone; auto is bfloat16 where the hardware supports it, in fine-tuning only if it "
         "is measured to be faster.",
         choices=PRECISIONS,
-    )
-    backend: str = option(
-        AUTO,
-        "Runtime of a frozen backbone on a CPU; auto is, for many images, the first that is installed and agrees "
-        "with torch.",
-        choices=RUNTIMES,
     )
 
     def __post_init__(self) -> None:

@@ -1,14 +1,21 @@
-"""Progress display of training on stderr: lines for phases and every tenth epoch, and bars of images on a terminal."""
+"""Display of a training: lines and bars on stderr, and TensorBoard's files (`--tensorboard DIR`)."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import click
 
 from index.commands.console import progress_bars
+from index.errors import InputError, MissingDependencyError
 from index.progress import Progress
+from training.data.datasets import require_outside
 from training.run.phases import FINETUNING, EpochReport, Watcher
 from training.run.report_text import summarize_holdout
+from training.run.run_folder import RunFolder
 
 _UNITS = {"holdout": "steps", "choosing a precision": "measurement"}
 """What a stage counts, where that is not images."""
@@ -58,3 +65,44 @@ def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
             on_holdout=lambda holdout: say(summarize_holdout(holdout)),
             on_note=say,
         )
+
+
+@contextmanager
+def open_tensorboard(folder: Path) -> Iterator[Watcher]:
+    """Watcher that logs options and epochs to TensorBoard's files below `folder` while the block runs."""
+    if find_spec("tensorboard") is None:
+        raise MissingDependencyError(package="tensorboard", extra="tensorboard", purpose="--tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer: Any = None
+
+    def begin(run: RunFolder) -> None:
+        nonlocal writer
+        require_outside(folder, data=run.data, flag="--tensorboard")
+        own = folder / f"{run.path.resolve().name}-{run.run_id[:8]}"
+        for file in own.glob("events.out.tfevents.*"):  # TensorBoard would show epochs of two files twice
+            file.unlink()
+        try:
+            writer = SummaryWriter(str(own))
+        except OSError as error:
+            raise InputError(f"--tensorboard: {error}; name a folder that can be written") from error
+        writer.add_text("options", json.dumps(run.options, indent=2))
+        for line in run.read_metrics():
+            log(line)
+
+    def log(line: Mapping[str, Any]) -> None:
+        figures = {name: value for name, value in line.items() if name not in ("phase", "epoch", "epochs", "recall")}
+        figures |= {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
+        for name, value in figures.items():
+            writer.add_scalar(f"{line['phase']}/{name}", value, line["epoch"])
+        writer.flush()
+
+    try:
+        yield Watcher(
+            on_run=begin,
+            on_epoch=lambda report: log(report.to_json()),
+            on_validation=lambda epoch, recall: log({"phase": "validation", "epoch": epoch, "recall": recall}),
+        )
+    finally:
+        if writer is not None:
+            writer.close()

@@ -83,7 +83,7 @@ class Watcher:
 
     `on_run(run)` once the run folder exists, `on_phase(name)` when a phase begins, `on_images(description, done,
     total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`, `on_holdout(result as in the report)`,
-    `on_report(report)` at the end, `on_note(text)`.
+    `on_note(text)`.
     """
 
     on_run: Callable[[RunFolder], None] = lambda _: None
@@ -92,7 +92,6 @@ class Watcher:
     on_epoch: Callable[[EpochReport], None] = lambda _: None
     on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
     on_holdout: Callable[[Mapping[str, Any]], None] = lambda _: None
-    on_report: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
 
     def beside(self, other: "Watcher") -> "Watcher":

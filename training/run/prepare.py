@@ -39,9 +39,8 @@ from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
 from training.run.copy_stage import LEAST_IMAGES
-from training.run.copy_stage import VIEWS as COPY_VIEWS
 from training.run.distributed import require_same_files
-from training.run.features import extract_together, open_run_extractor, require_runtime
+from training.run.features import extract_together
 from training.run.finetuning.inputs import plan_blocks
 from training.run.phases import TrainingJob, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
@@ -181,7 +180,6 @@ def list_inputs(
     data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool
 ) -> tuple[Dataset, Dataset | None, Backbone]:
     """Images, validation images and backbone; invalid input is refused here, before the run folder exists."""
-    require_runtime(machine, trains_network=config.finetuning.trains)
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
     dataset, validation = list_data(data, val, config=config)
@@ -229,10 +227,7 @@ def prepare_data(
 ) -> PreparedData:
     """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
-    in_torch = open_extractor(backbone, config.input, machine=machine)
-    records = dataset.records + (() if validation_records is None else validation_records.records)
-    paths = [record.path for record in records]
-    extractor = open_run_extractor(job, in_torch, paths, views=1 + (COPY_VIEWS if config.copy_head else 0))
+    extractor = open_extractor(backbone, config.input, machine=machine)
     job.run.fix_features(extractor.describe())
     with job.measure("features"):
         training = prepare_training(job, dataset, data=data, extractor=extractor)

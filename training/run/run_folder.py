@@ -49,7 +49,6 @@ _FILES = (
     "confidences.csv",
     "holdout.json",
     "finetuning.json",
-    "runtime.json",
     "report.json",
 )
 FINETUNED = "finetuned.safetensors"

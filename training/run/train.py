@@ -41,8 +41,7 @@ def train(
         begun.check_same(config=config, data=data, val=val)
         if (out / "report.json").exists():
             watcher.on_run(begun)
-            watcher.on_report(report := begun.read_json("report.json"))
-            return report
+            return begun.read_json("report.json")
     listed = list_inputs(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val)
     job = TrainingJob(run, config, machine, watcher)
@@ -70,5 +69,4 @@ def train(
     report = save_selected(job, prepared, evaluation, frozen=frozen, stage=stage)
     report |= {"holdout": holdout, "confidences": None if confidences is None else confidences.to_json()}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
-    watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
-    return report
+    return run.read_json("report.json")  # as a resume of the finished run gives it
