@@ -26,7 +26,7 @@ from index.errors import InputError, RetrievalError
 from training.options.backbone_libraries import BUILTIN, is_onnx_file
 
 PACKAGES = (
-    *("torch", "torchvision", "onnxruntime", "onnxruntime-gpu", "numpy", "pillow", "simplejpeg"),
+    *("torch", "torchvision", "onnxruntime", "onnxruntime-gpu", "numpy", "pillow"),
     *("faiss-cpu", "faiss-gpu", "hnswlib", "usearch"),
 )
 

@@ -6,7 +6,6 @@ process that can be killed for all others.
 
 import ctypes
 import io
-import logging
 import struct
 from collections.abc import Callable
 from functools import cache
@@ -22,13 +21,7 @@ HEIF = "HEIC"
 _CODED = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")  # brands of HEVC
 _CONTAINERS = (b"mif1", b"msf1")  # brands of AVIF or HEVC; compatible brands tell which
 _MAX_BRANDS_BYTES = 256
-# simplejpeg decodes JPEG faster, to Pillow's pixels. Whether both agree is tested once, because Pillow may have
-# another libjpeg. Pillow decodes every file with libjpeg warnings.
-JPEG = ("JPEG", "MPO")  # formats of Pillow's JPEG reader
-_MODES = ("RGB", "L")  # no CMYK, of which Pillow has its own conversion
-_LEAST_SIDE = 8  # below it, several scales give the same size
-_SCALES = (1, 2, 4, 8)
-_TRIED_SIZE = (43, 37)  # no multiple of a block
+_JPEG = ("JPEG", "MPO")  # formats of Pillow's JPEG reader
 
 # Stereo images (MPO) come through Pillow's JPEG reader and may not be listed here.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
@@ -60,7 +53,6 @@ _TABLE_ROWS = (
 _TABLE = [int(step) for row in _TABLE_ROWS for step in row.split()]
 _SCALES_BY_QUALITY = [5000 // quality if quality < 50 else 200 - 2 * quality for quality in range(1, 101)]
 _TABLE_SUMS = [sum(min(max((step * scale + 50) // 100, 1), 255) for step in _TABLE) for scale in _SCALES_BY_QUALITY]
-logger = logging.getLogger(__name__)
 
 
 Original = tuple[int, int, int]
@@ -120,50 +112,6 @@ def open_heif(data: bytes, *, name: str) -> ImageFile.ImageFile:
     return image
 
 
-@cache
-def has_turbo() -> bool:
-    """Whether simplejpeg is installed and decodes as Pillow does."""
-    if find_spec("simplejpeg") is None:
-        return False
-    try:
-        return all(map(_agrees, range(3)))
-    except ImportError as error:
-        logger.warning("simplejpeg is installed and cannot be loaded, so Pillow decodes JPEG files: %s", error)
-        return False
-
-
-def read_turbo(data: bytes, opened: ImageFile.ImageFile) -> Image.Image | None:
-    """A JPEG in RGB, at the size of Pillow's draft; None where Pillow must decode it."""
-    if opened.format not in JPEG or opened.mode not in _MODES or max(opened.size) < _LEAST_SIDE:
-        return None
-    return _read(data, opened.size) if has_turbo() else None
-
-
-def _read(data: bytes, size: tuple[int, int]) -> Image.Image | None:
-    from simplejpeg import decode_jpeg
-
-    width, height = size
-    try:  # the smallest scale that is not below this size: exactly this size
-        pixels = decode_jpeg(data, min_width=width, min_height=height)
-    except (ValueError, MemoryError):
-        return None
-    return Image.fromarray(pixels) if pixels.shape[:2] == (height, width) else None
-
-
-def _agrees(subsampling: int) -> bool:
-    """Whether both decode a test file of this subsampling to the same pixels, at every scale."""
-    width, height = _TRIED_SIZE
-    values, file = bytes(number * number % 251 for number in range(3 * width * height)), io.BytesIO()
-    Image.frombytes("RGB", _TRIED_SIZE, values).save(file, "JPEG", quality=85, subsampling=subsampling)
-    for scale in _SCALES:
-        with Image.open(io.BytesIO(file.getvalue())) as image:
-            image.draft(None, (image.width // scale, image.height // scale))
-            found = _read(file.getvalue(), image.size)
-            if found is None or found.tobytes() != image.convert("RGB").tobytes():
-                return False
-    return True
-
-
 def find_format(first: bytes) -> str | None:
     """The first of `READABLE` whose files begin with these bytes, `FIRST_BYTES` of them or more."""
     if is_heif(first):
@@ -185,12 +133,12 @@ def find_format(first: bytes) -> str | None:
     return None
 
 
-def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool = False) -> Image.Image:
-    """As `index.images.image_files.decode_image`, in this process; `turbo` uses simplejpeg where it is installed."""
+def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
+    """As `index.images.image_files.decode_image`, in this process."""
     if not data:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
     limits = {"target_side": target_side, "max_pixels": max_pixels}
-    return _name_damage(lambda: _decode(data, name=name, turbo=turbo, **limits), name=name)
+    return _name_damage(lambda: _decode(data, name=name, **limits), name=name)
 
 
 def _name_damage(make: Callable[[], Image.Image], *, name: str) -> Image.Image:
@@ -213,20 +161,16 @@ def return_memory() -> None:
         trim(0)
 
 
-def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool) -> Image.Image:
+def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
     image = open_heif(data, name=name) if is_heif(data) else Image.open(io.BytesIO(data), formats=FORMATS)
     with image:
         _check_pixels(image, name=name, max_pixels=max_pixels)
         size = image.size
         image.draft(None, (2 * target_side, 2 * target_side))
-        rgb = read_turbo(data, image) if turbo else None
-        if rgb is not None:
-            rgb = _reduce(rgb, _find_factor(rgb, target_side=target_side))
-        else:
-            if image.format in JPEG:  # in one block: with n blocks, padding would be read n times
-                image.decodermaxblock = max(len(data), image.decodermaxblock)
-            image.load()
-            rgb = _to_rgb(image, name=name, target_side=target_side)
+        if image.format in _JPEG:  # in one block: with n blocks, padding would be read n times
+            image.decodermaxblock = max(len(data), image.decodermaxblock)
+        image.load()
+        rgb = _to_rgb(image, name=name, target_side=target_side)
         orientation = _orientation(image)
         quality = _estimate_quality(image)
     del image  # before the turned copy is made

@@ -149,7 +149,7 @@ def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = 
     """
     raise_if_abandoned()
     if is_cheap(data):
-        return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels, turbo=True)
+        return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels)
     check_content(data, name=name)
     from index.images.decoding_pool import shared_pool  # with what starts processes: few images need it
 

@@ -31,7 +31,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "train": ("torch", "torchvision", "onnx"),
     "backbones": ("timm", "open_clip_torch"),
     "parquet": ("pyarrow",),
-    "fast": ("openvino", "simplejpeg"),
+    "fast": ("openvino",),
     "heic": ("pillow-heif",),
     "remote": ("obstore",),
     "tensorboard": ("tensorboard",),
