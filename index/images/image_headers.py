@@ -13,7 +13,6 @@ _MAX_METADATA_BYTES = 1 << 22
 _MAX_SEGMENTS = 256  # of a JPEG, before its first scan
 _MAX_CHUNKS = 64  # of a PNG or WebP, without those that hold pixels
 _MAX_PIXEL_CHUNKS = 1 << 14
-_MAX_BLOCKS = 256  # of up to 255 bytes, before the first image of a GIF
 _MAX_TAGS = 256  # of a directory of metadata
 _MAX_TAG_VALUES = 1 << 16  # in all its tags, each of which Pillow may make an object of Python
 
@@ -21,7 +20,6 @@ _SEQUENTIAL, _PROGRESSIVE, _START_OF_SCAN = (0xC0, 0xC1), 0xC2, 0xDA
 # Lossless, layered, arithmetic coding.
 _OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 _WITHOUT_LENGTH = (0x00, 0x01, *range(0xD0, 0xDA), 0xFF)
-_GIF_COMMENT = 0xFE
 # What a directory begins with: of a camera, and of several images in one file.
 _EXIF, _MPF = b"Exif\0\0", b"MPF\0"
 
@@ -33,8 +31,6 @@ def is_cheap(data: bytes) -> bool:
             return _is_cheap_jpeg(data)
         if data.startswith(b"\x89PNG\r\n\x1a\n"):
             return _is_cheap_png(data)
-        if data.startswith((b"GIF87a", b"GIF89a")):
-            return _is_cheap_gif(data)
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _is_cheap_webp(data)
     except (struct.error, IndexError):  # the file is cut short
@@ -96,26 +92,6 @@ def _is_cheap_png(data: bytes) -> bool:
             return True
         at += 12 + length
     return bool(width * height <= _MAX_PIXELS)  # cut short: the decoder stops there too
-
-
-def _is_cheap_gif(data: bytes) -> bool:
-    """Little before the first image, which lies within the canvas; what follows it is not read."""
-    width, height, flags = struct.unpack_from("<HHB", data, 6)
-    at, blocks = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0), 0  # behind the palette
-    while data[at] == ord("!"):
-        if not data[at + 2] and data[at + 1] != _GIF_COMMENT:
-            return False  # Pillow takes one byte more for the size of a block
-        at += 2
-        is_last = False
-        while not is_last:
-            is_last = not data[at]
-            at, blocks = at + 1 + data[at], blocks + 1
-            if blocks > _MAX_BLOCKS:
-                return False
-    if data[at] != ord(","):
-        return False
-    left, top, wide, high = struct.unpack_from("<4H", data, at + 1)
-    return bool(left + wide <= width and top + high <= height and width * height <= _MAX_PIXELS)
 
 
 def _is_cheap_webp(data: bytes) -> bool:
