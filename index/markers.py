@@ -25,13 +25,10 @@ BESIDE = "-gallery"
 """The suffix of the default gallery beside a folder: `photos-gallery` of `photos`."""
 # Names that a folder walk skips in a gallery among photos; uploads are a source of their own.
 _GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {"annotations"}
-# Of `Dataset.save_to_disk`, beside the Arrow files.
-_DATASETS_OWN = {"dataset_dict.json", "dataset_info.json", "state.json"}
 CROPS_MARK = "crops.json"  # of `retrieval dataset crop`
 _CROPS_KEYS = {"annotations", "images", "margin"}
 EXPORT_MARK, EXPORT_CARD = "manifest.json", "README.md"
 _EXPORTS_OWN = {EXPORT_MARK, EXPORT_CARD}  # of `retrieval dataset export`
-_DATASET_CACHE = re.compile(r"cache-[0-9a-f_]+\.arrow")
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 _MOST_BYTES = 1 << 24
 
@@ -82,16 +79,14 @@ def is_empty_lock(folder: Path, name: str) -> bool:
 
 
 def leave_out_own(folder: str, names: Sequence[str]) -> list[str]:
-    """The names in a folder without a lock, a gallery's own files, and those beside an exported or a saved dataset."""
+    """The names in a folder without a lock, a gallery's own files, and those beside an exported dataset."""
     if GALLERY_MARK in names and read_mark(Path(folder)) is not None:
         return [name for name in names if name not in _GALLERYS_OWN]
     if CROPS_MARK in names and (read_object(Path(folder, CROPS_MARK)) or {}).keys() == _CROPS_KEYS:
         return [name for name in names if name != CROPS_MARK]
     if EXPORT_MARK in names and (read_object(Path(folder, EXPORT_MARK)) or {}).keys() >= {"gallery", "left_out"}:
         return [name for name in names if name not in _EXPORTS_OWN]
-    if _DATASETS_OWN.isdisjoint(names):
-        return [name for name in names if not is_empty_lock(Path(folder), name)]
-    return [name for name in names if name not in _DATASETS_OWN and not _DATASET_CACHE.fullmatch(name)]
+    return [name for name in names if not is_empty_lock(Path(folder), name)]
 
 
 def read_object(path: Path) -> Mapping[str, Any] | None:

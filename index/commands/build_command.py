@@ -207,7 +207,7 @@ def build(
     """Build a gallery from images.
 
     MODEL is an .onnx file of `retrieval export`, or builtin: the model that comes with the package, which a new gallery
-    has by default. A SOURCE is a folder, a .tar, .tar.gz, .tar.zst or .zip archive (also of WebDataset or
+    has by default. A SOURCE is a folder, a .tar, .tar.gz or .zip archive (also of WebDataset or
     img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path`, or an image. Other
     columns of a table are kept as metadata.
 

@@ -24,8 +24,7 @@ from index.threads import raise_if_abandoned
 REASONS = {
     "empty-file": "the file has no bytes",
     "not-an-image": f"the content is none of {', '.join(READABLE)}",
-    "needs-package": "a HEIC photo, or a shard packed by zstd, and the extra that reads them (`heic`, `remote`) is not "
-    "installed",
+    "needs-package": "a HEIC photo, and the extra `heic` that reads it is not installed",
     "corrupt": "an image that is truncated or damaged",
     "too-many-pixels": "the header announces more pixels than the cap",
     "file-too-large": "more bytes than any sensible image",

@@ -30,7 +30,7 @@ from index.sources.unpacking import COMPRESSED_STARTS
 from index.text import printable_path
 
 ARCHIVE_SUFFIXES = (".tar", ".zip")
-COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst")
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 _SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 _MAX_SIDECAR_BYTES = 1 << 20

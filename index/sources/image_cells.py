@@ -1,13 +1,11 @@
-"""Images in cells of Parquet and Arrow files, as Hugging Face `datasets` writes them: `{bytes, path}` or bytes.
+"""Images in cells of Parquet files, as Hugging Face `datasets` writes them: `{bytes, path}` or bytes.
 
-A cell of an Arrow file is read from the file by its offset, like a member of a tar. A Parquet file is compressed: its
-cells are unpacked once into the spool, one after another, and read from there.
+A Parquet file is compressed: its cells are unpacked once into the spool, one after another, and read from there.
 """
 
 import json
 import os
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,16 +31,12 @@ from index.sources.table_rows import (
 from index.sources.unpacking import DamagedError
 from index.text import printable_path
 
-CELL_SUFFIXES = (".parquet", ".arrow")
-_PURPOSE = "reading images in Parquet and Arrow files"
+_PURPOSE = "reading images in Parquet files"
 _SPOOL_START = b"cells\0\0\0"  # before the cells in the spool; no compressed file begins like it
 _PLAIN_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp")  # of bytes without a path
 _SUFFIXES = {"JPEG": "jpg", "TIFF": "tif"}
 _SHARD = re.compile(r"(\w[\w.]*)-\d{5}-of-\d{5}\.\w+", re.ASCII)  # train-00000-of-00002.parquet
-_SPLITS_FILE = "dataset_dict.json"  # of a saved `DatasetDict`
 _LABEL = "label"
-_ARROW_FILE = b"ARROW1"
-_COMPRESSED = "it is compressed; save it again without compression, or as Parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +50,8 @@ class CellColumns:
 
 
 def has_image_cells(file: str) -> bool:
-    """Whether a file is Parquet or Arrow with a column of images, and no column `path`, which would name files."""
-    if not file.lower().endswith(CELL_SUFFIXES) or not os.path.isfile(file):
+    """Whether a file is Parquet with a column of images, and no column `path`, which would name files."""
+    if not file.lower().endswith(".parquet") or not os.path.isfile(file):
         return False
     try:
         pyarrow = import_pyarrow(_PURPOSE)
@@ -112,11 +106,8 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
 
     `found` is the file itself; the column of labels is `label`, or else the first one of classes.
     """
-    pyarrow, number, split = import_pyarrow(_PURPOSE), 0, dict[str, str]()
-    if (file.parent.parent / _SPLITS_FILE).is_file():
-        split = {"split": file.parent.name}
-    elif (shard := _SHARD.fullmatch(file.name)) is not None and shard[1] != "data":
-        split = {"split": shard[1]}
+    pyarrow, number, shard = import_pyarrow(_PURPOSE), 0, _SHARD.fullmatch(file.name)
+    split = {} if shard is None or shard[1] == "data" else {"split": shard[1]}
     names: dict[str, int] = {}
     try:
         with _open(file) as (schema, batches):
@@ -129,10 +120,10 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
             check_labels(schema, label or columns.label, at=file)
             table = TableColumns(columns.image, label or columns.label)
             end = len(_SPOOL_START)
-            for batch, base in batches:
+            for batch in batches:
                 cells, paths = _split_images(batch, columns.image)
                 starts, lengths = _measure_cells(cells)
-                starts = starts + end if base is None else _mapped_places(cells, starts, file=file, base=base)
+                starts += end
                 end += int(lengths.sum())
                 valid = cells.is_valid()
                 for at, values in enumerate(batch_rows(_describe_cells(batch, columns, paths))):
@@ -165,7 +156,7 @@ def unpack_cells(file: Path) -> Iterator[bytes]:
     try:
         with _open(file) as (schema, batches):
             if (columns := find_columns(schema)) is not None:
-                for batch, _ in batches:
+                for batch in batches:
                     for cell in _split_images(batch, columns.image)[0]:
                         yield cell.as_py() or b""
     except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -173,58 +164,14 @@ def unpack_cells(file: Path) -> Iterator[bytes]:
 
 
 @contextmanager
-def _open(file: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, int | None]]]]:
-    """The schema of a file, and its batches of rows with the address that it is mapped at; None for Parquet."""
-    pyarrow = import_pyarrow(_PURPOSE)
-    if file.suffix.lower() == ".parquet":
-        schema = pyarrow.parquet.read_schema(file)
-        images = find_columns(schema)
-        # Of repeated images the dictionary is read: a small file may stand for any number of bytes.
-        repeated = [] if images is None else [images.leaf]
-        with pyarrow.parquet.ParquetFile(file, read_dictionary=repeated) as parquet:
-            yield schema, ((batch, None) for batch in read_batches(parquet, columns=None))
-        return
-    from pyarrow import ipc
-
-    with pyarrow.memory_map(str(file)) as mapped:
-        start = mapped.read_buffer(len(_ARROW_FILE))
-        begin = 8 if start.to_pybytes() == _ARROW_FILE else 0  # after the magic and its padding a file is a stream
-        mapped.seek(begin)
-        reader = ipc.open_stream(mapped)
-
-        def read() -> Iterator[tuple[Any, int | None]]:
-            after_schema = mapped.tell()
-            mapped.seek(begin)
-            if any(map(_is_compressed, ipc.MessageReader.open_stream(mapped))):
-                raise ValueError(_COMPRESSED)
-            mapped.seek(after_schema)
-            for batch in reader:
-                batch.validate(full=True)  # a damaged file's offsets stay in its buffers
-                yield batch, start.address
-
-        yield reader.schema, read()
-
-
-def _is_compressed(message: Any) -> bool:
-    """Whether a batch of the Arrow IPC format is compressed, by its FlatBuffers head alone: pyarrow would unpack it."""
-    if message.type not in ("dictionary", "record batch"):
-        return False
-    head = message.metadata.to_pybytes()  # pyarrow has verified its offsets
-
-    def find(table: int, field: int) -> int:
-        """Where the value of a table's field is; 0 without one."""
-        fields = table - struct.unpack_from("<i", head, table)[0]
-        inside = 4 + 2 * field < struct.unpack_from("<H", head, fields)[0]
-        at = struct.unpack_from("<H", head, fields + 4 + 2 * field)[0] if inside else 0
-        return table + at if at else 0
-
-    def follow(at: int) -> int:
-        return at + int(struct.unpack_from("<I", head, at)[0])
-
-    batch = follow(find(follow(0), 2))
-    if message.type == "dictionary":
-        batch = follow(find(batch, 1))
-    return find(batch, 3) != 0
+def _open(file: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """The schema of a file, and its batches of rows."""
+    parquet = import_pyarrow(_PURPOSE).parquet
+    schema = parquet.read_schema(file)
+    images = find_columns(schema)
+    # Of repeated images the dictionary is read: a small file may stand for any number of bytes.
+    with parquet.ParquetFile(file, read_dictionary=[] if images is None else [images.leaf]) as opened:
+        yield schema, read_batches(opened, columns=None)
 
 
 def _split_images(batch: Any, name: str) -> tuple[Any, Any]:
@@ -248,23 +195,6 @@ def _measure_cells(cells: Any) -> tuple[Ids, Ids]:
         counted = compute.binary_length(cells)
     lengths = counted.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return np.cumsum(lengths) - lengths, lengths
-
-
-def _mapped_places(cells: Any, starts: Ids, *, file: Path, base: int) -> Ids:
-    """(n,) int64 offsets of cells in the mapped file."""
-    from pyarrow import types
-
-    if types.is_dictionary(cells.type):
-        raise ValueError("its images are stored as a dictionary; save it again without")
-    width = np.int64 if types.is_large_binary(cells.type) else np.int32
-    _, offsets, data = cells.buffers()
-    if not len(cells) or data is None:
-        return starts
-    places = np.frombuffer(offsets, dtype=width)[cells.offset : cells.offset + len(cells)].astype(np.int64)
-    places += data.address - base
-    if data.address < base or data.address + data.size > base + file.stat().st_size:
-        raise ValueError(_COMPRESSED)
-    return places
 
 
 def _describe_cells(batch: Any, columns: CellColumns, paths: Any) -> Any:

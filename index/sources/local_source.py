@@ -149,7 +149,7 @@ class FileSource(LocalSource):
 
 
 class CellSource(LocalSource):
-    """The images in the cells of one Parquet or Arrow file; its address may name the column of labels."""
+    """The images in the cells of one Parquet file; its address may name the column of labels."""
 
     kind: ClassVar[str] = "cells"
 

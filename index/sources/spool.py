@@ -75,7 +75,7 @@ def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spool
             problem = file.with_suffix(_PROBLEM)
             problem.unlink(missing_ok=True)
             with replacing(file) as temporary:
-                damage = _write(temporary, unpack(fetch(), name=printable_path(name)), name=name)
+                damage = _write(temporary, unpack(fetch()), name=name)
                 if damage is not None:
                     problem.write_text(damage, encoding="utf-8")
         except OSError as error:

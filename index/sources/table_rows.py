@@ -31,8 +31,8 @@ _csv_limit = threading.Lock()
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
 _TOO_LONG: Any = object()  # replaces a cell that is too long
-TABLE_SUFFIXES = (".csv", ".parquet", ".arrow", ".tsv", ".jsonl")
-_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|arrow|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
+TABLE_SUFFIXES = (".csv", ".parquet", ".tsv", ".jsonl")
+_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = "photos.csv#path=image,label=category"
 
 
