@@ -13,7 +13,7 @@ from pathlib import Path
 from index.errors import InputError
 from index.items import FoundItem
 from index.sources.folder_walk import find_file
-from index.sources.table_rows import TableColumns, TableRow, first_rows, read_column_names, read_table_rows
+from index.sources.table_rows import TableColumns, first_rows, read_column_names, read_table_rows
 from index.text import printable_path
 
 _TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -26,7 +26,7 @@ class FolderMetadata:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._nearest: dict[str, tuple[str, dict[str, TableRow]] | None] = {}  # folder of the table, and its open rows
+        self._nearest: dict[str, tuple[str, dict[str, FoundItem]] | None] = {}  # folder of the table, and its open rows
         self._read: set[str] = set()
 
     def describe(self, found: FoundItem) -> FoundItem | None:
@@ -47,7 +47,7 @@ class FolderMetadata:
                 if found.problem is not None:
                     yield describe_item(found, row)
 
-    def _find(self, folder: str) -> tuple[str, dict[str, TableRow]] | None:
+    def _find(self, folder: str) -> tuple[str, dict[str, FoundItem]] | None:
         if folder not in self._nearest:
             tables = [table for name in _TABLES if _is_table(table := os.path.join(self._root, folder, name))]
             if tables:
@@ -59,11 +59,11 @@ class FolderMetadata:
         return self._nearest[folder]
 
 
-def describe_item(found: FoundItem, row: TableRow) -> FoundItem:
+def describe_item(found: FoundItem, row: FoundItem) -> FoundItem:
     """The item with the label and metadata of its row; an item keeps its label where a table has none."""
     label = found.label if row.label is None else row.label or None
     found = replace(found, label=label, metadata=row.metadata or None)
-    return found if row.problem is None else found.with_problem("oversized-row", row.problem)
+    return found if row.problem is None else found.with_problem(row.problem.reason, row.problem.detail)
 
 
 def _is_table(path: str) -> bool:
@@ -76,13 +76,11 @@ def _is_table(path: str) -> bool:
     return False
 
 
-def _read_rows(table: Path) -> dict[str, TableRow]:
-    def rows() -> Iterator[tuple[str, TableRow]]:
-        for row in read_table_rows(table, columns=_COLUMNS):
-            name = os.path.normpath(row.path)
-            if name.startswith(("/", "../")):
-                problem = f"expected a file_name below the table's folder, found {printable_path(row.path)}"
-                raise InputError(problem, at=table, where=row.where)
-            yield name, row
+def _read_rows(table: Path) -> dict[str, FoundItem]:
+    def find_name(path: str) -> str:
+        name = os.path.normpath(path)
+        if name.startswith(("/", "../")):
+            raise InputError(f"expected a file_name below the table's folder, found {printable_path(path)}", at=table)
+        return name
 
-    return dict(first_rows(table, rows()))
+    return {name: row for name, _, row in first_rows(table, read_table_rows(table, columns=_COLUMNS), find_name)}

@@ -130,19 +130,17 @@ def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Ite
                     number += 1
                     row = make_row(f"row {number}", values, table, at=file)
                     name = safe_name(row.path) if row.path else f"{number:07}.{_find_suffix(cells[at])}"
-                    metadata = {**split, **row.metadata}
-                    item = FoundItem(
-                        f"{found.path}/{unique_name(name, names)}",
-                        int(lengths[at]),
-                        found.mtime_ns,
+                    metadata = {**split, **(row.metadata or {})}
+                    item = replace(
+                        row.at(f"{found.path}/{unique_name(name, names)}"),
+                        size_bytes=int(lengths[at]),
+                        mtime_ns=found.mtime_ns,
                         archive=found.path,
                         starts_at=int(starts[at]),
                         label=row.label or None,
                         metadata=metadata or None,
                     )
-                    if row.problem is not None:
-                        item = item.with_problem("oversized-row", row.problem)
-                    elif not valid[at].as_py():
+                    if row.problem is None and not valid[at].as_py():
                         item = item.with_problem("empty-file", f"row {number} has no bytes of an image")
                     yield item
     except (pyarrow.ArrowException, OSError, ValueError) as error:

@@ -222,8 +222,8 @@ class TableSource(LocalSource):
     def find_files(self) -> Iterator[FoundItem]:
         """In the table's order. A row is one file, never an archive; the first row of a file counts."""
         (table, columns), root = find_table(self.location), self.root
-        rows = ((absolute_below(root, row.path), row) for row in read_table_rows(table, columns=columns))
-        for path, row in first_rows(table, rows):
+        rows = read_table_rows(table, columns=columns)
+        for path, _, row in first_rows(table, rows, lambda path: absolute_below(root, path)):
             found = find_file(path, relative=below(root, path))
             yield describe_item(replace(found, label=label_below(found.path)), row)
 

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from index.errors import InputError, MissingDependencyError, naming_extras, reading
+from index.items import FoundItem
 from index.limits import MAX_FILE_BYTES
 from index.text import printable_path, valid_text
 
@@ -86,23 +87,12 @@ def say_columns(text: str, **columns: str) -> str:
     return f"{table}#" + ",".join(f"{role}={quote(name, safe=' ')}" for role, name in names.items())
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """One row.
+Row = tuple[str, FoundItem]
+"""The position of a row for messages, as "line 3", and the item that it describes.
 
-    Attributes:
-        where: "line 3" or "row 2", for messages.
-        path: as written; not empty and without NUL.
-        label: stripped, "" for an empty one; None where the table has no such column.
-        metadata: the other columns as JSON values, without nulls and empty CSV cells.
-        problem: why the row cannot be used; then it has neither label nor metadata.
-    """
-
-    where: str
-    path: str
-    label: str | None
-    metadata: Mapping[str, Any]
-    problem: str | None = None
+Its path is as written, its label stripped: "" for an empty one, None without such a column. `metadata` has the other
+columns as JSON values, without nulls and empty CSV cells. A row with a problem has neither label nor metadata.
+"""
 
 
 def read_table_rows(
@@ -112,7 +102,7 @@ def read_table_rows(
     required: tuple[str, ...] = ("path",),
     metadata: bool = True,
     checked: bool = True,
-) -> Iterator[TableRow]:
+) -> Iterator[Row]:
     """Read a table in order: Parquet or JSON lines by the suffix `.parquet` or `.jsonl`, else CSV.
 
     Columns of the roles in `required` must be there; `metadata` reads the others; with `checked` a row without a usable
@@ -125,12 +115,12 @@ def read_table_rows(
             if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
                 problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
                 raise InputError(f"the path {problem}", at=path, where=where)
-            yield row
+            yield where, row
 
 
 def make_row(
     where: str, cells: dict[str, Any], columns: TableColumns, *, at: Path, metadata: bool = True, is_json: bool = False
-) -> TableRow:
+) -> FoundItem:
     """A row of its cells by column; one with far too much text has a problem. With `is_json` metadata is kept as is."""
     path = cells.pop(columns.path, None) or ""
     if path is _TOO_LONG or not isinstance(path, str):
@@ -142,9 +132,9 @@ def make_row(
         if not is_json:
             cells = as_json_object(cells) if metadata else {}
         if _count_characters(label) + _count_characters(cells) <= _MAX_ROW_CHARACTERS:
-            return TableRow(where, path, label, cells)
+            return FoundItem(path, 0, 0, label=label, metadata=cells)
     problem = f"{where} of the table has more than {_MAX_ROW_CHARACTERS} characters beside the path"
-    return TableRow(where, path, None, {}, problem)
+    return FoundItem(path, 0, 0, metadata={}).with_problem("oversized-row", problem)
 
 
 def _count_characters(value: Any) -> int:
@@ -169,17 +159,20 @@ def read_column_names(path: Path) -> list[str]:
         return []
 
 
-def first_rows(table: Path | str, rows: Iterable[tuple[str, TableRow]]) -> Iterator[tuple[str, TableRow]]:
-    """The first row of every path, of rows by path; an InputError where a later row has another label."""
+def first_rows(
+    table: Path | str, rows: Iterable[Row], find_path: Callable[[str], str]
+) -> Iterator[tuple[str, str, FoundItem]]:
+    """The first row of every path that `find_path` gives; an InputError where a later row has another label."""
     labels: dict[str, str | None] = {}
     same: dict[str | None, str | None] = {}  # one object for each label
-    for path, row in rows:
+    for where, row in rows:
+        path = find_path(row.path)
         if path not in labels:
             labels[path] = same.setdefault(row.label, row.label)
-            yield path, row
+            yield path, where, row
         elif labels[path] != row.label:
             problem = f"{printable_path(row.path)} is labelled {row.label!r} here and {labels[path]!r} above; keep one"
-            raise InputError(problem, at=table, where=row.where)
+            raise InputError(problem, at=table, where=where)
 
 
 def folder_label(relative_path: str) -> str | None:
@@ -210,9 +203,10 @@ def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
     if not path.is_file():
         raise InputError("no such label file", at=path)
     labels: dict[str, str] = {}
-    for image, row in first_rows(path, _rows_by_image(path, columns, required=("path", "label"), metadata=False)):
+    rows = read_table_rows(path, columns=columns, required=("path", "label"), metadata=False)
+    for image, _, row in first_rows(path, rows, _find_image(path)):
         if row.problem is not None:
-            raise InputError(row.problem, at=path)
+            raise InputError(row.problem.detail, at=path)
         if row.label:
             labels[image] = row.label
     return labels
@@ -222,19 +216,20 @@ def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict
     """Texts of a column by absolute normal image path; images without one are left out."""
     path, columns = find_table(path, columns)
     texts: dict[str, str] = {}
-    for image, row in _rows_by_image(path, columns):
-        value = row.metadata.get(name)
+    find_image = _find_image(path)
+    for where, row in read_table_rows(path, columns=columns):
+        image, value = find_image(row.path), (row.metadata or {}).get(name)
         text = "" if isinstance(value, dict | list) else as_text(value).strip()
         if texts.setdefault(image, text) != text:
             problem = f"{printable_path(row.path)} has another value of {name!r} above; keep one"
-            raise InputError(problem, at=path, where=row.where)
+            raise InputError(problem, at=path, where=where)
     return {image: text for image, text in texts.items() if text}
 
 
-def _rows_by_image(path: Path, columns: TableColumns, **options: Any) -> Iterator[tuple[str, TableRow]]:
-    root = str(path.resolve().parent)
-    for row in read_table_rows(path, columns=columns, **options):
-        yield os.path.normpath(os.path.join(root, row.path)), row
+def _find_image(table: Path) -> Callable[[str], str]:
+    """The absolute normal path of a path in a table."""
+    root = str(table.resolve().parent)
+    return lambda path: os.path.normpath(os.path.join(root, path))
 
 
 def as_json(value: Any) -> Any:

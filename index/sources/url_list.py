@@ -18,8 +18,8 @@ from index.sources.remote import RemoteFileSource
 from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import (
     TABLE_SUFFIXES,
+    Row,
     TableColumns,
-    TableRow,
     first_rows,
     make_address,
     read_column_names,
@@ -61,9 +61,8 @@ class UrlListSource(ImageSource):
 
     def find_files(self) -> Iterator[FoundItem]:
         """In the list's order; the first row of an address counts."""
-        rows = ((_normalise(row.path), row) for row in self._rows())
-        for address, row in first_rows(self._open()[0], rows):
-            yield _row_item(address, row)
+        for address, where, row in first_rows(self._open()[0], self._rows(), _normalise):
+            yield _describe(address, row, where=where)
 
     def check_changes(self, items: Iterable[tuple[FoundItem, bool]]) -> Iterator[FoundItem]:
         """Items with their known sizes and times; those with True are looked up by a HEAD request.
@@ -88,7 +87,7 @@ class UrlListSource(ImageSource):
         file, said = split_address(self.location)
         return file, _name_columns(said)
 
-    def _rows(self) -> Iterator[TableRow]:
+    def _rows(self) -> Iterator[Row]:
         named, columns = self._open()
         shown = printable_path(named)
         try:
@@ -98,7 +97,7 @@ class UrlListSource(ImageSource):
         try:
             if file.suffix.lower() in _TEXT_SUFFIXES:
                 lines = enumerate(read_lines(str(file)), start=1)
-                yield from (TableRow(f"entry {number}", line, None, {}) for number, line in lines)
+                yield from ((f"entry {number}", FoundItem(line, 0, 0)) for number, line in lines)
             else:
                 yield from read_table_rows(file, columns=columns, checked=False)
         except InputError as error:
@@ -157,15 +156,12 @@ def _normalise(text: str) -> str:
         return address
 
 
-def _row_item(address: str, row: TableRow) -> FoundItem:
-    """A row as an item; without a usable address it has a problem."""
-    problem: tuple[str, str] | None = None
+def _describe(address: str, row: FoundItem, *, where: str) -> FoundItem:
+    """A row as the item at an address; without a usable address it has a problem."""
+    found = replace(row.at(address), label=row.label or None, metadata=row.metadata or None)
     try:
         check_web_address(address)
     except InputError as error:
-        problem = FetchError.REFUSED, f"{row.where}: {error}"
-        address = address[:_MAX_SHOWN] or row.where
-    if row.problem is not None:
-        problem = "oversized-row", row.problem
-    found = FoundItem(address, 0, 0, label=row.label or None, metadata=row.metadata or None)
-    return found if problem is None else found.with_problem(*problem)
+        found = found.at(address[:_MAX_SHOWN] or where)
+        return found if row.problem is not None else found.with_problem(FetchError.REFUSED, f"{where}: {error}")
+    return found

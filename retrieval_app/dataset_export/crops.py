@@ -14,7 +14,7 @@ from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.markers import CROPS_MARK, read_object
 from index.progress import Progress, no_progress
-from index.sources.coco import AnnotatedImage, read_images
+from index.sources.coco import Entry, read_images
 from index.sources.table_rows import valid_unicode
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
@@ -24,6 +24,10 @@ TABLE = "metadata.jsonl"
 _QUALITY = 95
 _WHOLE = 1 << 30  # target side: no image is reduced, and no side of a box is longer
 _READ_AHEAD = 8
+
+
+_Image = tuple[str, Entry, list[Entry]]
+"""Path, entry and boxes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,17 @@ def crop_boxes(
         images: the folder that names of images are relative to; None: found beside the file.
         margin: added on each side, as a share of the box's width or height.
     """
-    found, lost = read_images(annotations, None if images is None else str(images))
-    if not any(map(_boxes, found)):
+    found = [
+        (path, entry, [box for box in boxes if not box.get("iscrowd")])
+        for path, entry, boxes in read_images(annotations, None if images is None else str(images))
+    ]
+    if not any(boxes for _, _, boxes in found):
         raise InputError("no image has a box with a category; nothing is cropped", at=annotations)
     try:
         folder = None if images is None else os.path.abspath(images)
         mark = {"annotations": hash_file(annotations), "images": folder, "margin": margin}
         _open_folder(out, mark)
         labels, left_out = dict[str, int](), list[Mapping[str, Any]]()
-        left_out += [{**_describe(name, number), "reason": reason} for number, name, reason in lost]
         with replacing(out / TABLE) as table, table.open("w", encoding="utf-8") as file:
             cropping = map_ahead(
                 lambda planned: _crop_image(*planned, out=out, margin=margin),
@@ -94,37 +100,34 @@ def _open_folder(out: Path, mark: Mapping[str, Any]) -> None:
         write_durably(out / CROPS_MARK, json.dumps(mark).encode())
 
 
-def _plan(found: list[AnnotatedImage], out: Path) -> Iterator[tuple[AnnotatedImage, list[str]]]:
+def _plan(found: list[_Image], out: Path) -> Iterator[tuple[_Image, list[str]]]:
     """Each image with the file names of its crops, the same in every call."""
     folders, files = SafeNames(CROPS_MARK, TABLE), dict[str, SafeNames]()
     for image in found:
-        names = []
-        for annotation, label in _boxes(image):
-            folder = folders.name(label)
+        names, (path, _, boxes) = [], image
+        for annotation in boxes:
+            folder = folders.name(annotation["label"])
             (out / folder).mkdir(exist_ok=True)
             taken = files.setdefault(folder, SafeNames())
-            stem = f"{Path(image.path).stem}-{annotation.get('id')}"
-            names.append(f"{folder}/{taken.take(stem, suffix='.jpg', key=image.path)}")
+            stem = f"{Path(path).stem}-{annotation.get('id')}"
+            names.append(f"{folder}/{taken.take(stem, suffix='.jpg', key=path)}")
         yield image, names
 
 
-def _boxes(image: AnnotatedImage) -> list[tuple[Mapping[str, Any], str]]:
-    return [(annotation, label) for annotation, label in image.annotations if not annotation.get("iscrowd")]
-
-
 def _crop_image(
-    image: AnnotatedImage, names: list[str], *, out: Path, margin: float
+    image: _Image, names: list[str], *, out: Path, margin: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of the table, and what is left out, of one image; only missing crops are written."""
     rows, bad, decoded = list[dict[str, Any]](), list[dict[str, Any]](), None
-    size = image.entry.get("width"), image.entry.get("height")
-    for name, (annotation, label) in zip(names, _boxes(image), strict=True):
-        about = _describe(image.entry["file_name"], annotation.get("id"))
+    path, entry, boxes = image
+    size = entry.get("width"), entry.get("height")
+    for name, annotation in zip(names, boxes, strict=True):
+        about = _describe(entry["file_name"], annotation.get("id"))
         target = out / name
         try:
             if not (target.exists() and target.stat().st_size):  # empty after a power cut
                 if decoded is None:
-                    decoded = read_image(Path(image.path), target_side=_WHOLE)
+                    decoded = read_image(Path(path), target_side=_WHOLE)
                 if decoded.size != size and None not in size:
                     raise ValueError(f"the image has {decoded.size} pixels, the file says {size}")
                 crop = decoded.crop(_find_edges(annotation.get("bbox"), decoded.size, margin=margin))
@@ -134,7 +137,7 @@ def _crop_image(
         except (ImageError, ValueError) as error:
             bad.append({**about, "reason": error.reason if isinstance(error, ImageError) else str(error)})
         else:
-            rows.append({"file_name": name, "label": label, **about, "box": annotation["bbox"]})
+            rows.append({"file_name": name, "label": annotation["label"], **about, "box": annotation["bbox"]})
     return rows, bad
 
 

@@ -51,7 +51,7 @@ def test_a_table_without_file_names_is_a_file_like_others(tmp_path: Path) -> Non
     ("rows", "message"),
     [
         ('{"file_name": "1.jpg"}\n{"file_name"', "metadata.jsonl: no readable JSON lines"),
-        ('{"file_name": "../1.jpg"}', "line 1: expected a file_name below the table's folder, found ../1.jpg"),
+        ('{"file_name": "../1.jpg"}', "expected a file_name below the table's folder, found ../1.jpg"),
         (
             '{"file_name": "1.jpg", "label": "a"}\n{"file_name": "1.jpg", "label": "b"}',
             "labelled 'b' here and 'a' above",

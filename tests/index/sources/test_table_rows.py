@@ -23,25 +23,25 @@ def write_csv(file: Path, text: str) -> Path:
 
 
 def metadata(file: Path) -> list[dict[str, Any]]:
-    return [dict(row.metadata) for row in read_table_rows(file)]
+    return [dict(row.metadata) for _, row in read_table_rows(file)]
 
 
 def test_rows_come_in_the_tables_order_with_where_they_stand(tmp_path: Path) -> None:
     text = 'note,label,path\nx, cat ,b.jpg\n"two\nlines",,a.jpg\n\n,dog, spaces .jpg\n'
     rows = list(read_table_rows(write_csv(tmp_path / "t.csv", text)))
-    assert [(row.where, row.path, row.label, dict(row.metadata)) for row in rows] == [
+    assert [(where, row.path, row.label, dict(row.metadata)) for where, row in rows] == [
         ("line 2", "b.jpg", "cat", {"note": "x"}),
         ("line 4", "a.jpg", "", {"note": "two\nlines"}),
         ("line 6", " spaces .jpg", "dog", {}),
     ]
     file = write_parquet(tmp_path / "t.parquet", label=["cat ", None], path=["b.jpg", "a.jpg"], note=["x", None])
     rows = list(read_table_rows(file))
-    assert [(row.where, row.path, row.label, dict(row.metadata)) for row in rows] == [
+    assert [(where, row.path, row.label, dict(row.metadata)) for where, row in rows] == [
         ("row 1", "b.jpg", "cat", {"note": "x"}),
         ("row 2", "a.jpg", "", {}),
     ]
     write_parquet(file, path=[f"{i}.jpg" for i in range(9001)], x=range(9001))  # several batches
-    assert [(row.where, row.metadata["x"]) for row in read_table_rows(file)][-1] == ("row 9001", 9000)
+    assert [(where, row.metadata["x"]) for where, row in read_table_rows(file)][-1] == ("row 9001", 9000)
     with pytest.raises(InputError, match=r"none.parquet: .*(No such file|not a readable)"):
         metadata(tmp_path / "none.parquet")
 
@@ -116,18 +116,18 @@ def test_a_huge_cell_of_parquet_is_a_problem_of_its_row_and_never_a_value(tmp_pa
     columns = {"path": paths, "label": ["cat"] * len(cells), "note": column if kind == "repeated" else cells}
     parquet.write_table(pyarrow.table(columns), file, compression="zstd")
     assert file.stat().st_size < 1_000_000
-    rows = list(read_table_rows(file))
+    rows = [row for _, row in read_table_rows(file)]
     assert [row.problem is None for row in rows] == [len(str(cell)) < 100 for cell in cells]
     assert all(row.metadata == {} for row in rows if row.problem is not None)
-    assert rows[0].problem == "row 1 of the table has more than 1048576 characters beside the path"
+    assert rows[0].problem.detail == "row 1 of the table has more than 1048576 characters beside the path"
     assert rows[-1].label == "cat"
 
 
 def test_a_huge_cell_of_a_csv_is_a_problem_of_its_row(tmp_path: Path) -> None:
     usual = csv.field_size_limit()
     file = write_csv(tmp_path / "t.csv", f"path,note\na.jpg,{'x' * 2_000_000}\nb.jpg,{'y' * 900_000}\nc.jpg,z\n")
-    first, second, third = read_table_rows(file)
-    assert (first.problem, dict(first.metadata)) == (
+    first, second, third = (row for _, row in read_table_rows(file))
+    assert (first.problem.detail, dict(first.metadata)) == (
         "line 2 of the table has more than 1048576 characters beside the path",
         {},
     )

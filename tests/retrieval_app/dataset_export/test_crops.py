@@ -55,8 +55,6 @@ def test_boxes_become_images_that_an_index_reads_and_a_second_run_goes_on(coco: 
         4: "two.png",
         5: "two.png",
         7: "gone.png",
-        8: "two.png",
-        9: "",
     }
     found = {item.path: item for item in find_source(str(out)).scan()}
     assert len(found) == 3
