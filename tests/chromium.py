@@ -6,12 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect, sync_playwright
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -26,22 +24,19 @@ _FLAGS = (
 _EXPECT_MS = 30_000  # a page that loads on a busy machine; what comes at once is waited for no longer
 
 
-def skip_without_playwright() -> None:
-    """Skip the module where playwright is missing; on CI nothing may be."""
-    if "CI" not in os.environ:
-        pytest.importorskip("playwright", reason="playwright is not installed")
+def find_browser(*names: str) -> str:
+    """The path of an installed browser; without one the test is skipped, except on CI."""
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None and "CI" not in os.environ:
+        pytest.skip(f"no {names[0]} on this machine")
+    assert program is not None, f"CI must have {names[0]} on its PATH"
+    return program
 
 
 @contextmanager
-def open_chromium(*flags: str) -> "Iterator[Browser]":
-    """A browser with further flags; without one on this machine the test is skipped, but on CI."""
-    skip_without_playwright()
-    from playwright.sync_api import sync_playwright
-
-    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
-    if program is None and "CI" not in os.environ:
-        pytest.skip("no Chromium on this machine")
-    assert program is not None, "CI must have a Chromium on its PATH"
+def open_chromium(*flags: str) -> Iterator[Browser]:
+    """A browser with further flags."""
+    program = find_browser(*_PROGRAMS)
     with sync_playwright() as playwright, expect_patiently():
         browser = playwright.chromium.launch(executable_path=program, args=[*_FLAGS, *flags])
         try:
@@ -52,9 +47,7 @@ def open_chromium(*flags: str) -> "Iterator[Browser]":
 
 @contextmanager
 def expect_patiently() -> Iterator[None]:
-    """Give what is expected of a page as long as a busy machine may take."""
-    from playwright.sync_api import expect
-
+    """Wait for what `expect` expects of a page as long as a busy machine may take."""
     expect.set_options(timeout=_EXPECT_MS)
     try:
         yield

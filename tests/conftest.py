@@ -23,6 +23,7 @@ from tests.milvus_server import milvus_rights, milvus_server
 from tests.models import write_tiny_model
 
 __all__ = ["milvus_rights", "milvus_server"]
+pytest.register_assert_rewrite("tests.page_browser", "tests.serving_server")
 
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5

@@ -1,50 +1,47 @@
-"""A real headless Firefox for tests of pages: the system's own, which playwright drives by WebDriver BiDi."""
+"""The system's Firefox, headless, for tests of pages; playwright drives it by WebDriver BiDi.
 
-import os
+Playwright begins with a command that Debian's Firefox does not know yet. `firefox.py FIREFOX ARGUMENT...` starts
+Firefox behind a relay, which answers that command as done and passes everything else on.
+"""
+
+import asyncio
+import json
+import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import pytest
+from playwright.sync_api import Browser, sync_playwright
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
+from tornado.websocket import WebSocketHandler, websocket_connect
 
-from tests.chromium import expect_patiently, skip_without_playwright
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
-_PROGRAMS = ("firefox-esr", "firefox")
+_UNKNOWN = "emulation.setMediaFeaturesOverride"
 _PREFERENCES = {
-    "ui.primaryPointerCapabilities": 6,  # a mouse, which a machine without a screen lacks: fine, and it hovers
+    "ui.primaryPointerCapabilities": 6,  # a mouse, which a machine without a screen lacks
     "ui.allPointerCapabilities": 6,
+    "layout.css.prefers-color-scheme.content-override": 0,  # dark, in place of the unknown command
 }
-_DARK = "layout.css.prefers-color-scheme.content-override"
+_LISTENING = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
+_MOST_BYTES = 256 * 2**20  # of one message: screenshots
 
 
 @contextmanager
-def open_firefox(folder: Path, *, dark: bool = False) -> "Iterator[Browser]":
-    """A browser whose pages are dark or not; without Firefox on this machine the test is skipped, but on CI.
+def open_firefox(folder: Path) -> Iterator[Browser]:
+    """A browser of a dark system; without Firefox on this machine the test is skipped, except on CI."""
+    from tests.chromium import expect_patiently, find_browser  # not in the relay, which has no other module of ours
 
-    It saves to `folder / "downloads"`; playwright hears of no download whose content a page made itself.
-    """
-    skip_without_playwright()
-    if "CI" not in os.environ:
-        pytest.importorskip("tornado", reason="tornado is not installed")
-    from playwright.sync_api import sync_playwright
-
-    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
-    if program is None and "CI" not in os.environ:
-        pytest.skip("no Firefox on this machine")
-    assert program is not None, "CI must have a Firefox on its PATH"
+    starter = folder / "firefox"
+    starter.write_text(
+        f'#!/bin/sh\nexec {shlex.join([sys.executable, __file__, find_browser("firefox-esr", "firefox")])} "$@"\n'
+    )
+    starter.chmod(0o755)
     with sync_playwright() as playwright, expect_patiently():
         browser = playwright.firefox.launch(
-            channel="moz-firefox",
-            executable_path=_write_starter(folder / "firefox", program),
-            downloads_path=folder / "downloads",
-            firefox_user_prefs={**_PREFERENCES, _DARK: 0 if dark else 1},
+            channel="moz-firefox", executable_path=starter, firefox_user_prefs=_PREFERENCES
         )
         try:
             yield browser
@@ -52,9 +49,48 @@ def open_firefox(folder: Path, *, dark: bool = False) -> "Iterator[Browser]":
             browser.close()
 
 
-def _write_starter(path: Path, program: str) -> Path:
-    """A program that starts Firefox behind the relay."""
-    command = shlex.join([sys.executable, str(Path(__file__).with_name("firefox_relay.py")), program])
-    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    path.chmod(0o755)
-    return path
+class _Relay(WebSocketHandler):
+    """One connection of playwright, and one to Firefox."""
+
+    def check_origin(self, origin: str) -> bool:
+        return True
+
+    async def open(self, *_: str, **__: str) -> None:
+        self._browser = await websocket_connect(
+            f"{self.settings['browser']}/session", max_message_size=_MOST_BYTES, on_message_callback=self._answer
+        )
+
+    def _answer(self, message: str | bytes | None) -> None:
+        if message is None:
+            self.close()
+        else:
+            self.write_message(message)
+
+    async def on_message(self, message: str | bytes) -> None:
+        command = json.loads(message)
+        if command["method"] == _UNKNOWN:
+            await self.write_message({"type": "success", "id": command["id"], "result": {}})
+        else:
+            await self._browser.write_message(message)
+
+    def on_close(self) -> None:
+        self._browser.close()
+
+
+async def _start_behind_relay() -> int:
+    firefox = await asyncio.create_subprocess_exec(*sys.argv[1:], stderr=asyncio.subprocess.PIPE)
+    assert firefox.stderr is not None
+    async for line in firefox.stderr:
+        if found := _LISTENING.search(line):
+            (socket,) = bind_sockets(0, "127.0.0.1")
+            routes = [("/session", _Relay)]
+            relay = Application(routes, browser=found[1].decode(), websocket_max_message_size=_MOST_BYTES)
+            HTTPServer(relay).add_socket(socket)
+            line = b"WebDriver BiDi listening on ws://127.0.0.1:%d\n" % socket.getsockname()[1]
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+    return await firefox.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_start_behind_relay()))

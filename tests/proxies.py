@@ -86,28 +86,9 @@ def _fill_in(recipe: str, folder: Path, *, server: int) -> tuple[str, Path]:
     """A recipe with the server's port, and a certificate for the host, signed by itself, which is made here."""
     folder.mkdir()
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            f"/CN={HOST}",
-            "-addext",
-            f"subjectAltName=DNS:{HOST}",
-            "-keyout",
-            str(key),
-            "-out",
-            str(certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    words = f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={HOST} -addext subjectAltName=DNS:{HOST}"
+    command = ["openssl", *words.split(), "-keyout", key, "-out", certificate]
+    subprocess.run(command, check=True, capture_output=True)
     shown = (f"{_SHOWN}.pem", str(certificate)), (f"{_SHOWN}.key", str(key))
     return put(recipe, *shown, ("127.0.0.1:7860", f"127.0.0.1:{server}")), certificate
 

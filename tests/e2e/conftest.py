@@ -1,7 +1,5 @@
 """What the tests in a browser share, and the server that is attacked."""
 
-import os
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,29 +8,10 @@ from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder
 from tests.models import write_two_output_model
+from tests.page_browser import browser, decisions, desk, open_visit, page_gallery, page_server, visit
+from tests.serving_server import gallery, server
 
-pytest.register_assert_rewrite("tests.page_browser", "tests.serving_load", "tests.serving_server")
-
-from tests.page_browser import browser, decisions, desk, open_visit, page_gallery, page_server, visit  # noqa: E402
-from tests.serving_load import images  # noqa: E402
-from tests.serving_server import gallery, server  # noqa: E402
-
-__all__ = [
-    "browser",
-    "decisions",
-    "desk",
-    "gallery",
-    "images",
-    "open_visit",
-    "page_gallery",
-    "page_server",
-    "server",
-    "visit",
-]
-
-
-if "CI" not in os.environ and find_spec("fastapi") is None:
-    collect_ignore_glob = ["*"]  # all of it needs the extra `ui`
+__all__ = ["browser", "decisions", "desk", "gallery", "open_visit", "page_gallery", "page_server", "server", "visit"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,12 +1,10 @@
 """`retrieval mcp --http` with tokens: what each opens to the protocol's own client over real HTTP, and until when."""
 
 import asyncio
-import os
 import re
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from tests.forked import run
 from tests.serving_server import Answer, Server, serve
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.skipif(find_spec("mcp") is None and "CI" not in os.environ, reason="needs the extra `agents`")
 MODES = ["auto", "legacy"]  # without sessions, and with
 BEGIN = {
     "jsonrpc": "2.0",

@@ -5,18 +5,16 @@ import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import ConsoleMessage, expect
 
 from tests.chromium import open_chromium
-from tests.page_browser import DESKTOP, READY_MS, skip_without_browser
+from tests.page_browser import DESKTOP, READY_MS
 from tests.proxies import DOCUMENT, Site, put, read_recipe, require_programs, run_caddy, run_nginx
 from tests.serving_server import TOKEN, Server, serve
 from tests.waiting import wait_for
-
-if TYPE_CHECKING:
-    from playwright.sync_api import ConsoleMessage
 
 require_programs("nginx", "caddy", "openssl")
 GUESS = "a-guess-of-sixteen-or-more"
@@ -164,13 +162,10 @@ def test_who_says_wrong_things_of_himself_through_the_proxy_is_known(sites: dict
 def test_a_visitor_signs_in_searches_reads_of_the_api_and_uses_the_gradio_app_below_a_path(
     sites: dict[str, Site],
 ) -> None:
-    skip_without_browser()
-    from playwright.sync_api import expect
-
     site, asked, complaints = sites["caddy, path stripped"], list[str](), list[str]()
     below = f"{site.origin}{site.root}"
 
-    def note(message: "ConsoleMessage") -> None:
+    def note(message: ConsoleMessage) -> None:
         if message.type == "error":
             complaints.append(f"{message.text} ({message.location.get('url', '')})")
 

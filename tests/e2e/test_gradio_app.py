@@ -9,17 +9,16 @@ from tempfile import gettempdir
 from typing import Any
 
 import pytest
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+from PIL import Image
+from playwright.sync_api import expect
 
 from index.gallery.gallery import Gallery
-from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_browser import OpenVisit, Visit
 from tests.serving_server import TOKEN, Server, serve
 
 pytestmark = pytest.mark.browser
-skip_without_browser()
-from gradio_client import Client, handle_file  # noqa: E402
-from gradio_client.exceptions import AppError  # noqa: E402
-from PIL import Image  # noqa: E402
-from playwright.sync_api import expect  # noqa: E402
 
 READY_MS = 60_000
 

@@ -4,14 +4,12 @@ import re
 from collections.abc import Callable
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
-from tests.page_browser import DESKTOP, PHONE, OpenVisit, Visit, skip_without_browser
-from tests.page_gallery import PageGallery
+from tests.page_browser import DESKTOP, PHONE, OpenVisit, PageGallery, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
-skip_without_browser()
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402
-from playwright.sync_api import expect  # noqa: E402
 
 AXE = Axe()
 MORE_OF_A_LIST = {"exclude": [["li:nth-child(n+7)"], ["article:nth-child(n+7)"]]}  # the first stand for all

@@ -5,12 +5,9 @@ import shlex
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Locator, expect
 
-from tests.page_browser import OpenVisit, Visit, details, draw_round, open_card, skip_without_browser
-from tests.page_gallery import PageGallery
-
-skip_without_browser()
-from playwright.sync_api import Locator, expect  # noqa: E402
+from tests.page_browser import OpenVisit, PageGallery, Visit, details, draw_round, open_card
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data, pytest.mark.usefixtures("decisions")]
 HATS = f"?f={quote(chr(39).join(('label = ', 'hat', '')))}"

@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 
 import retrieval_app.demo
+from benchmarks import cleaning
 from index.gallery.gallery import Gallery
-from tests.page_browser import skip_without_browser
 
 pytestmark = pytest.mark.browser
-skip_without_browser()
-pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-from benchmarks import cleaning  # noqa: E402
 
 LABELS = 8
 

@@ -2,26 +2,20 @@
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Browser, expect
 
 from tests.firefox import open_firefox
-from tests.page_browser import OpenVisit, Visit, details, give_files, open_card, query_card, skip_without_browser
-from tests.page_gallery import PageGallery
+from tests.page_browser import OpenVisit, PageGallery, Visit, details, give_files, open_card, query_card
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
-skip_without_browser()
-from playwright.sync_api import expect  # noqa: E402
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A headless Firefox, of a system that is dark, in the place of the Chromium of other modules."""
-    with open_firefox(tmp_path_factory.mktemp("firefox"), dark=True) as browser:
+    with open_firefox(tmp_path_factory.mktemp("firefox")) as browser:
         yield browser
 
 

@@ -3,13 +3,11 @@
 import re
 
 import pytest
+from playwright.sync_api import Locator, expect
 
-from tests.page_browser import Visit, draw_round, skip_without_browser, wait_for
-from tests.page_gallery import PageGallery
+from tests.page_browser import PageGallery, Visit, draw_round, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
-skip_without_browser()
-from playwright.sync_api import Locator, expect  # noqa: E402
 
 
 def hover_an_image(visit: Visit, panel: Locator) -> tuple[float, float, int]:

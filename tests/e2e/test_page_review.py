@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Locator, Route, expect
 
-from tests.page_browser import OpenVisit, Visit, skip_without_browser
-from tests.page_gallery import PageGallery
+from tests.page_browser import OpenVisit, PageGallery, Visit
 from tests.serving_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
-skip_without_browser()
-from playwright.sync_api import Locator, Route, expect  # noqa: E402
 
 
 def row_of(panel: Locator, item: dict[str, Any]) -> Locator:

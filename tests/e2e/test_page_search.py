@@ -7,12 +7,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import APIResponse, Locator, Route, expect
 
 from index.gallery.gallery import Gallery
 from tests.page_browser import (
     CHOOSE,
     SLOW_ROUTE,
     OpenVisit,
+    PageGallery,
     Visit,
     details,
     give_files,
@@ -20,14 +22,10 @@ from tests.page_browser import (
     last_body,
     open_card,
     query_card,
-    skip_without_browser,
 )
-from tests.page_gallery import PageGallery
 from tests.serving_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
-skip_without_browser()
-from playwright.sync_api import APIResponse, Locator, Route, expect  # noqa: E402
 
 
 def query_parts(visit: Visit) -> Locator:

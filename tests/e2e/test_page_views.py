@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Locator, Route, expect
 
 from index.writing.build import build_gallery
 from retrieval_app.page.shell import VIEWS
 from tests.conftest import CLASSES, draw_folder, draw_image
-from tests.page_browser import CHOOSE, READY_MS, OpenVisit, Visit, skip_without_browser
-from tests.page_gallery import PageGallery
+from tests.page_browser import CHOOSE, READY_MS, OpenVisit, PageGallery, Visit
 from tests.serving_server import Server, serve
 
 pytestmark = pytest.mark.browser
-skip_without_browser()
-from playwright.sync_api import Locator, Route, expect  # noqa: E402
 
 GALLERIES = {
     "one album beside loose images": [f"album/{i}.jpg" for i in range(8)] + [f"{i}.jpg" for i in range(4)],

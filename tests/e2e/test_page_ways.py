@@ -3,13 +3,11 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.page_browser import CHOOSE, OpenVisit, Visit, details, open_card, query_card, skip_without_browser, wait_for
-from tests.page_gallery import PageGallery
+from tests.page_browser import CHOOSE, OpenVisit, PageGallery, Visit, details, open_card, query_card, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
-skip_without_browser()
-from playwright.sync_api import expect  # noqa: E402
 
 
 def test_everything_can_be_done_with_the_keyboard(visit: Visit, page_gallery: PageGallery) -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import re
 import time
 from collections import Counter, defaultdict
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-if "CI" not in os.environ:
-    pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings, strategies

@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-if "CI" not in os.environ:
-    pytest.importorskip("openapi_python_client", reason="openapi-python-client is not installed")
-
 from retrieval_app.commands.cli import main
 from tests.documents import ROOT, commands_in, files_of
 from tests.page_scripts import PAGE, Node, find_node, install_tools

@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 import retrieval_app
 from retrieval_app.comparing.compare_report import HITS
-from tests.chromium import open_chromium, read_data, skip_without_playwright
+from tests.chromium import open_chromium, read_data
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
-
-skip_without_playwright()
-from playwright.sync_api import expect  # noqa: E402 - after the skip
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
 HOSTILE_FILE = os.fsdecode(b"caf\xe9 <img src=x onerror=alert(2)> ${alert(3)}.jpg")

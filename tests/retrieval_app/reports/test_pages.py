@@ -14,16 +14,14 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.labels.issues import LabelIssue, LabelIssues
 from retrieval_app.reports.audit_page import ISSUE_SIDE, NEIGHBOUR_SIDE, write_audit_page
-from tests.chromium import open_chromium, read_data, skip_without_playwright
+from tests.chromium import open_chromium, read_data
 from tests.photos import write_photos
 from tests.training.audits import audit_of
-
-skip_without_playwright()
-from playwright.sync_api import Browser, Locator, Page, expect  # noqa: E402 - after the skip
 
 KINDS = ("polo", "lime", "skirt")
 TAG, CLOSER, TEMPLATE, LINES = '"><img src=x onerror=alert(1)>', "</script>", "${alert(1)}", 'a, "b"\nc'
