@@ -5,7 +5,6 @@ warnings' filters, which pytest puts back itself, and modules' attributes, which
 """
 
 import gc
-import locale
 import logging
 import multiprocessing
 import os
@@ -13,25 +12,19 @@ import random
 import re
 import resource
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 # SIGALRM is left out: it is pytest-timeout's, of each test another.
-_SIGNALS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGPIPE,
-    signal.SIGCHLD,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGUSR1)
 _LIMITS = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
 _SET_BY_IMPORTS = {
     "PYTEST_CURRENT_TEST": "pytest",
@@ -57,16 +50,8 @@ def take_stock() -> State:
         "umask": _read_status("Umask"),
         "signal handlers": [signal.getsignal(number) for number in _SIGNALS],
         "resource limits": {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS},
-        "processors": os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
-        "locale": locale.setlocale(locale.LC_ALL),
         "sys.path": list(sys.path),
-        # absl's comes with TensorBoard, when that is imported
-        "sys.meta_path": [id(one) for one in sys.meta_path if not type(one).__module__.startswith("absl.")],
-        "sys.excepthook": sys.excepthook,
-        "recursion limit": sys.getrecursionlimit(),
-        "switch interval": sys.getswitchinterval(),
         "garbage collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
-        "socket timeout": socket.getdefaulttimeout(),
         "names in the checkout": set(os.listdir(ROOT)) - set(_OF_TOOLS),
         _MODULES: len(sys.modules),
         **_stock_of_logging(),
@@ -88,32 +73,24 @@ def find_changes(before: State) -> list[str]:
     return [f"{name}: {_show(before[name], after[name])}" for name in before if before[name] != after.get(name)]
 
 
-def find_living() -> tuple[set[threading.Thread], set[int]]:
-    children = _find_children("self")
-    for number in list(children):
-        if _FORKS in _read_command(number):  # what it forks is as much ours
-            children |= _find_children(str(number))
+def find_living() -> tuple[set[threading.Thread], set[psutil.Process]]:
+    """The threads of this process, and its children with those that `tests.forked` forks for it."""
+    children = set(psutil.Process().children())
+    for child in list(children):
+        if _FORKS in _read_command(child):
+            children.update(child.children())
     return set(threading.enumerate()), children
 
 
-def _find_children(process: str) -> set[int]:
-    children = set[int]()
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
-            children.update(map(int, task.read_text().split()))
-        except OSError:
-            continue  # a thread that has just ended
-    return children
-
-
-def _read_command(number: int) -> str:
+def _read_command(process: psutil.Process) -> str:
+    """Its command; nothing where it has ended."""
     try:
-        return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
+        return " ".join(process.cmdline())
+    except psutil.Error:
         return ""
 
 
-def find_stragglers(before: tuple[set[threading.Thread], set[int]]) -> list[str]:
+def find_stragglers(before: tuple[set[threading.Thread], set[psutil.Process]]) -> list[str]:
     """The threads and child processes that were not there before, and do not end by themselves soon."""
     deadline = time.monotonic() + _GRACE_S
     while True:
@@ -191,15 +168,13 @@ _IS_SHARED = re.compile(
 )
 
 
-def _describe_process(number: int) -> str:
+def _describe_process(process: psutil.Process) -> str:
     """Its command; nothing where it has ended, or is one that lives as long as this process, whoever needs it first."""
-    words = _read_command(number)
-    try:
-        state, parent, *_ = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    lives_on = any(name in words for name in _LIVE_AS_LONG) or (_FORKS in words and int(parent) == os.getpid())
-    return "" if state == "Z" or lives_on else words
+    words = _read_command(process)
+    with suppress(psutil.Error):
+        if not any(name in words for name in _LIVE_AS_LONG) and (_FORKS not in words or process.ppid() != os.getpid()):
+            return words
+    return ""
 
 
 def _read_status(name: str) -> str:

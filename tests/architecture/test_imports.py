@@ -1,10 +1,7 @@
 """What importing a part of the project loads: searching and serving never need torch, training never faiss."""
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -70,31 +67,3 @@ def test_training_and_export_never_load_faiss_or_the_page() -> None:
     for step, names in loaded.items():
         assert "torch" in names, step
         assert names.isdisjoint({"faiss", "gradio", "fastapi"}), step
-
-
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("index", "training", "export", "retrieval_app", "benchmarks", "tests")
-
-
-def _imports(statements: list[ast.stmt]) -> Iterator[str]:
-    """The names of the modules that are imported, but for type checkers."""
-    for statement in statements:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
-            continue
-        if isinstance(statement, ast.Import):
-            yield from (alias.name for alias in statement.names)
-        elif isinstance(statement, ast.ImportFrom):
-            yield statement.module or ""
-        yield from _imports([child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)])
-
-
-def test_only_one_module_imports_onnxruntime_after_its_telemetry_is_off() -> None:
-    importers = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if "node_modules" not in path.parts
-        and "onnxruntime" in (text := path.read_text())
-        and any(name.partition(".")[0] == "onnxruntime" for name in _imports(ast.parse(text).body))
-    }
-    assert importers == {"index/model/backends/onnxruntime.py"}

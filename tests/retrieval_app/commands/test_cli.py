@@ -69,7 +69,7 @@ for call in (lambda: retrieval_app.train("photos", "run"), lambda: retrieval_app
     except MissingDependencyError as error:
         print(error.extra)
 from retrieval_app.commands.cli import main
-print([main([name, sys.argv[1]]) for name in ("audit", "serve", "mcp")])
+print([main([*words.split(), sys.argv[1]]) for words in ("audit", "serve --port 0", "mcp")])
 """
     command = [sys.executable, "-c", program, str(small_gallery)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
