@@ -6,8 +6,10 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Generic, Literal, TypeVar
 
@@ -63,12 +65,20 @@ class _Task:
     computed: Computed[Any] | None = None  # None before the first request
     made_of: str = ""  # digest of the decisions that it was computed from
     retry_at: float = 0.0
-    waiting: bool = False
 
     @property
     def is_computing(self) -> bool:
         """Whether it waits for its turn or is computed."""
         return self.computed is not None and self.computed.state == "computing"
+
+    def is_wanted(self, decisions: str) -> bool:
+        """Whether a request begins it: the first one, a later one after a failure, or one after other decisions."""
+        rests = monotonic() < self.retry_at
+        if self.computed is None:
+            return True
+        if self.computed.state == "ready":
+            return self.of_decisions and self.made_of != decisions and not (self.goes_on and rests)
+        return self.computed.state == "failed" and not rests
 
     def computing(self, done: int = 0, total: int = 0) -> Computed[Any]:
         """The state while it is computed."""
@@ -77,14 +87,13 @@ class _Task:
 
 
 class Insights:
-    """Results that are computed of one opened version; safe among threads.
+    """Results that one thread computes of an opened version, in the order of their requests; safe among threads.
 
-    Results other than the calibration are kept in `cache` from one start of a server to the next. Label issues,
-    duplicates and the places on the map are of the given labels; the quality is computed anew after a decision about
-    labels, and so is the calibration, of which the one before goes on until then.
+    Label issues, duplicates and the places on the map are of the given labels; quality and calibration are computed
+    anew after a decision about labels.
 
     Args:
-        cache: a folder with one for each version; those before the last are removed.
+        cache: a folder that keeps results other than the calibration, for the last two versions.
         audit: folder of a finished `retrieval audit`, which has the label issues; None finds them in the gallery.
     """
 
@@ -93,54 +102,29 @@ class Insights:
         self._folder = None if cache is None else cache / gallery.version
         self._of = hashlib.sha256(gallery.manifest.to_json().encode()).hexdigest()
         self._changed = threading.Condition()
+        self._line = SimpleQueue[Name | None]()
         self._worker: threading.Thread | None = None
         self._closed = False
         self._seen: Decisions = {}  # that the label issues were last updated with, or should be
-        self._updated: LabelIssues | None = None
         self._calibration: ErrorCalibration | None = None  # of label errors, from before any decision
-        self._tasks: dict[Name, _Task] = {  # what takes longer comes later
-            "calibration": _Task(
-                lambda _, gallery, progress: calibration.calibrate(gallery, progress), of_decisions=True, goes_on=True
-            ),
-            "duplicates": _Task(
-                lambda _, gallery, progress: duplicates_report.find_duplicate_groups(
-                    gallery.without_decisions, progress
-                ),
-                DuplicateReport,
-            ),
+        self._tasks: dict[Name, _Task] = {
+            "calibration": _Task(Insights._calibrate, of_decisions=True, goes_on=True),
+            "duplicates": _Task(Insights._find_duplicates, DuplicateReport),
             # An audit is soon read and may be made anew: it is read each time.
             "label_issues": _Task(Insights._find_label_issues, LabelIssues if audit is None else None),
-            "updated_issues": _Task(Insights._update_now),
-            "quality": _Task(
-                lambda insights, gallery, progress: quality.assess_quality(
-                    gallery, progress, duplicates=insights._settle("duplicates")
-                ),
-                Quality,
-                of_decisions=True,
-            ),
-            "map": _Task(
-                lambda _, gallery, progress: map_layout.lay_out(gallery.without_decisions, progress), MapLayout
-            ),
+            "updated_issues": _Task(Insights._update_now, goes_on=True),
+            "quality": _Task(Insights._assess_quality, Quality, of_decisions=True),
+            "map": _Task(Insights._lay_out, MapLayout),
         }
 
     def get(self, name: Name) -> Computed[Any]:
-        """The state of a result; the first call puts it in line to be computed, and none waits for it.
-
-        So does a call for what failed `RETRY_S` ago, or four times as long ago as the attempt took.
-        """
+        """The state of a result; the first call puts it in line to be computed, and none waits for it."""
         with self._changed:
             task = self._tasks[name]
-            state = None if task.computed is None else task.computed.state
-            rests = monotonic() < task.retry_at
-            is_outdated = task.of_decisions and task.made_of != self._gallery.decided.digest
-            if (
-                state is None
-                or (state == "failed" and not rests)
-                or (state == "ready" and is_outdated and not (task.goes_on and rests))
-            ):
+            if task.is_wanted(self._gallery.decided.digest):
                 if self._closed:
                     return Computed("failed", message=_NOT_SERVED)
-                self._begin(task)
+                self._begin(name)
             assert task.computed is not None
             return task.computed
 
@@ -197,14 +181,12 @@ class Insights:
         with self._changed:
             task = self._tasks["updated_issues"]
             if self._audit is not None or not decisions:
-                self._seen, self._updated = decisions, None
-            elif (
-                self._seen is not decisions
-                and dict(self._seen) != dict(decisions)
-                and not (task.is_computing or self._closed or monotonic() < task.retry_at)
+                self._seen = {}
+            elif dict(self._seen) != dict(decisions) and not (
+                task.is_computing or self._closed or monotonic() < task.retry_at
             ):
                 self._seen = decisions
-                self._begin(task)
+                self._begin("updated_issues")
             return self._updated or base.value
 
     def is_updating(self, decisions: Decisions) -> bool:
@@ -221,45 +203,31 @@ class Insights:
         with self._changed:
             self._closed = True
             for task in self._tasks.values():
-                task.waiting = False
                 if task.is_computing:
                     task.computed = Computed("failed", message=_NOT_SERVED)
+            self._line.put(None)
             self._changed.notify_all()
 
-    def _begin(self, task: _Task) -> None:
-        """Put a result in line; called with the lock held."""
-        task.computed, task.waiting = task.computing(), True
-        self._start_worker()
+    @property
+    def _updated(self) -> LabelIssues | None:
+        computed = self._tasks["updated_issues"].computed
+        return None if computed is None or not self._seen else computed.value
 
-    def _start_worker(self) -> None:
-        """Let a thread work, unless one does; called with the lock held."""
-        if self._worker is None and any(task.waiting for task in self._tasks.values()):
+    def _begin(self, name: Name) -> None:
+        """Put a result in line; called with the lock held."""
+        task = self._tasks[name]
+        task.computed = task.computing()
+        self._line.put(name)
+        if self._worker is None:
             self._worker = threading.Thread(target=self._work, name="insights", daemon=True)
             self._worker.start()
 
     def _work(self) -> None:
-        """Compute what is waiting, the soonest done first, until nothing is."""
-        try:
-            while (name := self._next()) is not None:
-                with multiplying_workers():  # the server's own threads want the other cores
-                    self._settle(name)
-        except _ClosedError:
-            return
-        finally:
-            with self._changed:
-                self._worker = None
-                self._start_worker()
-
-    def _next(self, *, before: Name | None = None) -> Name | None:
-        """The next to be computed, the soonest done first; with `before` only of those that come before that one."""
-        with self._changed:
-            for name, task in self._tasks.items():
-                if name == before:
-                    return None
-                if task.waiting:
-                    task.waiting = False
-                    return name
-        return None
+        with suppress(_ClosedError):
+            while (name := self._line.get()) is not None:
+                if self._tasks[name].is_computing:
+                    with multiplying_workers():  # the server's own threads want the other cores
+                        self._settle(name)
 
     def _settle(self, name: Name) -> Any:
         """Compute a result unless it is there, and give it; None where it cannot be computed."""
@@ -269,19 +237,21 @@ class Insights:
                 return task.computed.value
             gallery = self._gallery
         self._set(task, task.computing())  # also what only another result asks for
-        began = monotonic()
-        found: Computed[Any] = Computed("failed", message=_MISTAKE)
+        began, least_s = monotonic(), RETRY_S
         try:
-            found = Computed("ready", self._load_or_compute(name, gallery))
-            task.made_of = gallery.decided.digest
+            found: Computed[Any] = Computed("ready", self._load_or_compute(name, gallery))
+            task.made_of, least_s = gallery.decided.digest, 0.0
+        except _ClosedError:
+            raise
         except (RetrievalError, OSError, MemoryError) as error:
             found = Computed("failed", message=str(error) or type(error).__name__)
             shown = printable_path(self._gallery.name)
             logger.warning("%s: %s cannot be computed: %s", shown, name, found.message)
-        finally:  # always release those that wait
-            rest_s = _RETRY_TIMES * (monotonic() - began)
-            task.retry_at = monotonic() + (rest_s if name == "updated_issues" else max(RETRY_S, rest_s))
-            self._set(task, found)
+        except Exception:  # always release those that wait
+            found = Computed("failed", message=_MISTAKE)
+            logger.exception("%s cannot be computed", name)
+        task.retry_at = monotonic() + max(least_s, _RETRY_TIMES * (monotonic() - began))
+        self._set(task, found)
         return found.value
 
     def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
@@ -293,8 +263,6 @@ class Insights:
             if self._closed:
                 raise _ClosedError
             self._set(task, task.computing(done, total))
-            while (sooner := self._next(before=name)) is not None:  # a short computation waits for no map
-                self._settle(sooner)
 
         if self._folder is None or task.kind is None:
             return task.compute(self, gallery, report)
@@ -311,20 +279,25 @@ class Insights:
             logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
         return value
 
-    def _find_label_issues(self, gallery: Gallery, progress: Progress) -> LabelIssues:
+    def _calibrate(self, gallery: Gallery, progress: Progress) -> Calibration | None:
+        return calibration.calibrate(gallery, progress)
+
+    def _find_duplicates(self, _: Gallery, progress: Progress) -> DuplicateReport:
+        return duplicates_report.find_duplicate_groups(self._given, progress)
+
+    def _find_label_issues(self, _: Gallery, progress: Progress) -> LabelIssues:
         if self._audit is not None:
             return label_issues.read_audit(self._audit, self._given)
         duplicates = self._settle("duplicates")
         found, self._calibration = label_issues.find_label_issues(self._given, progress, duplicates=duplicates)
         return found
 
-    def _update_now(self, gallery: Gallery, progress: Progress) -> LabelIssues | None:
+    def _update_now(self, _: Gallery, progress: Progress) -> LabelIssues | None:
         """Label issues after the decisions that were seen last."""
-        with self._changed:
-            decisions, base = self._seen, self.get("label_issues").value
-            if not decisions or base is None:
-                return self._updated
-        self._updated, self._calibration = label_issues.apply_decisions(
+        decisions, base = self._seen, self._settle("label_issues")
+        if not decisions or base is None:
+            return None
+        updated, self._calibration = label_issues.apply_decisions(
             self._given,
             decisions,
             base=base,
@@ -332,7 +305,13 @@ class Insights:
             duplicates=self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given),
             progress=progress,
         )
-        return self._updated
+        return updated
+
+    def _assess_quality(self, gallery: Gallery, progress: Progress) -> Quality:
+        return quality.assess_quality(gallery, progress, duplicates=self._settle("duplicates"))
+
+    def _lay_out(self, _: Gallery, progress: Progress) -> MapLayout:
+        return map_layout.lay_out(self._given, progress)
 
     def _set(self, task: _Task, computed: Computed[Any]) -> None:
         with self._changed:
