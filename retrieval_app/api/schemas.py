@@ -278,10 +278,3 @@ class ExportRequest(Body):
 
     ids: list[ImageId] = Field(min_length=1, max_length=MAX_ROWS, description=f"of a ZIP at most {MAX_ZIP_IMAGES:,}")
     format: Literal["csv", "zip"]
-
-
-class EvaluateRequest(Body):
-    """What is measured: Recall@K for these K, over the images that the condition keeps."""
-
-    ks: list[Cutoff] = Field(default=[1, 2, 4, 8, 16, 32], min_length=1, max_length=16)
-    where: FilterText | None = Field(default=None, description=_WHERE)

@@ -1,4 +1,4 @@
-"""Job routes: changes of the gallery, and evaluations, done one after the other."""
+"""Job routes: changes of the gallery, done one after the other."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -9,10 +9,10 @@ from fastapi import Depends, HTTPException, Path
 from index.images.image_headers import is_cheap
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import IMAGE_BODY, read_image
-from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
-from retrieval_app.api.schemas import Answer, EvaluateRequest, FileName, ImageId, LabelText
-from retrieval_app.api.security.access import require_review, require_writing
-from retrieval_app.review.jobs import EVALUATE, FAILED, Job
+from retrieval_app.api.request_context import Context, RequestContext, make_router, responses
+from retrieval_app.api.schemas import Answer, FileName, ImageId, LabelText
+from retrieval_app.api.security.access import require_writing
+from retrieval_app.review.jobs import FAILED, Job
 
 _FAILED = "it failed; visitors with the token see why"  # which may name folders of the machine
 
@@ -24,7 +24,7 @@ class JobAnswer(Answer):
     """A job; it has a `result` once it is done."""
 
     job: str
-    kind: Literal["add", "remove", "update", "evaluate"]
+    kind: Literal["add", "remove", "update"]
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     message: str
     result: dict[str, Any] | None
@@ -69,17 +69,6 @@ async def update_gallery(context: Context) -> dict[str, Any]:
     return await _begin(context, "update", context.jobs.update)
 
 
-@router.post("/evaluate", status_code=202, dependencies=[Depends(require_review)], **responses(JobAnswer, *BODY_ERRORS))
-async def evaluate_gallery(context: Context, body: EvaluateRequest) -> dict[str, Any]:
-    """Evaluate the gallery on its own labels.
-
-    Recall@K and MAP@R; with a condition, of queries that fulfil it, among all images.
-    """
-    where = read_condition(body.where, None, folders=True)
-    begin = partial(context.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
-    return await _begin(context, "evaluate", begin, where=body.where)
-
-
 @router.get("/jobs/{job}", **responses(JobAnswer, 404))
 async def get_job(context: Context, job: JobId) -> dict[str, Any]:
     """The state of a job.
@@ -92,14 +81,12 @@ async def get_job(context: Context, job: JobId) -> dict[str, Any]:
     return found
 
 
-@router.delete("/jobs/{job}", dependencies=[Depends(require_review)], **responses(JobAnswer, 404, 409, *BODY_ERRORS))
+@router.delete("/jobs/{job}", dependencies=[Depends(require_writing)], **responses(JobAnswer, 404, 409, *BODY_ERRORS))
 async def cancel_job(context: Context, job: JobId) -> dict[str, Any]:
     """Cancel a job.
 
     At once where it waits, else at its next step, unless it is done before; the gallery stays as it was.
     """
-    if (await context.engine.run(context.jobs.get, job)).kind != EVALUATE:
-        require_writing(context.request)
 
     def cancel() -> Job:
         cancelled = context.jobs.cancel(job)

@@ -266,7 +266,7 @@ def mcp(gallery: str, port: int | None, token_file: Path | None, writable: bool,
 def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -> None:
     """Show who changed what in a gallery through a server, and when (UTC).
 
-    Lines are decisions and undone ones, images added and removed, updates, evaluations, ended jobs, exports, sign-ins
+    Lines are decisions and undone ones, images added and removed, updates, ended jobs, exports, sign-ins
     and sign-outs, and wrong tokens with their address. Who is the name of a token (see `retrieval tokens`), 'the token'
     if there is one for all, 'this machine', 'a visitor', 'an agent' (of `retrieval mcp --writable`), or 'the server'.
     Other refused requests are not in it.

@@ -15,13 +15,10 @@ from typing import Any
 
 from index.catalog.rows import CatalogRow
 from index.errors import CancelledError, InputError, RetrievalError
-from index.filters.condition import Condition
-from index.filters.parser import parse_filter, write_condition
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.images.image_files import REASONS
 from index.progress import Progress
-from index.public import evaluate
 from index.text import printable_path
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.publishing import BuildReport
@@ -33,10 +30,9 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
 
-ADD, REMOVE, UPDATE, EVALUATE = ("add", "remove", "update", "evaluate")
+ADD, REMOVE, UPDATE = ("add", "remove", "update")
 WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
 MOST_JOBS = 1000  # that wait, that are kept, and that are done at once
-_MOST_EVALUATIONS_WAITING, _MOST_EVALUATIONS_KEPT = 10, 50  # their results may be long
 _OVER = (DONE, FAILED, CANCELLED)
 _RETRY_AFTER_S = 10
 _MAX_REMOVED = 10_000
@@ -75,7 +71,7 @@ class Job:
     message: str = "waiting for its turn"
     result: Mapping[str, Any] | None = None  # of a job that is done
     client: Client = field(default_factory=Client)
-    work: Mapping[str, Any] = field(default_factory=dict)  # `image`, its name; `ids`; or `ks` and `where`
+    work: Mapping[str, Any] = field(default_factory=dict)  # `image`, its name; or `ids`
     is_cancel_requested: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +114,7 @@ class Jobs:
 
     def add(self, data: bytes, *, name: str, label: str | None = None, client: Client | None = None) -> Job:
         """Keep an image's bytes, then add it; once this returns, a kill loses nothing (see `resume`)."""
-        self._check_open(ADD)
+        self._check_open()
         if label is not None and (labels_file := added_images.find_label_file(self._path)) is not None:
             raise InputError(
                 f"{printable_path(name)}: this gallery takes all its labels from {printable_path(labels_file.name)}; "
@@ -140,13 +136,6 @@ class Jobs:
         with self._lock:
             waiting = [job for job in self._select(WAITING) if job.kind == UPDATE]
             return waiting[-1] if waiting else self._append(UPDATE, {}, client=client)
-
-    def evaluate(self, *, ks: Sequence[int], where: Condition | None = None, client: Client | None = None) -> Job:
-        """Evaluate the gallery on its own labels; a filter chooses the queries."""
-        if not ks or min(ks) < 1:
-            raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
-        work = {"ks": list(ks), "where": None if where is None else write_condition(where)}
-        return self._append(EVALUATE, work, client=client)
 
     def resume(self) -> list[Job]:
         """Add the images that were kept when the server stopped before their turn; called once at the start."""
@@ -189,29 +178,21 @@ class Jobs:
         self.stop()
         self._writer.shutdown(wait=True)
 
-    def _check_open(self, kind: str) -> None:
-        """Raise BusyError where no further job of this kind may wait."""
+    def _check_open(self) -> None:
+        """Raise BusyError where no further job may wait."""
         if self._closed:
             raise BusyError("the server is stopping; send it again when it is back", retry_after_s=_RETRY_AFTER_S)
-        waiting = self._select(WAITING)
-        of_kind = sum(job.kind == kind for job in waiting)
-        if len(waiting) >= MOST_JOBS:
-            problem = f"{len(waiting):,} changes of the gallery"
-        elif kind == EVALUATE and of_kind >= _MOST_EVALUATIONS_WAITING:
-            problem = f"{of_kind:,} jobs of the kind {kind}"
-        else:
-            return
-        raise BusyError(f"{problem} are waiting already; send it again later", retry_after_s=_RETRY_AFTER_S)
+        if (waiting := len(self._select(WAITING))) >= MOST_JOBS:
+            problem = f"{waiting:,} changes of the gallery are waiting already; send it again later"
+            raise BusyError(problem, retry_after_s=_RETRY_AFTER_S)
 
     def _append(self, kind: str, work: Mapping[str, Any], *, client: Client | None = None) -> Job:
         with self._lock:
-            self._check_open(kind)
+            self._check_open()
             job = Job(secrets.token_hex(8), kind, client=client or Client(), work=work)
             self._jobs[job.id] = job
-            over = self._select(*_OVER)
-            evaluations = [one for one in over if one.kind == EVALUATE]
-            for oldest in (*over[:-MOST_JOBS], *evaluations[:-_MOST_EVALUATIONS_KEPT]):
-                self._jobs.pop(oldest.id, None)
+            for oldest in self._select(*_OVER)[:-MOST_JOBS]:
+                del self._jobs[oldest.id]
             self._writer.submit(self._run_all).add_done_callback(self._log_failure)
         return job
 
@@ -242,11 +223,10 @@ class Jobs:
             logger.error("a change of %s failed", printable_path(self._path), exc_info=error)
 
     def _take(self) -> list[Job]:
-        """The next job, now running, with those of the same kind right behind it; evaluations run one by one."""
+        """The next job, now running, with those of the same kind right behind it."""
         with self._lock:
             waiting = self._select(WAITING)
-            alike = list(takewhile(lambda job: job.kind == waiting[0].kind, waiting))
-            taken = alike[:1] if alike and alike[0].kind == EVALUATE else alike
+            taken = list(takewhile(lambda job: job.kind == waiting[0].kind, waiting))
             self._update(taken, state=RUNNING, message="running")
         return taken
 
@@ -300,8 +280,6 @@ class Jobs:
     def _change(self, jobs: Sequence[Job], tell: Tell) -> list[Outcome]:
         """Change the gallery by jobs of one kind; a RetrievalError means that nothing was changed."""
         kind, works = jobs[0].kind, [job.work for job in jobs]
-        if kind == EVALUATE:
-            return [self._evaluate(work, tell) for work in works]
         if kind == ADD:
             return self._add([work["image"] for work in works], tell)
         if kind == REMOVE:
@@ -330,11 +308,6 @@ class Jobs:
             result = {"image_id": None, "label": None, "duplicate_of": None, "version": report.version}
             return [(f"added, but its id cannot be looked up: {error}", result)] * len(images)
         return [_describe_added(image, rows.get(image), version=report.version) for image in images]
-
-    def _evaluate(self, work: Mapping[str, Any], tell: Tell) -> Outcome:
-        gallery, where = self._open_gallery(), None if work["where"] is None else parse_filter(work["where"])
-        found = evaluate(gallery, k=work["ks"], where=where, scoring=_count_aloud("scoring", tell))
-        return "evaluated", {**found.to_json(), "version": gallery.version}
 
     def _options(self, tell: Tell) -> dict[str, Any]:
         """The options of every function that writes the gallery."""

@@ -117,7 +117,7 @@ def find_names(server: Server) -> dict[str, list[Any]]:
     while server.get("/v1/duplicates").status == 202:
         time.sleep(0.1)
     photo = server.ask("POST", "/v1/photos", body=encode(PHOTO, "PNG")).json()["photo"]
-    jobs = [server.post("/v1/evaluate", {}).json()["job"], cancel_job(server)]
+    jobs = [server.post("/v1/update", {}).json()["job"], cancel_job(server)]
     group = server.get("/v1/duplicates").json()["items"][0]
     ids = [image["id"] for image in server.get("/v1/images?limit=500").json()["images"]]
     vectors = [server.get(f"/v1/images/{image_id}/vector").json()["vector"] for image_id in ids[:3]]
@@ -140,7 +140,7 @@ def cancel_job(server: Server) -> str:
     """A job that was cancelled before its turn; asked for again, it is so still."""
     for _ in range(20):
         server.ask("POST", "/v1/update")  # which the other waits for
-        job = str(server.post("/v1/evaluate", {}).json()["job"])
+        job = str(server.ask("POST", "/v1/images", body=encode(PHOTO, "PNG")).json()["job"])
         answer = server.ask("DELETE", f"/v1/jobs/{job}")
         if answer.status == 200 and answer.json()["state"] == "cancelled":
             return job

@@ -66,7 +66,6 @@ _BODIES = (
     ("/v1/labels/undo", {"step": 1}),
     ("/v1/duplicates/decisions", {"group": "0a", "decision": "duplicates", "keep": [1]}),
     ("/v1/export", {"ids": [1, 2, 3], "format": "zip"}),
-    ("/v1/evaluate", {"ks": [1, 2], "where": "width > 10"}),
 )
 _HEADS = (
     b"Transfer-Encoding: chunked\r\n",

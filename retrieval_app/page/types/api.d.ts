@@ -831,26 +831,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/evaluate": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Evaluate the gallery on its own labels
-         * @description Recall@K and MAP@R; with a condition, of queries that fulfil it, among all images.
-         */
-        post: operations["evaluate_gallery"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/jobs/{job}": {
         parameters: {
             query?: never;
@@ -1313,29 +1293,6 @@ export interface components {
             message: string;
             /** Field */
             field: string | null;
-        };
-        /**
-         * EvaluateRequest
-         * @description What is measured: Recall@K for these K, over the images that the condition keeps.
-         */
-        EvaluateRequest: {
-            /**
-             * Ks
-             * @default [
-             *       1,
-             *       2,
-             *       4,
-             *       8,
-             *       16,
-             *       32
-             *     ]
-             */
-            ks?: number[];
-            /**
-             * Where
-             * @description a condition on label, tag, path, source, measures and metadata: shop = 'a.example' AND price < 20
-             */
-            where?: string | null;
         };
         /**
          * ExpectedRight
@@ -1821,7 +1778,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "add" | "remove" | "update" | "evaluate";
+            kind: "add" | "remove" | "update";
             /**
              * State
              * @enum {string}
@@ -2953,7 +2910,6 @@ export type DuplicateImage = components['schemas']['DuplicateImage'];
 export type EmbedAnswer = components['schemas']['EmbedAnswer'];
 export type ErrorAnswer = components['schemas']['ErrorAnswer'];
 export type ErrorDetail = components['schemas']['ErrorDetail'];
-export type EvaluateRequest = components['schemas']['EvaluateRequest'];
 export type ExpectedRight = components['schemas']['ExpectedRight'];
 export type ExportRequest = components['schemas']['ExportRequest'];
 export type FacetEntry = components['schemas']['FacetEntry'];
@@ -4214,30 +4170,6 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            202: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["JobAnswer"];
-                };
-            };
-        };
-    };
-    evaluate_gallery: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["EvaluateRequest"];
-            };
-        };
         responses: {
             /** @description Successful Response */
             202: {

@@ -104,7 +104,6 @@ def test_no_search_or_export_of_a_stranger_names_a_folder(stranger: TestClient) 
         ("/v1/search", {"queries": [{"image_id": ids[0], "crop": {"x": 0, "y": 0, "width": 0.5, "height": 0.5}}]}),
         ("/v1/export", {"ids": ids, "format": "csv"}),
         ("/v1/labels/undo", {}),
-        ("/v1/evaluate", {}),
         ("/v1/update", {}),
     ]
     for path, body in bodies:

@@ -81,18 +81,6 @@ def test_an_image_is_added_found_and_removed(writer: TestClient) -> None:
     assert writer.delete(f"/v1/images/{image_id}").status_code in (404, 422)
 
 
-def test_an_update_and_an_evaluation_are_jobs(writer: TestClient) -> None:
-    assert finish(writer, writer.post("/v1/update").json())["state"] == "done"
-    body = {"ks": [1, 5], "where": "label != 'green'"}
-    job = finish(writer, writer.post("/v1/evaluate", json=body).json())
-    assert (job["state"], job["kind"]) == ("done", "evaluate")
-    assert job["result"]["version"]
-    for wrong in ({"ks": []}, {"ks": [0]}, {"ks": [10**9]}, {"where": "label ="}, {"ks": ["1"]}):
-        assert writer.post("/v1/evaluate", json=wrong).status_code == 422
-    job = finish(writer, writer.post("/v1/evaluate", json={"where": "label = 'none'"}).json())
-    assert (job["state"], job["result"]) == ("failed", None)
-
-
 def test_a_job_is_cancelled_while_it_waits_or_is_over(writer: TestClient, served: Path) -> None:
     with lock_gallery(served):
         update, added = writer.post("/v1/update").json(), writer.post("/v1/images", content=picture(7)).json()

@@ -9,16 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from index.errors import GalleryError, ImageError, InputError, UnknownImageError
-from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.public import evaluate
 from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, Client, read_log
@@ -142,16 +139,6 @@ def test_a_removed_image_stays_out_until_it_is_sent_again(shop: Shop) -> None:
     assert shop.open().count == 6 + 3
 
 
-def test_an_evaluation_is_the_gallery_s_own_and_a_filter_chooses_who_asks(shop: Shop) -> None:
-    whole, part = shop.wait(
-        shop.jobs.evaluate(ks=[1, 2]), shop.jobs.evaluate(ks=[1], where=parse_filter("label = 'red'"))
-    )
-    expected = evaluate(shop.open(), k=[1, 2]).to_json()
-    assert whole.result == {**expected, "version": "000001"}
-    assert part.result is not None
-    assert part.result["per_class"] == {"red": expected["per_class"]["red"]}  # type: ignore[index]
-
-
 def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
     with pytest.raises(ImageError):
         shop.jobs.add(picture(1)[:80], name="x")
@@ -203,28 +190,20 @@ def test_stopping_waits_for_the_running_job_and_a_start_resumes(shop: Shop, bloc
     assert started.open().count == 9
 
 
-@contextmanager
-def evaluating_without_end() -> Iterator[threading.Event]:
-    """No evaluation ends meanwhile but is told to; the event is set as soon as one has begun."""
+def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
 
-    def evaluate_without_end(*_: object, scoring: Callable[[int, int], None], **__: object) -> None:
+    def update_without_end(*_: object, progress: Callable[[int, int], None], **__: object) -> None:
         while True:
             begun.set()
-            scoring(0, 0)
+            progress(0, 0)
             time.sleep(0.001)
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("retrieval_app.review.jobs.evaluate", evaluate_without_end)
-        patched.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
-        yield begun
-
-
-def test_stopping_ends_a_job_that_would_take_long(shop: Shop) -> None:
-    with evaluating_without_end() as begun:
-        job = shop.jobs.evaluate(ks=[1])
-        assert begun.wait(WAIT_SECONDS)
-        shop.jobs.close()
+    monkeypatch.setattr("retrieval_app.review.jobs.update_gallery", update_without_end)
+    monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
+    job = shop.jobs.update()
+    assert begun.wait(WAIT_SECONDS)
+    shop.jobs.close()
     assert shop.jobs.get(job.id).state == "failed"
 
 
@@ -342,22 +321,16 @@ def test_one_of_several_cancelled(shop: Shop, block: Callable[[], None], monkeyp
     assert shop.open().count == 6 + 1 + 2
 
 
-def test_updates_that_wait_are_one_and_evaluations_are_bounded(shop: Shop, block: Callable[[], None]) -> None:
+def test_updates_that_wait_are_one(shop: Shop, block: Callable[[], None]) -> None:
     block()
     assert len({shop.jobs.update().id for _ in range(50)}) == 1
-    for _ in range(10):
-        shop.jobs.evaluate(ks=[1])
-    with pytest.raises(BusyError, match="10 jobs of the kind evaluate are waiting") as refused:
-        shop.jobs.evaluate(ks=[1])
-    assert refused.value.retry_after_s > 0
-    shop.jobs.add(picture(1), name="x")
 
 
 def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block: Callable[[], None]) -> None:
     block()
     anna, ben = Client("anna", "192.0.2.7", "r1"), Client("ben", "192.0.2.8")
     some, rest = shop.jobs.remove([1, 2], client=anna), shop.jobs.remove([3, 4, 5, 6, 7], client=ben)
-    cancel_requested = shop.jobs.evaluate(ks=[1], client=ben)
+    cancel_requested = shop.jobs.update(client=ben)
     shop.jobs.cancel(cancel_requested.id)
     shop.gate.set()
     shop.wait(some, rest)
@@ -381,8 +354,9 @@ def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept(
     monkeypatch.setattr("retrieval_app.review.jobs.MOST_JOBS", 2)
     block()
     first, second = shop.jobs.remove([1]), shop.jobs.update()
-    with pytest.raises(BusyError, match="waiting already"):
+    with pytest.raises(BusyError, match="waiting already") as refused:
         shop.jobs.remove([2])
+    assert refused.value.retry_after_s > 0
     shop.gate.set()
     assert {job.state for job in shop.wait(first, second)} == {"done"}
     for _ in range(2):

@@ -187,6 +187,6 @@ def test_behind_a_proxy_on_this_machine_nobody_is_of_this_machine(client: TestCl
     for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host", "CF-Connecting-IP"):
         for headers in ({name: "127.0.0.1"}, {name: ""}):
             assert client.get("/v1/gallery", headers=headers).json()["permissions"]["review"] is False
-            for path in ("/v1/labels/undo", "/v1/evaluate"):
+            for path in ("/v1/labels/undo", "/v1/duplicates/undo"):
                 refused = client.post(path, json={}, headers=headers)
                 assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
