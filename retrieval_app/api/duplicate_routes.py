@@ -16,12 +16,11 @@ from retrieval_app.api.review_routes import MAY_DECIDE
 from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Versioned
 from retrieval_app.review.bulk import SelectionChangedError
 from retrieval_app.review.keep_rules import KeepRule, choose_kept
-from retrieval_app.review.leaks import Leak, Leaks, drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
+from retrieval_app.review.leaks import Leak, Leaks, drop_leaks, find_different, find_leaks, move_leaks
 from retrieval_app.review.places import hide_folders
 
 router = make_router("review")
 _LISTED = 1000  # leaks of an answer
-_MOST_MEASURED = 100_000  # images of a gallery whose recall is measured: seconds
 _leaks_of: WeakKeyDictionary[Gallery, tuple[tuple[str, frozenset[str]], Leaks]] = WeakKeyDictionary()
 
 
@@ -58,8 +57,6 @@ class LeakList(Versioned):
     splits: dict[str, int]
     leaks: int
     images: int
-    recall_at_1: float | None = Field(description="null in galleries of more than 100,000 images")
-    recall_at_1_without: float | None = Field(description="where no image finds another one of its leak")
     problem: str | None = Field(description="why there cannot be leaks: the column has not 2 to 100 values")
     items: list[Leak]
 
@@ -80,8 +77,8 @@ class MendedLeaks(Answer):
     step: int
 
 
-def _find_leaks(context: RequestContext, by: str, *, measures: bool) -> Leaks:
-    """The leaks of now; the last ones are cached with their recall, per opened gallery, which has its decisions."""
+def _find_leaks(context: RequestContext, by: str) -> Leaks:
+    """The leaks of now; the last ones are cached per opened gallery, which has its decisions."""
     if by == "path" and not context.folders:
         message = "metadata of the name path may name folders of the machine: only those with its token can ask for it"
         raise ApiError(message, status=422, field="by")
@@ -90,10 +87,7 @@ def _find_leaks(context: RequestContext, by: str, *, measures: bool) -> Leaks:
     if held is not None and held[0] == (by, different):
         return held[1]
     found = find_leaks(gallery, need_duplicates(context.snapshot), by=by, different=different)
-    if measures:
-        if gallery.count <= _MOST_MEASURED:
-            found = measure_leaks(gallery, found)
-        _leaks_of[gallery] = (by, different), found
+    _leaks_of[gallery] = (by, different), found
     return found
 
 
@@ -134,14 +128,13 @@ async def list_leaks(
 ) -> Any:
     """List leaks between splits.
 
-    Near-duplicates, and images with one value of the column `group`, whose split differs; Recall@1 with and without
-    them.
+    Near-duplicates, and images with one value of the column `group`, whose split differs.
     """
 
     def run() -> dict[str, Any]:
         problem = None
         try:
-            found = _find_leaks(context, by, measures=True)
+            found = _find_leaks(context, by)
         except InputError as error:
             found, problem = Leaks(by, {}, ()), str(error)
         return {"version": context.snapshot.version, "problem": problem, **found.to_json(limit=_LISTED)}
@@ -159,7 +152,7 @@ async def mend_leaks(context: Context, body: MendLeaks) -> Any:
 
     def run() -> dict[str, Any]:
         gallery, name = context.snapshot.gallery, context.visitor.name
-        found = _find_leaks(context, body.by, measures=False)
+        found = _find_leaks(context, body.by)
         if body.count != len(found.items):
             raise SelectionChangedError(body.count, len(found.items), what="leaks")
         if body.action == "move":

@@ -29,8 +29,7 @@ from index.text import align, printable_path
 def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int, as_json: bool) -> None:
     """List the leaks of GALLERY: near-duplicates, and images with one value of the column `group`, in several splits.
 
-    Recall@1 is that of all labelled images, and where no image finds another one of its leak. --move and --drop are one
-    step, which the page undoes; no file is changed.
+    --move and --drop are one step, which the page undoes; no file is changed.
 
     \b
     Examples:
@@ -41,7 +40,7 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.duplicates_report import find_duplicate_groups
     from retrieval_app.review.activity_log import record_command
-    from retrieval_app.review.leaks import drop_leaks, find_different, find_leaks, measure_leaks, move_leaks
+    from retrieval_app.review.leaks import drop_leaks, find_different, find_leaks, move_leaks
     from retrieval_app.review.review_store import ReviewStore
 
     if move is not None and drop is not None:
@@ -49,11 +48,9 @@ def leaks(gallery: Path, by: str, move: str | None, drop: str | None, limit: int
     opened = Gallery.open(gallery)
     with progress_bars() as begin, closing(ReviewStore.of_gallery(opened.path)) as store:
         groups = find_duplicate_groups(opened, begin("comparing", unit="images"))
-        found = measure_leaks(opened, find_leaks(opened, groups, by=by, different=find_different(store)))
+        found = find_leaks(opened, groups, by=by, different=find_different(store))
     splits = ", ".join(f"{printable_path(name)} {count:,}" for name, count in found.splits.items())
     lines = [f"{len(found.items):,} leaks with {len(found.image_ids):,} images between the splits {splits}"]
-    if found.recall is not None and found.recall_without is not None:
-        lines.append(f"Recall@1 {found.recall:.1%}, without the leaks {found.recall_without:.1%}")
     changed = 0
     if found.items and (move is not None or drop is not None):
         with closing(ReviewStore.of_gallery(opened.path)) as store:

@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from index.arrays import UNLABELLED
 from index.catalog.rows import SPLIT, CatalogRow
 from index.duplicates.near_duplicates import KeptImages
 from index.errors import InputError
@@ -16,7 +15,6 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import DIFFERENT, DUPLICATES, DuplicateDecision, Mark
 from index.labels.steps import Step
 from index.text import printable_path, valid_text
-from index.vectors.exact import search_labels
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
@@ -24,7 +22,6 @@ from retrieval_app.review.subjects import find_subjects
 FOLDER = "folder"
 """The column that is no metadata: the first folder of the path."""
 MAX_SPLITS = 100
-_QUERIES = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +44,11 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """The leaks of a gallery between the splits in the column `by`, those with the most images first.
-
-    `recall` is Recall@1 of all labelled images, `recall_without` where no image finds another one of its leak; None
-    before `measure_leaks`, and where no label is shared.
-    """
+    """The leaks of a gallery between the splits in the column `by`, those with the most images first."""
 
     by: str
     splits: Mapping[str, int]
     items: Sequence[Leak]
-    recall: float | None = None
-    recall_without: float | None = None
 
     @property
     def image_ids(self) -> list[int]:
@@ -71,8 +62,6 @@ class Leaks:
             "splits": dict(self.splits),
             "leaks": len(self.items),
             "images": len(self.image_ids),
-            "recall_at_1": self.recall,
-            "recall_at_1_without": self.recall_without,
             "items": [asdict(leak) for leak in self.items[:limit]],
         }
 
@@ -80,7 +69,7 @@ class Leaks:
 def find_leaks(
     gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT, different: Container[str] = ()
 ) -> Leaks:
-    """Near-duplicates, and images with one value of the column `group`, in different splits; without the recall.
+    """Near-duplicates, and images with one value of the column `group`, in different splits.
 
     `by` is a metadata column, or `folder`, the first folder of the path. `different` has the names of near-duplicate
     groups that are no leaks.
@@ -154,29 +143,6 @@ def _value_of(row: CatalogRow, by: str) -> str | None:
         return folder if separator else None
     value = row.metadata.get(by)
     return None if value in (None, "") or isinstance(value, dict | list) else str(value)
-
-
-def measure_leaks(gallery: Gallery, leaks: Leaks) -> Leaks:
-    """The leaks with Recall@1 of the labelled images, or of a random sample where there are many."""
-    vectors, labels, ids, _ = gallery.labelled_vectors()
-    kept = np.flatnonzero(labels != UNLABELLED)
-    vectors, labels, ids = vectors[kept], labels[kept], ids[kept]
-    number_of = {image.id: number for number, leak in enumerate(leaks.items, start=1) for image in leak.images}
-    leak_of = np.array([number_of.get(number, -number - 1) for number in ids.tolist()], dtype=np.int64)
-    asked = np.arange(len(ids))
-    if len(ids) > _QUERIES:
-        asked = np.sort(np.random.default_rng(0).choice(len(ids), _QUERIES, replace=False))
-    same, other = (near.cosines[:, 0] for near in search_labels(vectors, labels, k=1, asked=asked))
-    same_without, other_without = same.copy(), other.copy()
-    leaking = np.flatnonzero(leak_of[asked] > 0)
-    if len(leaking):
-        found = search_labels(vectors, labels, k=1, asked=asked[leaking], groups=leak_of)
-        same_without[leaking], other_without[leaking] = (near.cosines[:, 0] for near in found)
-    findable = np.isfinite(same_without)
-    if not findable.any():
-        return leaks
-    recall, recall_without = (same >= other)[findable].mean(), (same_without >= other_without)[findable].mean()
-    return replace(leaks, recall=float(recall), recall_without=float(recall_without))
 
 
 def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, by: str | None = None) -> Step:

@@ -48,9 +48,8 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
 LONGEST_S = 10.0  # that a search for one image may take on a machine that is busy with others
-KEPT_S = 1.0
+KEPT_S = 1.0  # an outcome is kept
 _end: ContextVar[float] = ContextVar("end", default=0.0)  # of the search under way, by time.monotonic()
-_REST = 20  # times what a search took pass before the next: asking often costs no more than a twentieth of a core
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
@@ -60,19 +59,17 @@ class SearchProbe:
     """Readiness check by a real search, one at a time, whose outcome concurrent requests share. For one event loop."""
 
     def __init__(self, *, longest_s: float = LONGEST_S) -> None:
-        self._longest_s = longest_s
-        self._digest, self._began, self._took_s = "", 0.0, 0.0
-        self._outcome: Future[Exception | None] = Future()
+        self._longest_s, self._digest, self._began = longest_s, "", 0.0
+        self._outcome = Future[Exception | None]()
         self._outcome.set_result(None)
         self._logged: str | None = None
 
     async def check(self, snapshot: Snapshot) -> None:
         """Raise NotReadyError where searches of this version fail, or take too long."""
-        age_s = time.monotonic() - self._began
-        is_stale = snapshot.gallery.digest != self._digest or age_s > max(KEPT_S, _REST * self._took_s)
+        is_stale = snapshot.gallery.digest != self._digest or time.monotonic() > self._began + KEPT_S
         if self._outcome.done() and is_stale:
             self._outcome, self._digest, self._began = Future(), snapshot.gallery.digest, time.monotonic()
-            threading.Thread(target=self._try, args=(snapshot, self._outcome), name="probe", daemon=True).start()
+            threading.Thread(target=_try_search, args=(snapshot, self._outcome), name="probe", daemon=True).start()
         outcome, left_s = self._outcome, self._began + self._longest_s - time.monotonic()
         await asyncio.wait([asyncio.wrap_future(outcome)], timeout=max(left_s, 0.0))
         problem = None
@@ -86,19 +83,19 @@ class SearchProbe:
         if problem is not None:
             raise NotReadyError(problem)
 
-    def _try(self, snapshot: Snapshot, outcome: Future[Exception | None]) -> None:
-        """Search for one image of the gallery, and read its row."""
-        error: Exception | None = None
-        try:
-            first = int(snapshot.gallery.store.ids[0])
-            snapshot.gallery.search(snapshot.gallery.vector(first), k=1)
-            with snapshot.gallery.without_decisions.catalog() as catalog:  # the file itself, since rows are remembered
-                if not catalog.find([first]):
-                    error = NotReadyError(f"image {first} has no row")
-        except Exception as caught:  # noqa: BLE001 - whatever it is, the searches of requests would fail by it too
-            error = caught
-        self._took_s = time.monotonic() - self._began
-        outcome.set_result(error)
+
+def _try_search(snapshot: Snapshot, outcome: Future[Exception | None]) -> None:
+    """Search for one image of the gallery, and read its row."""
+    error: Exception | None = None
+    try:
+        first = int(snapshot.gallery.store.ids[0])
+        snapshot.gallery.search(snapshot.gallery.vector(first), k=1)
+        with snapshot.gallery.without_decisions.catalog() as catalog:  # the file itself, since rows are remembered
+            if not catalog.find([first]):
+                error = NotReadyError(f"image {first} has no row")
+    except Exception as caught:  # noqa: BLE001 - whatever it is, the searches of requests would fail by it too
+        error = caught
+    outcome.set_result(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -795,8 +795,7 @@ export interface paths {
         };
         /**
          * List leaks between splits
-         * @description Near-duplicates, and images with one value of the column `group`, whose split differs; Recall@1 with and without
-         *     them.
+         * @description Near-duplicates, and images with one value of the column `group`, whose split differs.
          */
         get: operations["list_leaks"];
         put?: never;
@@ -2193,16 +2192,6 @@ export interface components {
             leaks: number;
             /** Images */
             images: number;
-            /**
-             * Recall At 1
-             * @description null in galleries of more than 100,000 images
-             */
-            recall_at_1: number | null;
-            /**
-             * Recall At 1 Without
-             * @description where no image finds another one of its leak
-             */
-            recall_at_1_without: number | null;
             /**
              * Problem
              * @description why there cannot be leaks: the column has not 2 to 100 values

@@ -131,7 +131,6 @@ def test_leaks_are_listed_moved_and_dropped(client: TestClient, gallery: Path) -
     found = {tuple(sorted(Path(image["path"]).name for image in leak["images"])) for leak in leaks["items"]}
     assert found >= {(small, large) for large, small in LARGE.items()}
     assert leaks["images"] == sum(len(leak["images"]) for leak in leaks["items"])
-    assert 0 < leaks["recall_at_1_without"] <= leaks["recall_at_1"] <= 1
     wrong = {"action": "drop", "value": "train", "count": leaks["leaks"] + 1}
     assert client.post("/v1/leaks", json=wrong).status_code == 409
     assert client.post("/v1/leaks", json={**wrong, "count": leaks["leaks"], "value": "no"}).status_code == 422

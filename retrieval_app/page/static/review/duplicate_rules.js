@@ -2,7 +2,7 @@
 
 import {get, post} from '../core/api.js';
 import {openDialog} from '../core/dialog.js';
-import {button, count, debounce, make, percent, refill, sentence, shownText} from '../core/dom.js';
+import {button, count, debounce, make, refill, sentence, shownText} from '../core/dom.js';
 import {toast, toastError} from '../core/toast.js';
 
 /**
@@ -92,10 +92,6 @@ export function makeLeaks(changed, {canReview}) {
       return;
     }
     element.hidden = !found.leaks;
-    const figures =
-      found.recall_at_1 !== null && found.recall_at_1_without !== null
-        ? ` Recall@1 ${percent(found.recall_at_1)}, without them ${percent(found.recall_at_1_without)}.`
-        : '';
     const splits = Object.keys(found.splits);
     const largest = splits.reduce((one, other) => (found.splits[other] > found.splits[one] ? other : one), splits[0]);
     const option = (action, value) =>
@@ -112,7 +108,7 @@ export function makeLeaks(changed, {canReview}) {
       make(
         'span',
         `${count(found.leaks, 'leak')}: ${count(found.images, 'image')} nearly the same in several splits `
-          + `(${splits.map(shownText).join(', ')}).${figures}`,
+          + `(${splits.map(shownText).join(', ')}).`,
       ),
       canReview && what,
       canReview && button('Apply…', {class: 'small'}, () => confirm(found, what)),
