@@ -49,7 +49,7 @@ from index.versions.manifest import CATALOG_NAME
 from index.versions.versions import find_version, read_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.copying import compact_gallery, tune_gallery
+from index.writing.copying import tune_gallery
 from tests.conftest import draw_image
 from tests.models import write_tiny_model, write_two_output_model
 
@@ -508,7 +508,7 @@ class Scenario:
     def _choose(self, *, first: bool) -> Command:
         if not first:
             self.sources.change(self.random.choice((0, 0, 1, 3, 6)))
-        kinds = {"update": 4, "add": 2, "remove": 2, "build": 2, "compact": 1, "tune": 2, "move": 1, "forget": 1}
+        kinds = {"update": 4, "add": 2, "remove": 2, "build": 2, "tune": 3, "move": 1, "forget": 1}
         kind = "build" if first else self.random.choices(list(kinds), weights=list(kinds.values()))[0]
         if kind == "forget" and not self.sources.added:
             kind = "add"
@@ -567,9 +567,6 @@ class Scenario:
             f"remove {selection}",
             lambda gallery: remove_from_gallery(gallery, selection=selection, config=config),
         )
-
-    def _compact(self) -> Command:
-        return Command("compact", "compact", compact_gallery)
 
     def _tune(self) -> Command:
         wishes: dict[str, object] = {"index_type": self.random.choice(("auto", "flat", "hnsw", "hnsw", "ivf"))}

@@ -39,29 +39,6 @@ if TYPE_CHECKING:
 _LISTED = 20  # images that --dry-run lists as text
 
 
-@click.command(name="compact")
-@click.argument("gallery", type=PATH)
-@wait_option
-@output_options
-def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
-    """Rebuild the ANN index without removed images.
-
-    Small additions and removals are kept beside the ANN index, and are folded in automatically when they are many; this
-    does it now.
-
-    \b
-    Examples:
-      retrieval index compact gallery
-      retrieval index compact gallery --wait 0
-      retrieval index compact gallery --json
-    """
-    from index.writing.copying import compact_gallery
-
-    with indexing_bars(wait_s=wait_s) as run:
-        report = compact_gallery(gallery, **run)
-    emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
-
-
 @click.command(name="tune", cls=GroupedCommand)
 @click.argument("gallery", type=PATH)
 @click.argument("queries", nargs=-1, type=NAMED, metavar="[QUERY]...")
@@ -69,15 +46,16 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
 @wait_option
 @output_options
 def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: bool, **options: Any) -> None:
-    """Tune the ANN index to a recall target or a memory limit.
+    """Rebuild the ANN index: without removed images, to a recall target or a memory limit.
 
-    Options that are not given stay as they were. Another type or memory limit rebuilds the ANN index, without embedding
-    anything. Otherwise search times are measured again on this machine; recall is that of the build. With at least 100
-    QUERYs, given as to `search`, recall is measured again; they should be like those of users, and not members of the
-    gallery.
+    Nothing is embedded, and options that are not given stay as they were. Small additions and removals are kept beside
+    the ANN index, and are folded in automatically when they are many; this does it now. Recall and search times are
+    measured by vectors that the index does not have yet, or by at least 100 QUERYs, given as to `search`: they should
+    be like those of users, and not members of the gallery.
 
     \b
     Examples:
+      retrieval index tune gallery
       retrieval index tune gallery --recall-target 0.99
       retrieval index tune gallery --memory-limit 500MB
       retrieval index tune gallery --index-type ivf customers-photos
@@ -233,7 +211,7 @@ def index_group() -> None:
     """
 
 
-for _command in (build, merge, copy, cluster, compact, tune, info, list_items, problems, verify, repair, rollback):
+for _command in (build, merge, copy, cluster, tune, info, list_items, problems, verify, repair, rollback):
     index_group.add_command(_command)
 
 

@@ -14,13 +14,12 @@ from index.duplicates.duplicate_config import LIMITS_SETTING
 from index.errors import GalleryError
 from index.model.contract import find_contract
 from index.outputs import SEMANTIC
-from index.text import align, command_line, show_bytes, valid_text
+from index.text import command_line, show_bytes, valid_text
 from index.vectors.kinds import KINDS
 from index.vectors.stores import open_store
 from index.versions.manifest import (
     CATALOG_NAME,
     DELETED_NAME,
-    HELD_OUT_NAME,
     INDEX_NAME,
     MANIFEST_NAME,
     MODEL_NAME,
@@ -81,14 +80,14 @@ def read_info(path: Path) -> dict[str, Any]:
             "index": manifest.index,
             "disk_bytes": _measure(path, manifest),
             "beside_index": beside,
-            "should_compact": is_worth_compacting(manifest.counts, beside),
+            "should_tune": is_worth_tuning(manifest.counts, beside),
             "unfinished": find_unfinished(path),
             "copy": manifest.copy,
             "runtime": manifest.runtime,
         }
 
 
-def is_worth_compacting(counts: Mapping[str, Any], beside: int) -> bool:
+def is_worth_tuning(counts: Mapping[str, Any], beside: int) -> bool:
     """Whether searches are slower for vectors beside the index and deleted ones."""
     return beside + int(counts["deleted"]) >= max(_FELT_ROWS, _FELT_SHARE * int(counts["indexed"]))
 
@@ -109,7 +108,7 @@ def find_unfinished(path: Path) -> dict[str, int] | None:
 
 def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
     parts = {"vectors": 0, "index": 0, "catalog": 0, "model": 0}
-    names = dict.fromkeys((INDEX_NAME, DELETED_NAME, HELD_OUT_NAME), "index")
+    names = dict.fromkeys((INDEX_NAME, DELETED_NAME), "index")
     names |= {CATALOG_NAME: "catalog", MODEL_NAME: "model"}
     for name, described in manifest.files.items():
         parts[names.get(name.rpartition("/")[2], "vectors")] += described["bytes"]
@@ -141,24 +140,19 @@ def describe_index(described: Mapping[str, Any], *, gallery: Path) -> list[str]:
         error, met = f"{100 * 2 * index['recall_error']:.1f}", "met" if index["target_met"] else "NOT met"
         own = f"{index['queries']:,} of its own vectors, before it held them"
         asked = own if index["own_queries"] else f"{index['queries']:,} queries given"
-        kept = [
-            (f"{100 * point['kept']:g} %", _percent(point["recall_at_10"]), f"{point['latency_ms_median']:.3f}")
-            for point in index["filtered"]
-        ]
         lines = [
             f"{index['factory']}, about {show_bytes(index['memory_bytes'])} in memory: {index['reason']}",
             f"finds {_percent(index['recall_at_10'])} (± {error}) of the true 10 nearest, in exact order; "
             f"target {100 * index['recall_target']:g} % {met}",
             speed,
-            f"measured with {asked}; --json has the curve of recall and time:",
-            *("  " + line for line in align([("filter keeps", "recall", "ms"), *kept], right={0, 1, 2})),
+            f"measured with {asked}; --json has the curve of recall and time",
         ]
         if not index["target_met"]:
             exactly = command_line("tune", gallery, {"--index-type": "flat"})
             lines.append(f"for the target, search exactly: {exactly}")
     deleted = int(described["counts"]["deleted"])
     if described["beside_index"] or deleted:
-        advice = f"worth {command_line('compact', gallery)}" if described["should_compact"] else "too few to compact"
+        advice = f"worth {command_line('tune', gallery)}" if described["should_tune"] else "too few to matter"
         lines.append(f"vectors added since: {described['beside_index']:,}, deleted: {deleted:,}; {advice}")
     return lines
 

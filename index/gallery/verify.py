@@ -179,7 +179,7 @@ def _check_vectors(view: Gallery, gallery: Gallery, chosen: Ids, *, seed: int | 
     if found.count(False) > expected + _SURE * spread:
         yield (
             f"the index finds {sum(found)} of {len(ids)} images by their own vectors, about "
-            f"{len(ids) - expected:.0f} are expected; `retrieval index compact` builds it again"
+            f"{len(ids) - expected:.0f} are expected; `retrieval index tune` builds it again"
         )
 
 

@@ -22,7 +22,7 @@ from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.text import printable_path, valid_text
 from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
 from index.vectors.shards import VectorSource
-from index.vectors.stores import Publication, open_store, store_of
+from index.vectors.stores import open_store, store_of
 from index.versions.annotations import added_folder
 from index.versions.gallery_identity import (
     FolderState,
@@ -386,4 +386,4 @@ def _rebuild(
             for row in catalog.find(work.find_lost().tolist()).values():
                 catalog.make_pending([row.id], confirm=sources[row.source].locate(row).is_there())
         embed_pending(work)
-        return publish(work, how=Publication(compact=True))
+        return publish(work, rewrite=True)

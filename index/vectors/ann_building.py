@@ -17,12 +17,12 @@ from index.faiss_library import faiss_threads
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.threads import usable_cores
 from index.vectors.ann_config import AnnConfig
-from index.vectors.ann_index import AnnIndex, build_ann, extend_ann, write_ann
+from index.vectors.ann_index import AnnIndex, build_ann, choose_held_out, extend_ann, write_ann
 from index.vectors.kinds import KINDS, AnnPlan, IndexKind
 from index.vectors.search import MEASURED_K, VectorSearch
-from index.vectors.shards import VectorRows, write_array
+from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import RowSet, StoredRows
-from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
+from index.versions.manifest import INDEX_NAME
 
 FLAT_ROWS = 100_000
 MIN_ROWS = 1_000  # of an index that is not exact: fewer give too few queries to measure it
@@ -39,7 +39,6 @@ _REDUCED_SHARE = 0.7  # of the width, at most: else little is saved
 _SAMPLE = 16_384
 _SCANNED = 100  # vectors that measure a scan
 
-KEPT_SHARES = (0.5, 0.05, 0.005, 0.0005)  # of the images that filters keep
 _TIMED_QUERIES = 100
 _ENOUGH_QUERIES = 50
 _TIMED_SECONDS = 0.5
@@ -55,12 +54,12 @@ def choose_ann(
 ) -> AnnPlan:
     """The ANN index for `count` vectors; `reduced_width` is the number of rotated dimensions that suffices."""
     kinds, reason = list_kinds(count, config)
-    plans = [plan for kind in kinds for plan in kind.plan(count, width, reduced_width)]
+    plans = [kind.plan(count, width, reduced_width) for kind in kinds]
     if kinds[0].is_exact:
         return replace(plans[0], reason=reason)
     limit = config.memory_bytes or (machine_bytes or machine_memory()) // 2
     for plan in plans:
-        if plan.memory_bytes <= limit:
+        if plan.memory_bytes <= limit or (plan is plans[-1] and not config.memory_limit):
             return replace(plan, reason=reason or plan.reason)
     smallest = min(plan.memory_bytes for plan in plans)
     otherwise = "" if config.index_type == "auto" else ", or --index-type auto"
@@ -108,8 +107,7 @@ def build_ann_index(
     """
     stored = StoredRows.of(shards)
     with faiss_threads(usable_cores()):
-        is_reducible = any(kind.is_reducible for kind in list_kinds(len(stored), config)[0])
-        axes = find_reduced_axes(stored) if is_reducible else None
+        axes = None if list_kinds(len(stored), config)[0][0].is_exact else find_reduced_axes(stored)
         reduced_width = None if axes is None else len(axes)
         plan = choose_ann(count=len(stored), width=stored.width, config=config, reduced_width=reduced_width)
         described = {
@@ -121,56 +119,23 @@ def build_ann_index(
             **asdict(config),
         }
         if KINDS[plan.type].is_exact:
-            return {**described, **_describe_scan(VectorSearch(stored))}
+            queries = stored.gather(np.arange(0, len(stored), max(1, len(stored) // _SCANNED)))
+            search = partial(VectorSearch(stored).search, k=MEASURED_K, threads=usable_cores())
+            return {**described, **describe_flat(queries, search)}
         size = f"{plan.memory_bytes / 1e9:.1f} GB of memory"
         logger.info("the ANN index %s of %s vectors takes about %s", plan.full_factory, f"{len(stored):,}", size)
-        held_out = choose_held_out(len(stored))
+        held_out = choose_held_out(len(stored), count_held_out(len(stored)))
         rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
-        if plan.reduced_width is None:
-            axes = None
         index = build_ann(plan, stored, rows, axes=axes, seed=_SEED, progress=begin_step("Building index"))
         asking = stored.gather(held_out) if queries is None else queries
         measuring = begin_step("Measuring index")
         measured = tune_ann(stored, index, asking, target=config.recall_target, progress=measuring)
         write_ann(extend_ann(index, stored, held_out), folder / INDEX_NAME)
-        write_array(folder / HELD_OUT_NAME, stored.ids[held_out])
-        return {**described, **measured, "own_queries": queries is None}
+        return {**described, "held_out": len(held_out), **measured, "own_queries": queries is None}
 
 
-def retune_ann_index(
-    search: VectorSearch,
-    *,
-    described: dict[str, Any],
-    config: AnnConfig,
-    queries: Vectors | None = None,
-    begin_step: BeginStep = no_steps,
-) -> dict[str, Any]:
-    """Measure a built index again and choose its parameters again; its new entry in the manifest.
-
-    Without queries only latencies are measured: recall on held-out vectors does not change.
-    """
-    described = {**described, **asdict(config)}
-    if search.index is None:
-        return {**described, **_describe_scan(search)}
-    if queries is None:
-        asking = search.stored.gather(search.held_out)
-        return {**described, **choose_again(search, described=described, queries=asking)}
-    measured = tune_ann(
-        search.stored, search.index, queries, target=config.recall_target, progress=begin_step("Measuring index")
-    )
-    return {**described, **measured, "own_queries": False}
-
-
-def _describe_scan(search: VectorSearch) -> dict[str, Any]:
-    step = max(1, len(search.stored) // _SCANNED)
-    queries = search.stored.gather(np.arange(0, len(search.stored), step))
-    return describe_flat(queries, partial(search.search, k=MEASURED_K, threads=usable_cores()))
-
-
-def choose_held_out(count: int) -> Ids:
-    """(n,) int64 rising positions of the held-out vectors of `count`."""
-    size = min(_HELD_OUT, int(_HELD_OUT_SHARE * count))
-    return np.sort(np.random.default_rng(_SEED).choice(count, size=size, replace=False))
+def count_held_out(count: int) -> int:
+    return min(_HELD_OUT, int(_HELD_OUT_SHARE * count))
 
 
 def find_reduced_axes(stored: StoredRows) -> Vectors | None:
@@ -195,13 +160,8 @@ class Trial:
     queries: Vectors
     truth: Floats
 
-    def recall(self, search: VectorSearch, among: RowSet | None = None) -> tuple[float, float]:
-        """Mean Recall@10 and its standard error."""
-        scores, _ = search.search(self.queries, k=MEASURED_K, among=among, threads=usable_cores())
-        return self.measure(scores)
-
-    def measure(self, scores: Floats) -> tuple[float, float]:
-        """As `recall`, of (Q, 10) found scores; the error is never 0, because few queries may find all by chance."""
+    def recall(self, scores: Floats) -> tuple[float, float]:
+        """Mean Recall@10 of (Q, 10) found scores, and its standard error: never 0, as few queries may find all."""
         wanted = np.isfinite(self.truth).sum(axis=1)
         worst = np.where(np.isfinite(self.truth), self.truth, np.inf).min(axis=1)
         found = (scores >= worst[:, None] - _SCORE_TOLERANCE).sum(axis=1)
@@ -210,8 +170,8 @@ class Trial:
         least = (likely * (1 - likely) / wanted.sum()) ** 0.5
         return float(shares.mean()), float(max(shares.std() / len(shares) ** 0.5, least))
 
-    def latency_ms(self, search: VectorSearch, among: RowSet | None = None) -> float:
-        return self.time_ms(partial(search.search, k=MEASURED_K, among=among))
+    def latency_ms(self, search: VectorSearch) -> float:
+        return self.time_ms(partial(search.search, k=MEASURED_K))
 
     def queries_per_second(self, call: Callable[[Vectors], object]) -> float:
         start = time.perf_counter()
@@ -237,42 +197,15 @@ def tune_ann(
     The truth is a scan of the indexed rows, which have none of the (Q, D) unit queries. The mean recall less two
     standard errors must meet the target, so that similar queries meet it too.
     """
-    truth = _scan(stored, queries, _choose(index.rows, len(stored)))
+    among = _choose(index.rows, len(stored))
+    truth = VectorSearch(stored).search(queries, k=MEASURED_K, among=among, threads=usable_cores())[0]
     new = truth[:, 0] < 1 - _SCORE_TOLERANCE  # copies of what is indexed are found too easily
     trial = Trial(queries[new], truth[new]) if new.sum() >= _ENOUGH_QUERIES else Trial(queries, truth)
     curve = _sweep(stored, index, trial, progress=progress)
-    choice = _describe_choice(stored, index, trial, curve=curve, target=target, filtered_rows=index.rows)
-    return {**choice, "queries": len(trial.queries)}
-
-
-def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries: Vectors) -> dict[str, Any]:
-    """Measure the latencies of a tuned index again, and choose its parameters again; the changed entries.
-
-    Recall is not measured again: `queries`, the held-out vectors of the build, are members now.
-    """
-    assert search.index is not None
-    trial = Trial(queries, np.empty((len(queries), 0), np.float32))
-    curve = []
-    for point in described["curve"]:
-        again = _open_setting(search.stored, search.index, point["parameters"])
-        curve.append({**point, "latency_ms_median": trial.latency_ms(again)})
-    return _describe_choice(
-        search.stored,
-        search.index,
-        trial,
-        curve=_keep_front(curve),
-        target=described["recall_target"],
-        filtered_rows=np.setdiff1d(search.index.rows, search.held_out),  # queries must not find themselves
-    )
-
-
-def _describe_choice(
-    stored: StoredRows, index: AnnIndex, trial: Trial, *, curve: list[dict[str, Any]], target: float, filtered_rows: Ids
-) -> dict[str, Any]:
     chosen, is_met = choose_setting(curve, target=target)
     costs = _compare_costs(stored, index, trial, chosen["parameters"])
     search = _open_setting(stored, index, chosen["parameters"], costs=costs)
-    described = {
+    return {
         "parameters": chosen["parameters"],
         "costs": costs,
         "curve": curve,
@@ -281,19 +214,8 @@ def _describe_choice(
         "latency_ms_median": trial.latency_ms(search),
         "queries_per_second": trial.queries_per_second(partial(search.search, k=MEASURED_K, threads=usable_cores())),
         "target_met": is_met,
-        "filtered": list[dict[str, float]](),
+        "queries": len(trial.queries),
     }
-    for share in KEPT_SHARES:  # filters that keep a random share of the rows
-        size = max(1, round(share * len(filtered_rows)))
-        kept = np.random.default_rng(_SEED).choice(filtered_rows, size=size, replace=False)
-        among = _choose(kept, len(stored), indexed=index.rows)
-        filtered = Trial(trial.queries, _scan(stored, trial.queries, among))
-        recall, error = filtered.recall(search, among)
-        latency = filtered.latency_ms(search, among)
-        described["filtered"].append(
-            {"kept": share, "recall_at_10": recall, "recall_error": error, "latency_ms_median": latency}
-        )
-    return described
 
 
 def _open_setting(
@@ -334,15 +256,11 @@ def describe_flat(queries: Vectors, call: Callable[[Vectors], object]) -> dict[s
     }
 
 
-def _choose(rows: Ids, count: int, *, indexed: Ids | None = None) -> RowSet:
+def _choose(rows: Ids, count: int) -> RowSet:
     """Some of so many stored rows."""
     mask = np.zeros(count, dtype=bool)
     mask[rows] = True
-    return RowSet.of(mask, indexed=indexed)
-
-
-def _scan(stored: StoredRows, queries: Vectors, among: RowSet) -> Floats:
-    return VectorSearch(stored).search(queries, k=MEASURED_K, among=among, threads=usable_cores())[0]
+    return RowSet.of(mask)
 
 
 def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progress) -> list[dict[str, Any]]:
@@ -362,7 +280,8 @@ def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progr
         is_possible = not kind.keeps_effort or parameters[kind.effort] >= parameters["candidates"]
         if is_possible and points.should_run_experiment(key):  # else it is slower than a point that is as good
             search = _open_setting(stored, index, parameters)
-            (recall, error), latency = trial.recall(search), trial.latency_ms(search)
+            scores, _ = search.search(trial.queries, k=MEASURED_K, threads=usable_cores())
+            (recall, error), latency = trial.recall(scores), trial.latency_ms(search)
             points.add_operating_point(key, recall, latency)
             found = {"recall_at_10": recall, "recall_error": error, "latency_ms_median": latency}
             measured.append({"parameters": parameters, **found})

@@ -20,6 +20,7 @@ from index.text import printable_path
 from index.vectors.kinds import KINDS, AnnPlan, IndexKind
 from index.vectors.stored_rows import Bits, StoredRows
 
+_GOLDEN_RATIO = (1 + 5**0.5) / 2
 _ROWS_AT_ONCE = 16_384
 _WRITTEN_AT_ONCE = 1 << 20  # bytes
 
@@ -34,11 +35,6 @@ class AnnIndex:
         self.most_effort = self.kind.most_effort(faiss_index)
         self._positions: Ids = np.append(rows, NO_ID)  # so that faiss's -1 finds it
         self.rows: Ids = self._positions[:-1]
-
-    @property
-    def has_full_scores(self) -> bool:
-        """Whether its scores differ from the vectors' own only by rounding each number to a byte."""
-        return self.kind.has_full_scores and not self.is_reduced
 
     def search(self, queries: Vectors, *, k: int, effort: int, among: Bits | None = None) -> tuple[Floats, Ids]:
         """The k nearest for each of (Q, D) float32 queries: (Q, k) float32 scores of the index, (Q, k) positions or -1.
@@ -61,6 +57,11 @@ def _make_parameters(kind: str, effort: int, is_reduced: bool, **others: Any) ->
 
 
 _parameters = lru_cache(maxsize=256)(_make_parameters)  # making them takes a tenth of a search
+
+
+def choose_held_out(count: int, size: int) -> Ids:
+    """(size,) int64 rising positions of the held-out vectors of `count`, spread evenly by the golden ratio."""
+    return np.sort((np.arange(size) * _GOLDEN_RATIO % 1 * count).astype(np.int64))
 
 
 def build_ann(

@@ -5,6 +5,7 @@ A version shares unchanged files with the one before it, by hard links.
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from index.arrays import Floats, Ids, Vectors
 from index.durable import link_file
 from index.errors import GalleryDamagedError
 from index.text import printable_path
-from index.vectors.ann_building import build_ann_index, choose_ann, retune_ann_index
+from index.vectors.ann_building import build_ann_index, choose_ann
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.kinds import KINDS
 from index.vectors.search import VectorSearch
@@ -30,7 +31,7 @@ from index.vectors.shards import (
 )
 from index.vectors.stored_rows import RowSet
 from index.vectors.stores import Published, WriterTask
-from index.versions.manifest import DELETED_NAME, HELD_OUT_NAME, INDEX_NAME, Manifest, Version, check_file, part_folder
+from index.versions.manifest import DELETED_NAME, INDEX_NAME, Manifest, Version, check_file, part_folder
 
 _ROWS_AT_ONCE = 4096
 # Limits of what lies beside the ANN index, which every search scans; above them a version is written anew.
@@ -135,7 +136,7 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
     held = np.sort(np.concatenate([file.ids for file in stored]))
     gone = np.setdiff1d(np.union1d(read_deleted(home, manifest), deleted), new)
     fresh = np.setdiff1d(new, held, assume_unique=True)  # a deleted one that comes back is still stored
-    index, config, indexed_shards = manifest.index, task.config, manifest.index["shards"]
+    index, indexed_shards = manifest.index, manifest.index["shards"]
     indexed, beside = (
         sum(len(file.ids) for file in files) for files in (stored[:indexed_shards], stored[indexed_shards:])
     )
@@ -146,12 +147,14 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
         and len(gone) <= room
         and len(stored) - indexed_shards < _LOOSE_SHARDS
     )
-    is_other = (index["index_type"], index["memory_limit"]) != (config.index_type, config.memory_limit)
-    if task.how.compact or not small or is_other:
-        _check_contents(home, manifest, [name for name in manifest.files if name.startswith(("vectors/", "ids/"))])
+    is_other = any(index[name] != value for name, value in asdict(task.config).items())
+    if task.rewrite or not small or is_other:
+        for name in manifest.files:
+            if name.startswith(("vectors/", "ids/")):  # damage must not get a new checksum
+                check_file(home, name, manifest, contents=True)
         members = np.setdiff1d(np.union1d(held, fresh), gone, assume_unique=True)
         return _write_anew(task, members, [*stored, *task.made])
-    shared = ("vectors/", "ids/", INDEX_NAME, HELD_OUT_NAME)
+    shared = ("vectors/", "ids/", INDEX_NAME)
     files = {name: described for name, described in manifest.files.items() if name.startswith(shared)}
     for name in files:
         check_file(home, name, manifest, contents=False)
@@ -159,12 +162,6 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
     write_shards(task.folder, fresh, task.made, embedding_dim=task.width, first=len(stored))
     if len(gone):
         write_array(task.folder / DELETED_NAME, gone)
-    if task.how.tune or index["recall_target"] != config.recall_target:
-        _check_contents(home, manifest, [name for name in (INDEX_NAME, HELD_OUT_NAME) if name in manifest.files])
-        search = VectorSearch.open(read_shards(task.folder), folder=task.folder, described=index, deleted=gone)
-        index = retune_ann_index(
-            search, described=index, config=config, queries=task.how.queries, begin_step=task.begin_step
-        )
     return Published(index, len(gone), files)
 
 
@@ -174,13 +171,7 @@ def _write_anew(task: WriterTask, members: Ids, files: Sequence[VectorSource]) -
         read_shards(task.folder),
         config=task.config,
         folder=task.folder,
-        queries=task.how.queries,
+        queries=task.queries,
         begin_step=task.begin_step,
     )
     return Published(index, 0)
-
-
-def _check_contents(home: Path, manifest: Manifest, names: Sequence[str]) -> None:
-    """Check files, so that damage does not get a new checksum, and a damaged index is not measured."""
-    for name in names:
-        check_file(home, name, manifest, contents=True)

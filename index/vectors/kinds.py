@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CANDIDATES = (20, 40, 80, 160, 320, 640, 1280)  # to be ranked exactly
+CANDIDATES = (20, 40, 80, 160)  # to be ranked exactly
 _ROW_BYTES = 24  # of ids and positions, for every vector
 _TRAINING_ROWS = 65_536
 
@@ -26,7 +26,6 @@ _MANY_LISTS = 8192  # from here on a graph finds the nearest centres, in the tim
 _MAX_LISTS = 65_536
 _TRAINING_PER_LIST = 64  # faiss's k-means wants 39 to 256
 _LIST_EFFORTS = tuple(sorted({round(2 ** (step / 2)) for step in range(33)}))  # powers of the root of 2
-_NUMBERS_OF_A_BYTE = (2, 4, 8, 16)
 
 GRAPH_LINKS, CONSTRUCTION_EFFORT = 24, 200
 _LINK_BYTES = 4 * (2 * GRAPH_LINKS + 2) + 12  # the lowest level, some above, and their offsets
@@ -54,17 +53,12 @@ class AnnPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexKind:
-    """A kind of ANN index; `flat`, the exact scan of the stored vectors, has no file.
+    """A kind of ANN index, which stores a byte for each number; `flat`, the exact scan of the vectors, has no file.
 
-    Attributes:
-        summary: a few words that follow the name in `--help`.
-        explanation: half a sentence for people.
-        reason: why `auto` takes it.
-        faiss_class: of its index behind the rotation; empty for the scan.
-        effort: faiss's name of its search parameter, of which `efforts` are measured, rising.
-        codes: how it stores vectors: `SQ8`, a byte for each number, or `PQ`, a byte for several.
-        most_rows: vectors above which `auto` skips it.
-        loose_share: share of vectors that may lie beside it before it is rebuilt.
+    `summary` follows the name in `--help`, `explanation` is half a sentence for people, and `reason` says why `auto`
+    takes it. `faiss_class` is of its index behind the rotation; empty for the scan. `effort` is faiss's name of its
+    search parameter, of which `efforts` are measured, rising. `auto` skips it above `most_rows`, and it is rebuilt once
+    `loose_share` of its vectors lie beside it.
     """
 
     name: str
@@ -74,7 +68,6 @@ class IndexKind:
     faiss_class: str = ""
     effort: str = ""
     efforts: Sequence[int] = ()
-    codes: str = ""
     most_rows: float = float("inf")
     loose_share: float = 0.1
 
@@ -84,46 +77,22 @@ class IndexKind:
         return not self.faiss_class
 
     @property
-    def is_reducible(self) -> bool:
-        """Whether it may hold rotated vectors of fewer dimensions."""
-        return self.codes == "SQ8"
-
-    @property
-    def has_full_scores(self) -> bool:
-        """Whether scores, without reduction, differ only by rounding numbers to bytes."""
-        return self.codes != "PQ"
-
-    @property
     def keeps_effort(self) -> bool:
         """Whether it is a graph: the effort is the number of candidates that a search keeps."""
         return self.effort == "efSearch"
 
-    def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
-        """Possible indexes of so many vectors, the largest and fastest first; `reduced_width` as of `choose_ann`."""
+    def plan(self, count: int, width: int, reduced_width: int | None = None) -> AnnPlan:
+        """The index of so many vectors; `reduced_width` as of `choose_ann`."""
         if self.is_exact:
-            return [AnnPlan(self.name, "Flat", None, 4 * width * count, self.reason)]
-        reduced_width = reduced_width if self.is_reducible else None
+            return AnnPlan(self.name, "Flat", None, 4 * width * count, self.reason)
         held, lists = reduced_width or width, count_lists(count)
-        codes = [("SQ8", held)]
-        fixed = 0 if self.keeps_effort else lists * (4 * held + 300)
-        if self.codes == "PQ":  # `np` leaves polysemous codes out, unused here
-            most = [max(1, width // numbers) for numbers in _NUMBERS_OF_A_BYTE]
-            parts = [max(parts for parts in range(1, limit + 1) if width % parts == 0) for limit in most]
-            codes, fixed = [(f"PQ{number}np", number) for number in parts], fixed + 1024 * width
         if self.keeps_effort:
-            start, beside = f"HNSW{GRAPH_LINKS}", _LINK_BYTES
+            factory, beside, fixed = f"HNSW{GRAPH_LINKS},SQ8", _LINK_BYTES, 0
         else:
-            start, beside = f"IVF{lists}{'_HNSW32' if lists >= _MANY_LISTS else ''}", _LIST_ID_BYTES
-        return [
-            AnnPlan(
-                self.name,
-                f"{start},{code}",
-                reduced_width,
-                fixed + count * (code_bytes + beside + _ROW_BYTES),
-                self.reason,
-            )
-            for code, code_bytes in codes
-        ]
+            graph = "_HNSW32" if lists >= _MANY_LISTS else ""
+            factory, beside, fixed = f"IVF{lists}{graph},SQ8", _LIST_ID_BYTES, lists * (4 * held + 300)
+        memory_bytes = fixed + count * (held + beside + _ROW_BYTES)
+        return AnnPlan(self.name, factory, reduced_width, memory_bytes, self.reason)
 
     def count_training_rows(self, count: int) -> int:
         """The number of training vectors; more than there are means all."""
@@ -139,8 +108,7 @@ class IndexKind:
             inner.hnsw.efConstruction = CONSTRUCTION_EFFORT
             index.train(sample)
             return
-        for clustering in (inner, *([inner.pq] if self.codes == "PQ" else [])):
-            clustering.cp.min_points_per_centroid = 1  # no warning on stderr with few vectors
+        inner.cp.min_points_per_centroid = 1  # no warning on stderr with few vectors
         if not faiss.get_num_gpus():
             index.train(sample)
             return
@@ -170,9 +138,7 @@ class IndexKind:
     def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
         """Settings to measure: efforts, and numbers of candidates to rank exactly; both rising."""
         efforts = [effort for effort in self.efforts if effort <= most_effort] or [most_effort]
-        if not self.has_full_scores:
-            return efforts, CANDIDATES
-        return efforts, CANDIDATES[:4] if is_reduced else CANDIDATES[:2]
+        return efforts, CANDIDATES if is_reduced else CANDIDATES[:2]
 
 
 def count_lists(count: int) -> int:
@@ -204,7 +170,6 @@ _ALL = (  # `auto` takes the first that fits
         faiss_class="IndexHNSW",
         effort="efSearch",
         efforts=_GRAPH_EFFORTS,
-        codes="SQ8",
         most_rows=5_000_000,  # more take hours to build
         loose_share=0.02,
     ),
@@ -216,18 +181,6 @@ _ALL = (  # `auto` takes the first that fits
         faiss_class="IndexIVFScalarQuantizer",
         effort="nprobe",
         efforts=_LIST_EFFORTS,
-        codes="SQ8",
-        loose_share=0.02,
-    ),
-    IndexKind(
-        name="pq",
-        summary="very small lists",
-        explanation="only the clusters nearest to the query are looked into, by short codes of their vectors",
-        reason="nothing larger fits into memory; searches are slower for it",
-        faiss_class="IndexIVFPQ",
-        effort="nprobe",
-        efforts=_LIST_EFFORTS,
-        codes="PQ",
         loose_share=0.02,
     ),
 )

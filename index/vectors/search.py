@@ -18,12 +18,12 @@ import numpy as np
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.faiss_library import faiss_threads, import_faiss, split_queries
-from index.vectors.ann_index import AnnIndex, map_ann
+from index.vectors.ann_index import AnnIndex, choose_held_out, map_ann
 from index.vectors.exact import measure_cosines
 from index.vectors.kinds import KINDS
-from index.vectors.shards import VectorRows, read_ids
+from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up, needs_faiss
-from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
+from index.versions.manifest import INDEX_NAME
 
 # Filtered search of an ANN index. A first search ignores the filter, and shows how many of the nearest rows it keeps.
 # Where these are enough they are the result; else the index searches kept rows only, with more effort for fewer rows.
@@ -50,15 +50,12 @@ class VectorSearch:
         index: AnnIndex | None = None,
         described: Mapping[str, Any] | None = None,
         deleted: Ids | None = None,
-        held_out: Ids | None = None,
         beside: Ids | None = None,
     ) -> None:
         """Open stored vectors, members or not, with an index over some of them and its entry in the manifest.
 
-        Args:
-            deleted: (n,) int64 ids that are never found.
-            held_out: (n,) int64 positions of the queries of the build, which the index holds now.
-            beside: (n,) int64 rising positions to scan beside the index; None: all that it lacks.
+        (n,) int64 ids of `deleted` are never found; (n,) int64 rising positions `beside` the index are scanned, without
+        them all that it lacks.
         """
         self.stored, self.index = stored, index
         self._described = described or {}
@@ -66,7 +63,6 @@ class VectorSearch:
         self._members: RowSet | None = None
         if deleted is not None and len(deleted):
             self._members = RowSet.of(~np.isin(stored.ids, deleted), indexed=self._indexed)
-        self.held_out: Ids = np.empty(0, dtype=np.int64) if held_out is None else held_out
         if beside is None:
             lacking = np.full(len(stored), index is not None)
             if index is not None:
@@ -83,12 +79,11 @@ class VectorSearch:
         stored = StoredRows.of(shards)
         if KINDS[described["type"]].is_exact:
             return cls(stored, deleted=deleted)
-        indexed = stored.ids[: stored.starts[described["shards"]]]
-        asked = np.isin(indexed, read_ids(folder / HELD_OUT_NAME))
-        held_out = np.flatnonzero(asked)
-        rows = np.concatenate([np.flatnonzero(~asked), held_out])
+        count = int(stored.starts[described["shards"]])
+        held_out = choose_held_out(count, described["held_out"])  # were added to the index last
+        rows = np.concatenate([np.setdiff1d(np.arange(count), held_out, assume_unique=True), held_out])
         index = map_ann(folder / INDEX_NAME, described=described, width=stored.width, rows=rows)
-        return cls(stored, index=index, described=described, deleted=deleted, held_out=held_out)
+        return cls(stored, index=index, described=described, deleted=deleted)
 
     def keep(self, ids: Ids) -> RowSet:
         """The members among (n,) int64 ids, for `search`."""
@@ -211,7 +206,7 @@ class VectorSearch:
         counts = np.count_nonzero(kept, axis=1)
         needed = effort * near.shape[1] / np.maximum(counts, 0.5)
         is_hard = (counts < depth) | (needed > first)
-        most = depth if index.has_full_scores else near.shape[1]  # coarse scores order distant rows badly: rank all
+        most = near.shape[1] if index.is_reduced else depth  # coarse scores order distant rows badly: rank all
         if len(near) == 1:  # sooner than sorting
             positions = near[kept][None, :most]
         else:
@@ -228,8 +223,8 @@ class VectorSearch:
             if self._is_scan_sooner(value, depth, among):
                 unsure[group] = True
                 continue
-            wanted = depth if index.has_full_scores else min(_MOST_RAISED, math.ceil(value / effort)) * depth
-            wanted = min(wanted, len(index.rows))
+            raised_depth = min(_MOST_RAISED, math.ceil(value / effort)) * depth
+            wanted = min(raised_depth if index.is_reduced else depth, len(index.rows))
             _, found = index.search(queries[group], k=wanted, effort=min(value, index.most_effort), among=among.bits)
             missing = max(0, wanted - positions.shape[1])
             positions = np.pad(positions, ((0, 0), (0, missing)), constant_values=NO_ID)

@@ -61,15 +61,6 @@ class VectorStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
-    """Options of writing a version: rewrite all of it, or measure the ANN index again, by (n, D) queries or none."""
-
-    compact: bool = False
-    tune: bool = False
-    queries: Vectors | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Published:
     """The manifest's entries for written vectors: ANN index, count of deleted ones, and files shared with the base."""
 
@@ -82,7 +73,8 @@ class Published:
 class WriterTask:
     """Vectors of one output to be written to a part of a version's folder.
 
-    `made` has the vectors of new members; of an id in several the last one's.
+    `made` has the vectors of new members; of an id in several the last one's. `rewrite` writes all vectors anew, and
+    (n, D) `queries` measure the ANN index in place of held-out vectors.
     """
 
     gallery: Path
@@ -91,8 +83,9 @@ class WriterTask:
     config: AnnConfig
     width: int
     made: Sequence[VectorSource]
-    how: Publication
     model_sha256: str
+    rewrite: bool = False
+    queries: Vectors | None = None
     begin_step: BeginStep = no_steps
     output: str = SEMANTIC
 

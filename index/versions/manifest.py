@@ -19,7 +19,6 @@ MODEL_NAME = "model.onnx"
 CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
-HELD_OUT_NAME = "held_out.npy"
 _PART = {"embedding_dim": int, "index": dict, "deleted": int}
 _SCHEMA: dict[str, Any] = {  # an object in it may be none
     "model_sha256": str,

@@ -3,8 +3,8 @@
 GALLERY/gallery.json       the gallery's identity, see `index.markers`
 GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced atomically
 GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
-                           and of an index that is no plain scan index.faiss and held_out.npy; part.json says whose
-                           version it is, and has the manifest's text once more
+                           and of an index that is no plain scan index.faiss; part.json says whose version it is, and
+                           has the manifest's text once more
 GALLERY/building/          work in progress, from which a stopped command continues
 GALLERY/annotations/       decisions, uploads, the log: see `index.versions.annotations`; not changed here
 GALLERY/.lock              held by the one process that writes

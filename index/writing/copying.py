@@ -1,4 +1,4 @@
-"""Copy, compact, tune and cluster: new versions or galleries of the same vectors; nothing is embedded."""
+"""Copy, tune and cluster: new versions or galleries of the same vectors; nothing is embedded."""
 
 import math
 import shutil
@@ -23,7 +23,7 @@ from index.text import printable_path
 from index.vectors.ann_building import list_kinds
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.clusters import cluster_embeddings
-from index.vectors.stores import Publication, hold_vectors
+from index.vectors.stores import hold_vectors
 from index.versions.annotations import added_folder
 from index.versions.gallery_identity import FolderState, lock_gallery, recognise
 from index.versions.gallery_parts import make_mark
@@ -77,19 +77,12 @@ def copy_gallery(
                 return publish(work)
 
 
-def compact_gallery(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
-    """Rewrite the current version: one index over all members, without deleted vectors."""
-    with open_workspace(gallery, **run) as work:
-        embed_pending(work)
-        return publish(work, how=Publication(compact=True))
-
-
 def tune_gallery(
     gallery: Path, *, changes: Mapping[str, Any] | None = None, queries: Sequence[str] = (), **run: Unpack[RunOptions]
 ) -> BuildReport:
-    """Measure a gallery's index again, and rebuild it where the changed options need another one.
+    """Rewrite the current version: one ANN index over all members, by changed options, without deleted vectors.
 
-    `queries` are images or vectors, as in `read_queries`, instead of held-out vectors: typical ones, and no members.
+    `queries`, as in `read_queries`, measure it in place of held-out vectors: typical ones, and no members.
     """
     AnnConfig(**(changes or {}))  # before any query is embedded
     asking = None
@@ -109,7 +102,7 @@ def tune_gallery(
             if queries and list_kinds(catalog.count("indexed"), config)[0][0].is_exact:
                 raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
         embed_pending(work)
-        return publish(work, how=Publication(tune=True, queries=asking))
+        return publish(work, rewrite=True, queries=asking)
 
 
 def cluster_gallery(

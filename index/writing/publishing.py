@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from index.arrays import Vectors
 from index.durable import hash_file, link_file
 from index.errors import GalleryDamagedError, GalleryError, NoUsableImageError
 from index.gallery.computed_by import join_runtimes
@@ -16,7 +17,7 @@ from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.sources.local_source import TableSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
-from index.vectors.stores import Publication, Published, WriterTask, load_store, open_store
+from index.vectors.stores import Published, WriterTask, load_store, open_store
 from index.versions.gallery_parts import announce, remove_own
 from index.versions.manifest import (
     CATALOG_NAME,
@@ -67,11 +68,8 @@ class BuildReport:
     images_per_second: float
 
 
-def publish(work: Workspace, *, how: Publication | None = None) -> BuildReport:
-    """Publish a version of the catalogue without pending rows where it differs from the current one, and report.
-
-    `how` forces a new version.
-    """
+def publish(work: Workspace, *, rewrite: bool = False, queries: Vectors | None = None) -> BuildReport:
+    """Publish a version of the catalogue where it differs from the current one or is to be rewritten, and report."""
     catalog, base = work.catalog, work.base
     reasons = catalog.skipped_by_reason()
     counts = {name: catalog.count(name) for name in ("indexed", "duplicate", "skipped")}
@@ -84,12 +82,12 @@ def publish(work: Workspace, *, how: Publication | None = None) -> BuildReport:
                 named += "; a table's paths are relative to its folder, or absolute; addresses are in a column url"
         work.remove()
         raise NoUsableImageError(f"no usable image in its sources: {found}{named}", at=work.gallery)
-    changed = how is not None or base is None or not catalog.same_as(base.folder / CATALOG_NAME)
+    changed = rewrite or base is None or not catalog.same_as(base.folder / CATALOG_NAME)
     version = next_version(work.gallery) if base is None or changed else base.name
     if changed:
         writing = work.begin_step("Writing")
         writing(0, 0)
-        folder = _write_version(work, how or Publication())
+        folder = _write_version(work, rewrite=rewrite, queries=queries)
         writing(1, 1)  # the last moment to cancel
         announce(work.gallery, version)
         publish_version(work.gallery, folder, name=version)
@@ -110,7 +108,7 @@ def publish(work: Workspace, *, how: Publication | None = None) -> BuildReport:
     )
 
 
-def _write_version(work: Workspace, how: Publication) -> Path:
+def _write_version(work: Workspace, *, rewrite: bool, queries: Vectors | None) -> Path:
     """Write a complete version; its folder."""
     folder = work.folder / _VERSION
     folder.mkdir(exist_ok=True)
@@ -121,7 +119,7 @@ def _write_version(work: Workspace, how: Publication) -> Path:
     if hash_file(work.folder / MODEL_NAME) != work.embedder.sha256:
         raise GalleryError(work.embedder.path, "the model file changed during the build")
     link_file(work.folder / MODEL_NAME, folder / MODEL_NAME)
-    published = _write_vectors(work, folder, how)
+    published = _write_vectors(work, folder, rewrite=rewrite, queries=queries)
     files = {
         f"{part_start(output)}{name}": file for output, part in published.items() for name, file in part.files.items()
     }
@@ -129,7 +127,7 @@ def _write_version(work: Workspace, how: Publication) -> Path:
         manifest = Manifest.read(work.base)
         check_file(work.base.folder, MODEL_NAME, manifest, contents=False)
         files[MODEL_NAME] = manifest.files[MODEL_NAME]
-    work.catalog.write_finished(folder / CATALOG_NAME, compact=how.compact)
+    work.catalog.write_finished(folder / CATALOG_NAME, compact=rewrite)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         files[name] = files.get(name) or describe_file(path)
@@ -138,7 +136,7 @@ def _write_version(work: Workspace, how: Publication) -> Path:
     return folder
 
 
-def _write_vectors(work: Workspace, folder: Path, how: Publication) -> dict[str, Published]:
+def _write_vectors(work: Workspace, folder: Path, *, rewrite: bool, queries: Vectors | None) -> dict[str, Published]:
     """Write the vectors of every output; their entries in the manifest."""
     config = AnnConfig.from_text(work.catalog.setting(INDEX_SETTING))
     members = work.catalog.indexed_ids()
@@ -156,8 +154,9 @@ def _write_vectors(work: Workspace, folder: Path, how: Publication) -> dict[str,
             config=config if output != UNTRAINED else AnnConfig(index_type="flat"),  # which no search uses
             width=width,
             made=made[output],
-            how=how if output == SEMANTIC else replace(how, queries=None),  # given queries are semantic
             model_sha256=work.embedder.sha256,
+            rewrite=rewrite,
+            queries=queries if output == SEMANTIC else None,  # given queries are semantic
             begin_step=work.begin_step,
             output=output,
         )

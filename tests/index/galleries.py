@@ -60,7 +60,7 @@ def few_for_an_index(least: int = 20) -> Iterator[None]:
 def build_ann(
     folder: Path, out: Path, model: Path, *, index_type: str = "hnsw", recall_target: float = 0.98, **options: object
 ) -> BuildReport:
-    """A gallery of twenty images or more (`pq`: 300) with an index file."""
+    """A gallery of twenty images or more with an index file."""
     wanted = {"index_type": index_type, "recall_target": recall_target}
     with few_for_an_index():
         report = build(folder, out, model, index=wanted, **options)

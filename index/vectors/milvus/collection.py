@@ -5,7 +5,6 @@ search waits 0.2 s for the server's clock; opening a collection checks it with S
 are written before it is published.
 """
 
-import json
 import logging
 import os
 import re
@@ -14,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -49,10 +49,6 @@ def import_pymilvus() -> Any:
         import pymilvus
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     return pymilvus
-
-
-class CollectionMissingError(GalleryDamagedError):
-    """There is no collection of this name."""
 
 
 class Server:
@@ -98,7 +94,7 @@ class Server:
         if _NO_RIGHTS.search(text) or _NO_RIGHTS.search(_tell_causes(error)):
             return GalleryError(self.uri, f"no right for {doing}; set {TOKEN} to a token that has it")
         if code == _NO_COLLECTION or "can't find collection" in text:
-            return CollectionMissingError(self.uri, f"there is no such collection; {doing} failed")
+            return GalleryDamagedError(self.uri, f"the collection is missing; {doing} failed")
         if "index not found" in text:
             return GalleryDamagedError(self.uri, f"{doing} failed: a collection has lost its index")
         line = " ".join(text.split())[:_LONGEST]
@@ -141,42 +137,24 @@ class Collection:
             collection=None if method == "load_collection" else self.name,
         )
 
-    def find(self) -> dict[str, Any] | None:
-        """The notes of its description; None without a collection."""
-        try:
-            described = self.call("describe_collection", doing=f"looking for collection {self.name}")
-        except CollectionMissingError:
-            return None
-        fields = {each["name"]: each.get("params", {}) for each in described["fields"]}
-        try:
-            noted = json.loads(described.get("description", ""))
-        except ValueError:
-            noted = None
-        if not isinstance(noted, dict) or fields.get("vector", {}).get("dim") != self.width:
-            raise self.damaged(f"expected a collection of vectors of {self.width} numbers, made by this program")
-        return noted
-
     def check(self, *, model_sha256: str, last: int, count: int) -> None:
         """Check that it exists, is of the model, and has so many rows up to the last id; load it."""
-        noted = self.find()
-        if noted is None:
-            raise self.damaged("the collection is missing")
-        if noted.get("model_sha256") != model_sha256:
-            raise self.damaged(f"the collection is of another model, {noted.get('model_sha256')}")
+        described = self.call("describe_collection", doing=f"looking for collection {self.name}")
+        fields = {each["name"]: each.get("params", {}) for each in described["fields"]}
+        if fields.get("vector", {}).get("dim") != self.width or described["description"] != model_sha256:
+            raise self.damaged(f"expected vectors of {self.width} numbers, of the model {model_sha256}")
         self.load()
         if (seen := self.count(last)) != count:
             raise self.damaged(f"the collection has {seen:,} vectors, expected {count:,}")
 
-    def make(self, noted: Mapping[str, Any], *, kind: str, parameters: Mapping[str, int]) -> None:
+    def make(self, *, model_sha256: str, kind: str, parameters: Mapping[str, int]) -> None:
         """Create the empty collection and its index, as far as they are missing, and load it."""
 
         def make(client: Any) -> None:
             if not client.has_collection(self.name):
                 from pymilvus import DataType
 
-                schema = client.create_schema(
-                    auto_id=False, enable_dynamic_field=False, description=json.dumps(dict(noted))
-                )
+                schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=model_sha256)
                 schema.add_field("id", DataType.INT64, is_primary=True)
                 schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.width)
                 client.create_collection(self.name, schema=schema, consistency_level=BOUNDED)
@@ -191,15 +169,18 @@ class Collection:
         self.load()
 
     def drop(self) -> None:
-        self.call("drop_collection", doing=f"dropping collection {self.name}")
+        def drop(client: Any) -> None:
+            if client.has_collection(self.name):
+                client.drop_collection(self.name)
 
-    def put(self, ids: Ids, vectors: Vectors, *, is_again: bool) -> None:
-        """Write rows; `is_again` where the server may have some of them already."""
+        self.server.ask(drop, doing=f"dropping collection {self.name}")
+
+    def put(self, ids: Ids, vectors: Vectors) -> None:
         rows = [{"id": key, "vector": vector} for key, vector in zip(ids.tolist(), vectors, strict=True)]
-        tries = iter([is_again])
+        tries = count()
 
         def put(client: Any) -> None:
-            if next(tries, True):  # a repeated insert would be two rows
+            if next(tries):  # a repeated insert would be two rows
                 client.upsert(self.name, rows)
             else:
                 client.insert(self.name, rows)
@@ -243,25 +224,16 @@ class Collection:
                 return np.concatenate(parts)
             above = int(parts[-1][-1])
 
-    def fetch(self, ids: Ids, *, level: str = BOUNDED) -> dict[int, Vectors]:
-        """Vectors by id, of those of the distinct ids that it has."""
-        found: dict[int, Vectors] = {}
-        for part in batches(ids, self.rows_at_once):
-            rows = self._query(f"id in {part.tolist()}", ["id", "vector"], level=level, limit=MOST_FOUND)
-            found |= {int(row["id"]): np.array(row["vector"], dtype=np.float32) for row in rows}
-        return found
-
     def gather(self, ids: Ids) -> Vectors:
         """The (n, D) float32 vectors of (n,) int64 ids."""
-        unique, places = np.unique(ids, return_inverse=True)
-        found = self.fetch(unique)
-        if len(found) < len(unique):
-            missing = next(key for key in unique.tolist() if key not in found)
-            raise self.damaged(f"damaged: image {missing} has no vector")
-        vectors = np.empty((len(unique), self.width), dtype=np.float32)
-        for place, key in enumerate(unique.tolist()):
-            vectors[place] = found[key]
-        return vectors[places.reshape(-1)]
+        found: dict[int, Vectors] = {}
+        for part in batches(np.unique(ids), self.rows_at_once):
+            rows = self._query(f"id in {part.tolist()}", ["id", "vector"], level=BOUNDED, limit=MOST_FOUND)
+            found |= {int(row["id"]): np.array(row["vector"], dtype=np.float32) for row in rows}
+        try:
+            return np.array([found[key] for key in ids.tolist()], dtype=np.float32).reshape(-1, self.width)
+        except KeyError as error:
+            raise self.damaged(f"damaged: image {error} has no vector") from error
 
     def search(
         self,

@@ -1,7 +1,7 @@
 """The Milvus store: vectors in a collection of a Milvus server; a version's folder has the ids of its rows.
 
 Versions share a collection. A row never changes once a version has it, so a version is the rows up to its last id
-without deleted ones. A killed writer leaves rows that no version has; the next writer reuses those that equal its own.
+without deleted ones. A killed writer leaves rows that no version has; the next writer replaces those with its ids.
 Results are ranked here, exactly, by the vectors of the server's candidates. The effort that meets a recall is measured
 with vectors that the index lacks, against an exact scan.
 """
@@ -19,12 +19,13 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.vectors.ann_building import SURE, Trial, choose_held_out, choose_setting, describe_flat, list_kinds
+from index.vectors.ann_building import SURE, Trial, choose_setting, count_held_out, describe_flat, list_kinds
 from index.vectors.ann_config import AnnConfig, StoreConfig
+from index.vectors.ann_index import choose_held_out
 from index.vectors.exact import measure_cosines
 from index.vectors.files import read_deleted
 from index.vectors.kinds import CONSTRUCTION_EFFORT, GRAPH_LINKS, KINDS
-from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, STRONG, Collection, Hits, Server, batches
+from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, Hits, Server, batches
 from index.vectors.search import MEASURED_K
 from index.vectors.shards import VectorSource, gather_rows, read_ids, write_array
 from index.vectors.stores import Published, WriterTask
@@ -41,7 +42,6 @@ _EXPRESSED = 2000  # ids in the expression of a filter: parsing one takes as lon
 _SPARE_CANDIDATES = 16
 _SPARE_SHARE = 1.5  # times the candidates that a filter independent of the query would need
 _SCORE_NOISE = 1e-5  # as `search.VectorSearch` allows for
-_FIRST_ABOVE = 64  # results of the first search for all above a score
 _NOTHING = np.empty(0, np.int64)
 _DEPTH = MEASURED_K + _SPARE_CANDIDATES
 
@@ -185,16 +185,9 @@ class MilvusStore:
         return found
 
     def search_above(self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None) -> list[Ranked]:
-        """As `VectorStore.search_above`: deeper searches of an exact index, else all vectors are downloaded."""
-        members, k = self.ids if among is None else among.ids, _FIRST_ABOVE
-        if not self._is_exact:
-            return self._scan_all(queries, members, keep=len(members), min_score=min_score)
-        while True:
-            scores, ids = self.search(queries, k=k, among=among)
-            if k >= len(members) or (scores[:, -1] < min_score).all():
-                above = scores >= min_score
-                return [(near[high], some[high]) for near, some, high in zip(scores, ids, above, strict=True)]
-            k = min(len(members), 4 * k)
+        """As `VectorStore.search_above`: all vectors are downloaded."""
+        members = self.ids if among is None else among.ids
+        return self._scan_all(queries, members, keep=len(members), min_score=min_score)
 
     def choose(self, ids: Ids) -> ChosenIds:
         chosen = np.intersect1d(ids, self.ids)
@@ -267,7 +260,7 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
     fresh = np.setdiff1d(new, rows.ids, assume_unique=True)
     index = manifest.index
     can_go_on = (  # the collection is this gallery's, can take the new rows, and ids rise
-        not (task.how.compact or task.how.tune)
+        not task.rewrite
         and manifest.store == task.store.describe()
         and index["collection"].startswith(name_start(task.gallery) + "_")
         and all(index[name] == value for name, value in asdict(task.config).items())
@@ -279,38 +272,36 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
         members = np.setdiff1d(np.union1d(rows.ids, fresh), gone, assume_unique=True)
         return _write_anew(task, server, members, [rows, *task.made])
     collection = Collection(server, index["collection"], task.width)
-    foreign = _fill(task, collection, fresh, task.made, above=rows.last)
+    left = collection.list_ids(above=rows.last)  # of a killed writer, or a version before a rollback
+    collection.delete(np.intersect1d(left, fresh))
+    _fill(task, collection, fresh, task.made)
     written = np.union1d(rows.ids, fresh)
-    foreign = foreign[foreign <= written[-1]]  # of an abandoned writer
+    foreign = np.setdiff1d(left[left <= written[-1]], fresh)
     gone = np.union1d(gone, foreign)
     _finish(task, collection, np.union1d(written, foreign), gone=gone)
     return Published({**index, "server": server.version}, len(gone))
 
 
 def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence[VectorSource]) -> Published:
-    kind, reason = choose_kind(len(members), task.config)
-    is_exact, version = KINDS[kind].is_exact, next_version(task.gallery)
-    collection = Collection(server, f"{name_start(task.gallery)}_{task.output}_{version}", task.width)
-    noted = {"model_sha256": task.model_sha256, "output": task.output, "index": kind, "version": version}
-    if (found := collection.find()) is not None and found != noted:
-        collection.drop()
-    built, parameters = _BUILT[kind]
-    collection.make(noted, kind=built, parameters=parameters)
-    held_out = _NOTHING if is_exact else members[choose_held_out(len(members))]
+    (kind, reason), count = choose_kind(len(members), task.config), len(members)
+    name = f"{name_start(task.gallery)}_{task.output}_{next_version(task.gallery)}"
+    collection, (built, parameters) = Collection(server, name, task.width), _BUILT[kind]
+    collection.drop()  # of a killed writer
+    collection.make(model_sha256=task.model_sha256, kind=built, parameters=parameters)
+    is_exact = KINDS[kind].is_exact
+    held_out = _NOTHING if is_exact else members[choose_held_out(count, count_held_out(count))]
     first = np.setdiff1d(members, held_out, assume_unique=True)
-    foreign = _fill(task, collection, first, tables, above=-1)
-    collection.delete(np.setdiff1d(foreign, held_out))
+    _fill(task, collection, first, tables)
     collection.flush()
     described: dict[str, Any] = {
         "type": kind,
         "factory": f"{built} of Milvus",
         "reason": reason,
-        "memory_bytes": 4 * task.width * len(members),
+        "memory_bytes": 4 * task.width * count,
         "shards": 1,
         **asdict(task.config),
         "collection": collection.name,
         "server": server.version,
-        "filtered": [],
     }
     if is_exact:
         queries = gather_rows(members[:100], tables, embedding_dim=task.width)
@@ -320,7 +311,7 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
     else:
         collection.await_index(task.begin_step("Building index"))
         described |= _measure(task, collection, first, held_out, tables)
-    _fill(task, collection, held_out, tables, above=-1)
+    _fill(task, collection, held_out, tables)
     _finish(task, collection, members, gone=_NOTHING)
     return Published(described, 0)
 
@@ -328,12 +319,8 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
 def _measure(
     task: WriterTask, collection: Collection, rows: Ids, held_out: Ids, tables: Sequence[VectorSource]
 ) -> dict[str, Any]:
-    """Measure rising efforts until one surely meets the target; entries of the manifest.
-
-    The vectors of `rows`, which are in the collection, give the truth; those of `held_out`, which are not, are the
-    queries where the task has none.
-    """
-    queries, target = task.how.queries, task.config.recall_target
+    """Measure rising efforts until one surely meets the target, by the task's queries or `held_out`, against `rows`."""
+    queries, target = task.queries, task.config.recall_target
     if queries is None:
         queries = gather_rows(held_out, tables, embedding_dim=task.width)
     truth = np.full((len(queries), MEASURED_K), -np.inf, dtype=np.float32)
@@ -353,7 +340,7 @@ def _measure(
         scores = np.full((len(queries), _DEPTH), -np.inf, dtype=np.float32)
         for row, (_, _, vectors) in enumerate(search(queries)):
             scores[row, : len(vectors)] = measure_cosines(vectors, queries[row])
-        recall, error = trial.measure(-np.sort(-scores, axis=1)[:, :MEASURED_K])
+        recall, error = trial.recall(-np.sort(-scores, axis=1)[:, :MEASURED_K])
         curve.append(
             {
                 "parameters": {_EFFORT: effort},
@@ -367,30 +354,17 @@ def _measure(
         if recall - SURE * error >= max(target, 0.999):
             break
     best, is_met = choose_setting(curve, target=target)
-    own = {"target_met": is_met, "own_queries": task.how.queries is None}
+    own = {"target_met": is_met, "own_queries": task.queries is None}
     return {"curve": curve, "recall_target": target, "queries": len(queries), **best, **own}
 
 
-def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[VectorSource], *, above: int) -> Ids:
-    """Write rows to a collection; other ids above `above` that it has.
-
-    Rows of a killed writer are compared, and written again where they differ.
-    """
-    there = collection.list_ids(above=above)
+def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[VectorSource]) -> None:
+    """Insert rows that the collection does not have."""
     progress, done = task.begin_step("Writing vectors"), 0
     for part in batches(ids, collection.rows_at_once):
-        vectors = gather_rows(part, tables, embedding_dim=task.width)
-        known = np.isin(part, there)
-        if known.any():
-            found = collection.fetch(part[known], level=STRONG)
-            pairs = zip(part[known].tolist(), vectors[known], strict=True)
-            known[known] = [key in found and np.array_equal(found[key], vector) for key, vector in pairs]
-        if not known.all():
-            is_again = bool(np.isin(part[~known], there).any())
-            collection.put(part[~known], vectors[~known], is_again=is_again)
+        collection.put(part, gather_rows(part, tables, embedding_dim=task.width))
         done += len(part)
         progress(done, len(ids))
-    return np.setdiff1d(there, ids)
 
 
 def _finish(task: WriterTask, collection: Collection, stored: Ids, *, gone: Ids) -> None:

@@ -67,7 +67,7 @@ def test_commands_keep_a_gallery_up_to_date(tmp_path: Path, tiny_model: Path, im
     assert (back["indexed"], back["new_images"]) == (14, 6)
     assert run("tune", gallery, "--recall-target", "0.9")["index"]["recall_target"] == 0.9
     assert invoke(cli.index_group, "tune", gallery, "--index-type", "tree").exit_code == 2
-    text = invoke(cli.index_group, "compact", gallery).stdout
+    text = invoke(cli.index_group, "tune", gallery).stdout
     assert text.startswith(f"{gallery}: built version 00000")
 
 

@@ -16,7 +16,7 @@ from index.model.embedder import Embedder
 from index.versions.manifest import MANIFEST_NAME, Manifest
 from index.versions.versions import find_version, set_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery
-from index.writing.copying import compact_gallery, copy_gallery
+from index.writing.copying import copy_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import stopped_at
 
@@ -71,7 +71,7 @@ def test_no_embedding_keeps_the_runtime(tmp_path: Path, tiny_model: Path, monkey
     images, out = draw_folder(tmp_path / "images"), tmp_path / "gallery"
     build_gallery(model_path=tiny_model, sources=[images], out=out)
     monkeypatch.setenv(VARIABLE, "openvino")
-    compact_gallery(out)
+    tune_gallery(out)
     assert remove_from_gallery(out, selection=Selection(ids=(int(Gallery.open(out).ids[0]),))).removed == 1
     assert read_manifest(out)["runtime"] is None
     (tmp_path / "more").mkdir()

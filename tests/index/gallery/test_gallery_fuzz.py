@@ -35,11 +35,10 @@ FILES = (
     "ids/00000.npy",
     "deleted.npy",
     "index.faiss",
-    "held_out.npy",
     "model.onnx",
 )
-ANN_TYPES = ("hnsw", "ivf", "pq")
-FORGED = ("catalog.sqlite", "vectors/00000.npy", "ids/00000.npy", "index.faiss", "held_out.npy", "deleted.npy")
+ANN_TYPES = ("hnsw", "ivf")
+FORGED = ("catalog.sqlite", "vectors/00000.npy", "ids/00000.npy", "index.faiss", "deleted.npy")
 
 
 @pytest.fixture(scope="module")
@@ -168,25 +167,24 @@ def test_a_cut_or_wrong_faiss_file_is_refused(whole: dict[str, Path], tmp_path: 
     assert len(said) == CUTS
     missing = [int(line.split()[1]) for line in said if line != "refused"]
     assert max(missing, default=0) < 8  # bytes of the last number, of which faiss needs no more
-    other = whole["pq" if index_type == "hnsw" else "hnsw"]  # of another type than the manifest says
+    other = whole["ivf" if index_type == "hnsw" else "hnsw"]  # of another type than the manifest says
     shutil.copyfile(locate(other, "index.faiss"), locate(tmp_path / "g", "index.faiss"))
     change_manifest(tmp_path / "g")
     with pytest.raises(RetrievalError, match=r"index\.faiss"):
         answer(tmp_path / "g")
 
 
-def test_a_manifest_that_names_an_index_without_its_files_is_refused(gallery: Path, tmp_path: Path) -> None:
-    for name in ("index.faiss", "held_out.npy"):
-        copy = tmp_path / name
-        shutil.copytree(gallery, copy)
-        locate(copy, name).unlink()
-        manifest = locate(copy, "manifest.json")
-        values = json.loads(manifest.read_text())
-        del values["files"][name]
-        manifest.write_text(json.dumps(values))
-        change_manifest(copy)
-        with pytest.raises(RetrievalError, match=re.escape(name)):
-            answer(copy)
+def test_a_manifest_that_names_an_index_without_its_file_is_refused(gallery: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(gallery, copy)
+    locate(copy, "index.faiss").unlink()
+    manifest = locate(copy, "manifest.json")
+    values = json.loads(manifest.read_text())
+    del values["files"]["index.faiss"]
+    manifest.write_text(json.dumps(values))
+    change_manifest(copy)
+    with pytest.raises(RetrievalError, match=r"index\.faiss"):
+        answer(copy)
 
 
 def test_a_faiss_file_that_announces_more_than_it_holds_is_refused(gallery: Path, tmp_path: Path) -> None:

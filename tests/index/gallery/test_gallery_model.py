@@ -27,7 +27,7 @@ from index.model.embedder import Embedder
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.writing.copying import compact_gallery, tune_gallery
+from index.writing.copying import tune_gallery
 from index.writing.publishing import BuildReport
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, few_for_an_index
@@ -199,13 +199,6 @@ class GalleryMachine(RuleBasedStateMachine):
         else:
             with pytest.raises(InputError, match="there are several" if ambiguous else "is meant by"):
                 remove_from_gallery(self.gallery, selection=Selection(patterns=(pattern,)), config=SMALL)
-
-    @rule()
-    def compact(self) -> None:
-        report = compact_gallery(self.gallery)
-        assert report.changed
-        self.check(report, scanned=set())
-        self.check_type()
 
     @rule(
         index_type=st.sampled_from((None, "auto", "flat", "hnsw", "hnsw", "ivf")),

@@ -8,7 +8,7 @@ import pytest
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.durable import hash_file
 from index.errors import GalleryError
-from index.gallery.info import find_unfinished, is_worth_compacting, read_info
+from index.gallery.info import find_unfinished, is_worth_tuning, read_info
 from index.gallery.selection import Selection
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
@@ -41,7 +41,7 @@ def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path
     assert info["labels"]["count"] == 3
     assert info["labels"]["images"] == sum(labels.values()) == indexed - 1
     assert info["settings"] == {"dedup": "near", "min_similarity": 0.99, "max_hash_distance": 6, "labels": None}
-    told = (info["index"]["type"], info["beside_index"], info["should_compact"], info["unfinished"])
+    told = (info["index"]["type"], info["beside_index"], info["should_tune"], info["unfinished"])
     assert told == ("flat", 0, False, None)
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*.*")}
     vectors = sizes["vectors/00000.npy"] + sizes["ids/00000.npy"]
@@ -58,7 +58,7 @@ def test_an_index_of_its_own_file_is_told_with_what_it_takes(tmp_path: Path, tin
     info = read_info(tmp_path / "g")
     assert (info["index"]["type"], info["index"]["recall_target"], info["index"]["queries"]) == ("hnsw", 0.9, 1)
     version = find_version(tmp_path / "g").folder
-    own = sum((version / name).stat().st_size for name in ("index.faiss", "held_out.npy"))
+    own = (version / "index.faiss").stat().st_size
     assert info["disk_bytes"]["index"] == own
     remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red/0.jpg",)), config=SMALL)
     deleted = (find_version(tmp_path / "g").folder / "deleted.npy").stat().st_size
@@ -79,7 +79,7 @@ def test_sources_are_counted_apart(tmp_path: Path, tiny_model: Path, image_folde
     ]
     assert info["settings"] == {"dedup": "off", "labels": str(tmp_path / "labels.csv")}
     assert info["labels"] == {"count": 0, "images": 0, "largest": {}}
-    assert (info["beside_index"], info["counts"]["deleted"], info["should_compact"]) == (6, 2, False)
+    assert (info["beside_index"], info["counts"]["deleted"], info["should_tune"]) == (6, 2, False)
     assert info["disk_bytes"]["whole_folder"] < 2 * info["disk_bytes"]["total"] + 20_000  # versions share files
 
 
@@ -87,8 +87,8 @@ def test_sources_are_counted_apart(tmp_path: Path, tiny_model: Path, image_folde
     ("indexed", "deleted", "beside", "is_worth_it"),
     [(100, 50, 50, False), (10_000, 500, 600, True), (10**6, 20_000, 20_000, False), (10**6, 30_000, 20_000, True)],
 )
-def test_compacting_pays_after_many_changes(indexed: int, deleted: int, beside: int, is_worth_it: bool) -> None:
-    assert is_worth_compacting({"indexed": indexed, "deleted": deleted}, beside) == is_worth_it
+def test_tuning_pays_after_many_changes(indexed: int, deleted: int, beside: int, is_worth_it: bool) -> None:
+    assert is_worth_tuning({"indexed": indexed, "deleted": deleted}, beside) == is_worth_it
 
 
 def test_a_first_build_that_was_stopped_has_no_version_but_is_so_far(tmp_path: Path, tiny_model: Path) -> None:

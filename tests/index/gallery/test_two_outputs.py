@@ -15,7 +15,7 @@ from index.gallery.verify import verify_gallery
 from index.repair.repair import repair_gallery
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
-from index.writing.copying import compact_gallery
+from index.writing.copying import tune_gallery
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, few_for_an_index, flip, run
@@ -75,7 +75,7 @@ def test_all_vectors_of_every_image_are_kept_through_every_change(gallery: Path,
     remove_from_gallery(gallery, sources=[str(tmp_path / "more")])
     assert Gallery.open(gallery).manifest.part("copy").counts["deleted"] > 0
     check_vectors(gallery)
-    compact_gallery(gallery)
+    tune_gallery(gallery)
     assert Gallery.open(gallery).manifest.part("copy").counts["deleted"] == 0
     check_vectors(gallery)
 

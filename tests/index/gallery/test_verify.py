@@ -123,13 +123,13 @@ def change_vectors(gallery: Path, change: Callable[[np.ndarray], np.ndarray]) ->
     change_manifest(gallery)
 
 
-@pytest.fixture(scope="module", params=["hnsw", pytest.param("pq", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["hnsw", pytest.param("ivf", marks=pytest.mark.slow)])
 def indexed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """A gallery of 300 images whose index may miss some."""
     folder = tmp_path_factory.mktemp(request.param)
     draw_folder(folder / "images", per_class=100)
     build_ann(folder / "images", folder / "g", tiny_model, index_type=request.param, recall_target=0.5)
-    if request.param == "pq":  # the fastest setting of a slow moment may rank all 300 again, and so miss none
+    if request.param == "ivf":  # the fastest setting of a slow moment may rank all 300 again, and so miss none
         change_manifest(folder / "g", index={"parameters": {"nprobe": 1, "candidates": 20}})
     return folder / "g"
 

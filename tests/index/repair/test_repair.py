@@ -18,7 +18,7 @@ from index.repair.repair import RepairReport, repair_gallery, rollback_gallery
 from index.versions.annotations import added_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.writing.copying import compact_gallery
+from index.writing.copying import tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, flip, rows, stopped_at, vectors
 from tests.kills import Command, Moment, read_state_apart, run_command
@@ -35,7 +35,6 @@ FILES = (
     "version/model.onnx",
     "version/index.faiss",
     "version/deleted.npy",
-    "version/held_out.npy",
 )
 FAST = ("CURRENT", "version/manifest.json", "version/index.faiss", "version/deleted.npy")
 Found = dict[str, list[tuple[int, float]]]
@@ -110,7 +109,7 @@ def test_a_gallery_is_whole_again_with_its_ids_whatever_file_is_damaged(
     assert not mend(gallery).damaged
     with few_for_an_index():
         assert not update_gallery(gallery, config=SMALL).changed
-        compact_gallery(gallery)
+        tune_gallery(gallery)
     assert [row.id for row in rows(gallery)] == [row.id for row in before]
 
 

