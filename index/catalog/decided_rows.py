@@ -64,13 +64,9 @@ NO_MARKS = MarkedRows()
 
 @dataclass(frozen=True)
 class DecidedRows:
-    """The rows of a catalogue that annotations change.
+    """The rows of a catalogue that annotations change: `by_id`, not confirmed labels.
 
-    Attributes:
-        by_id: changed labels and images that are left out, not confirmed labels.
-        left_out: (n,) rising ids of images that are dropped or set aside.
-        ids: (m,) rising ids of all labels.
-        digest: of all label decisions; empty without any.
+    `left_out` are (n,) rising ids of dropped or set aside images, `ids` (m,) rising ids of all, `digest` is of them.
     """
 
     by_id: Mapping[int, DecidedRow] = field(default_factory=dict)
@@ -118,10 +114,7 @@ NOTHING_DECIDED = DecidedRows()
 
 
 def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool) -> None:
-    """Shadow `images` on this connection by a view with the decisions.
-
-    Where rows are `spoiled`, the view hides invalid metadata and labels.
-    """
+    """Shadow `images` on this connection by a view with the decisions; of `spoiled` rows without what is invalid."""
     label, metadata, status, rows = "images.label", "metadata", "status", "main.images"
     if spoiled:
         label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", SOUND

@@ -77,10 +77,7 @@ _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAIN
 def read_catalog(
     path: Path, *, limit_s: float | None = None, spoiled: bool = False, decided: DecidedRows = NOTHING_DECIDED
 ) -> "Iterator[Catalog]":
-    """Open the catalogue of a finished version, read-only, with decisions and marks applied to its rows.
-
-    In a `spoiled` one, invalid labels and metadata are hidden. `limit_s` limits a statement, as in `opened`.
-    """
+    """Open a finished catalogue, read-only, with decisions applied; in a `spoiled` one invalid values are hidden."""
     with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
         check_version(connection)
         connection.text_factory = lambda data: data.decode("utf-8", "replace")  # another program may have written it
@@ -99,13 +96,7 @@ def find_gallery(catalog: Path) -> Path | None:
 
 @contextmanager
 def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
-    """A connection without implicit transactions.
-
-    Raises:
-        InputError: a statement still runs after `limit_s` seconds.
-        GalleryError: the disk is full or fails; the last transaction stands.
-        GalleryDamagedError: the file is damaged.
-    """
+    """A connection without implicit transactions; an InputError ends a statement after `limit_s` seconds."""
     shown, begun = printable_path(path), time.monotonic()
     try:
         uri = f"{path.absolute().as_uri()}?{query}"
@@ -145,10 +136,7 @@ class Catalog:
     def rows(
         self, *, status: str | None = None, where: Condition | None = None, after: int = -1, limit: int | None = None
     ) -> Iterator[CatalogRow]:
-        """Rows in id order, by status and filter, from the first id above `after`, at most `limit`.
-
-        Rows may be written while it iterates.
-        """
+        """Rows in id order, by status and filter, with ids above `after`; they may be written while it iterates."""
         wanted, values = ["id > ?"], list[str | bytes]()
         if status is not None:
             wanted.append("status = ?")
@@ -364,10 +352,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of rows in all and by value; folders are bytes of direct parents.
-
-    A row may have several tags. `metadata` has counts by name, then kind and value; truths are 1 and 0.
-    """
+    """Counts of rows by value; folders are bytes of direct parents, metadata by name, then kind and value."""
 
     total: int
     tags: Mapping[str | None, int]
@@ -405,10 +390,7 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
 
 
 def count_tagged(catalog: Catalog, *, kept: str = _INDEXED) -> dict[str | None, int]:
-    """Counts of the indexed rows by tag, those without a tag under None; empty where there are no tags.
-
-    `kept` is a condition in SQL.
-    """
+    """Counts of the rows of a condition in SQL by tag, without one under None; empty where there are no tags."""
     if not catalog.attach_tags():
         return {}
     execute, tagged = catalog.connection.execute, f"FROM tags JOIN images ON images.id = tags.id WHERE {kept}"

@@ -83,16 +83,11 @@ def record_scan(
     restore: bool = False,
     thorough: bool = False,
 ) -> None:
-    """Update the rows by a scan of some sources, given as (source, item).
+    """Update the rows by a scan of some sources, given as (source, item); rows it misses stay until `drop_vanished`.
 
-    - Items of unchanged size and time keep their row.
-    - Changed ones are pending with their old hash, to be confirmed; with `thorough`, all that were read.
-    - New ones are pending, and so are, once, skipped ones, because the cause may be gone.
-    - Those skipped by another condition than `SKIP_SETTING` now has, or changed since, are pending with new ids.
-    - Rows that the scan did not meet stay until `drop_vanished`.
-    - With `restore`, removed items come back.
-
-    An item of several sources belongs to one that is not scanned, or else to the first.
+    Changed items are pending with their old hash, to be confirmed; with `thorough`, all that were read. New ones are
+    pending, and so are, once, skipped ones. Those skipped by another condition than `SKIP_SETTING` get new ids. With
+    `restore`, removed items come back. An item of several sources belongs to one not scanned, or to the first.
     """
     sources = catalog.sources()
     roots = {number: source.root for number, source in sources.items()} if may_overlap(sources.values()) else {}

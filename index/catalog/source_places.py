@@ -1,8 +1,4 @@
-"""Places of a gallery's sources, found again after the gallery or its sources were moved, copied or restored.
-
-A catalogue records a source in the gallery relative to it, and others by absolute path. A setting has the others'
-paths relative to the gallery.
-"""
+"""Places of a gallery's sources: sources in it are recorded by relative paths, others by both kinds of paths."""
 
 import json
 import os
@@ -28,10 +24,7 @@ def find_places(
     places: Mapping[str, str],
     take_sample: Callable[[int, int], list[CatalogRow]],
 ) -> tuple[dict[int, ImageSource], tuple[str, ...]]:
-    """The recorded sources at their current places, and messages about those that were found in another place.
-
-    `places` are of `describe_places`; `take_sample` gives up to so many items of a source's number, which identify it.
-    """
+    """The recorded sources at their current places, identified by a sample of items, and messages about moved ones."""
     home, real = Path(os.path.realpath(gallery)), cache(os.path.realpath)
     found = {number: source.at(_absolute(source.location, home), real) for number, source in recorded.items()}
     taken, moves = {source.location for source in found.values()}, []
@@ -61,10 +54,7 @@ def place_in_gallery(location: str, *, gallery: Path) -> str:
 def describe_places(
     sources: Mapping[int, ImageSource], *, gallery: Path, labels_file: Path | None, before: Mapping[str, str]
 ) -> str:
-    """The setting with paths of outside sources and the label file, relative to the gallery.
-
-    A place that cannot be found at the moment keeps its value of `before`.
-    """
+    """The setting with relative paths of outside sources and the label file; a missing one keeps that of `before`."""
     home = os.path.realpath(gallery)
     recorded = {str(number): (source.is_there(), source.location) for number, source in sources.items()}
     if labels_file is not None:

@@ -51,10 +51,7 @@ def write_catalog(path: Path) -> "Iterator[CatalogWriter]":
 
 
 class CatalogWriter(Catalog):
-    """A writable catalogue; get one from `write_catalog`. Every method is atomic.
-
-    A scan is recorded in temporary tables; hashes then decide what the scan alone cannot.
-    """
+    """A writable catalogue; get one from `write_catalog`. Every method is atomic."""
 
     def __init__(self, connection: sqlite3.Connection, *, gallery: Path | None = None) -> None:
         super().__init__(connection, gallery=gallery)

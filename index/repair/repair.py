@@ -15,7 +15,7 @@ from index.errors import DAMAGE_ADVICE, GalleryDamagedError, GalleryError, Input
 from index.faiss_library import import_faiss
 from index.gallery.computed_by import usual_runtime_of
 from index.limits import LOCK_WAIT_S
-from index.markers import GALLERY_MARK, PART_MARK, read_part
+from index.markers import PART_MARK, read_part
 from index.model.builtin import BUILTIN_MODEL
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
@@ -24,14 +24,8 @@ from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
 from index.vectors.shards import VectorSource
 from index.vectors.stores import open_store, store_of
 from index.versions.annotations import added_folder
-from index.versions.gallery_identity import (
-    FolderState,
-    claim_gallery,
-    lock_gallery,
-    require_own_folder,
-    restore_identity,
-)
-from index.versions.gallery_parts import BUILDING, find_announced, read_plan, remove_part
+from index.versions.gallery_identity import FolderState, claim_gallery, lock_gallery, require_own_folder
+from index.versions.gallery_parts import BUILDING, read_plan, remove_part
 from index.versions.manifest import (
     CATALOG_NAME,
     MANIFEST_NAME,
@@ -58,12 +52,8 @@ USED, REBUILT = "used", "rebuilt"
 class CheckedVersion:
     """A version of a gallery, and its intact files.
 
-    Attributes:
-        manifest: from its file or the copy in its mark; None where both are damaged.
-        manifest_text: its bytes.
-        intact: names of files with the manifest's size and SHA-256.
-        is_whole: whether all files are intact, and the store has the vectors.
-        problems: damage in words; a whole version may lack its mark, or the file of its manifest.
+    The manifest is from its file or the copy in the version's mark; None where both are damaged. A version is whole if
+    all files are intact, and the store has the vectors; it may lack its mark, or the file of its manifest.
     """
 
     folder: Path
@@ -149,15 +139,11 @@ def check_version(
 
 
 def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> None:
-    """Make a whole version the current one, and restore its mark and manifest.
-
-    Unfinished work of another version is removed first, so that it is never published; that of this one stays.
-    """
+    """Make a whole version the current one, with its mark and manifest; unfinished work of another one is removed."""
     assert version.manifest is not None
     current, path = find_current(gallery), version.folder / MANIFEST_NAME
     plan, is_moved = read_plan(gallery) or {}, current is None or current.folder != version.folder
-    is_of_another = plan.get("base") != version.folder.name or find_announced(gallery, identity=identity) is not None
-    if "repair" in plan or (is_moved and is_of_another):
+    if "repair" in plan or (is_moved and plan.get("base") != version.folder.name):
         remove_part(gallery / BUILDING, of=identity)
     if version.problems:
         write_durably(path, version.manifest_text)
@@ -173,15 +159,10 @@ def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> Non
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """The result of a repair or a rollback.
+    """The result of a repair or a rollback; `version` is the current one now, None where no build was ever finished.
 
-    Attributes:
-        version: the current one now; None where no build was ever finished.
-        damaged: the damage, in words.
-        action: `used`: a whole version is current; `rebuilt`: from an intact catalogue, with damaged vectors embedded
-            again; or the version from which a rollback went back.
-        embedded: images whose vectors were computed or came from the cache.
-        lost: images whose vectors are lost and that cannot be read now.
+    `action` is `used`: a whole version is current; `rebuilt`: from an intact catalogue; or the version from which a
+    rollback went back. `embedded` images got their vectors from the model or the cache; `lost` ones cannot be read.
     """
 
     gallery: str
@@ -196,11 +177,7 @@ class RepairReport:
 
 
 def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress = no_progress) -> RepairReport:
-    """Make an earlier version, the previous one or `to`, the current one again.
-
-    The version that is left stays on the disk until the next change; unfinished work, based on it, is removed. Ids and
-    version numbers are never used twice.
-    """
+    """Make an earlier version, the previous one or `to`, the current one; unfinished work on that one goes."""
     start, shown = time.perf_counter(), printable_path(gallery)
     require_own_folder(gallery)
     with lock_gallery(gallery):
@@ -241,11 +218,9 @@ def repair_gallery(
 ) -> RepairReport:
     """Repair a gallery; decisions, uploads and image files are not touched.
 
-    The newest version with an intact catalogue is used. If all its files are intact, it becomes the current one. Else a
-    new version is made of it: images keep their ids and labels, and damaged vectors come from the cache, or are
-    embedded again.
-
-    `model_path` replaces a model that every version has lost; `uri` is the new address of the gallery's Milvus server.
+    The newest version with an intact catalogue is used, or, if some of its files are damaged, made again under the
+    same ids, with lost vectors from the cache or the images. `model_path` replaces a model that every version has lost;
+    `uri` is the new address of the gallery's Milvus server.
     """
     start, gallery = time.perf_counter(), gallery.resolve()
     state, shown, damaged, notes = require_own_folder(gallery), printable_path(gallery), list[str](), list[str]()
@@ -254,9 +229,7 @@ def repair_gallery(
     with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
         if state is FolderState.DAMAGED:
             damaged.append(f"{shown}: its mark or CURRENT is damaged or missing")
-        identity, changed = restore_identity(gallery)
-        if changed:
-            damaged.append(f"{shown}/{GALLERY_MARK}: another identity than its parts'")
+        identity = claim_gallery(gallery)
         if _clear_damaged_work(gallery, identity=identity):
             damaged.append(f"{shown}/{BUILDING}: unfinished work that is damaged")
             notes.append("unfinished work was thrown away; run the command that was stopped again")
@@ -268,7 +241,12 @@ def repair_gallery(
             folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
         version = _find_sound(folders, damaged, identity=identity, current=current, uri=uri, begin_step=begin_step)
         if version is None:
-            _refuse_unmarked(gallery)
+            if any((folder / MANIFEST_NAME).is_file() for folder in list_versions(gallery)):
+                raise GalleryError(
+                    shown,
+                    "CURRENT and part.json in its versions are damaged or missing, so nothing tells what files they "
+                    "had; put one back from a copy and run this again, or build into another folder",
+                )
             notes.append(
                 "no version was ever finished; run the `retrieval index build` or `copy` that was stopped again"
             )
@@ -325,17 +303,6 @@ def _clear_damaged_work(gallery: Path, *, identity: str) -> bool:
     if not folder.is_dir() or (plan is not None and ("repair" in plan or is_intact_work(folder))):
         return False
     return remove_part(folder, of=identity) and plan is not None
-
-
-def _refuse_unmarked(gallery: Path) -> None:
-    """Refuse a gallery with a version that may be its own, but has lost its mark."""
-    for folder in list_versions(gallery):
-        if read_part(folder) is None and (folder / MANIFEST_NAME).is_file():
-            raise GalleryError(
-                printable_path(str(folder / PART_MARK)),
-                "damaged or missing, and so is CURRENT: nothing tells whose version this is, and what its files "
-                "were; put one of the two back from a copy and run this again, or build into another folder",
-            )
 
 
 def _describe_lost(gallery: Path, *, lost: Path, used: Path) -> Iterator[str]:

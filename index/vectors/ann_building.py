@@ -101,10 +101,7 @@ def build_ann_index(
     queries: Vectors | None = None,
     begin_step: BeginStep = no_steps,
 ) -> dict[str, Any]:
-    """Build, measure and write an ANN index over the shards; its entry in the manifest.
-
-    Random held-out vectors are the queries, unless (n, D) others are given, and are added only afterwards.
-    """
+    """Build an ANN index without held-out vectors, measure it by these or (n, D) given ones, write it; its entry."""
     stored = StoredRows.of(shards)
     with faiss_threads(usable_cores()):
         axes = None if list_kinds(len(stored), config)[0][0].is_exact else find_reduced_axes(stored)
@@ -192,10 +189,9 @@ class Trial:
 def tune_ann(
     stored: StoredRows, index: AnnIndex, queries: Vectors, *, target: float, progress: Progress = no_progress
 ) -> dict[str, Any]:
-    """Measure an ANN index, and choose the parameters that meet a recall at the lowest latency; its description.
+    """Measure an ANN index by (Q, D) unit queries that it lacks, and choose the fastest parameters; its description.
 
-    The truth is a scan of the indexed rows, which have none of the (Q, D) unit queries. The mean recall less two
-    standard errors must meet the target, so that similar queries meet it too.
+    The mean recall less two standard errors must meet the target, so that similar queries meet it too.
     """
     among = _choose(index.rows, len(stored))
     truth = VectorSearch(stored).search(queries, k=MEASURED_K, among=among, threads=usable_cores())[0]

@@ -1,8 +1,4 @@
-"""ANN index (approximate nearest neighbours): built, written, mapped and searched with faiss.
-
-A built index is read-only; later vectors lie beside it. Search parameters go with each call, because threads share the
-index.
-"""
+"""ANN index (approximate nearest neighbours): built, written, mapped and searched with faiss; read-only once built."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -73,10 +69,7 @@ def build_ann(
     seed: int,
     progress: Progress = no_progress,
 ) -> AnnIndex:
-    """Build a planned ANN index over (m,) int64 rising stored positions, trained on a sample.
-
-    `axes` are the (reduced width, D) float32 orthonormal rows of a plan that reduces the width.
-    """
+    """Build a planned ANN index over (m,) rising stored positions; `axes` are (d, D) orthonormal rows of a rotation."""
     faiss, kind = import_faiss(), KINDS[plan.type]
     inner = faiss.index_factory(stored.width if axes is None else len(axes), plan.factory, faiss.METRIC_INNER_PRODUCT)
     index = inner

@@ -10,10 +10,7 @@ _ROUNDS = 20  # of k-means, as in the metric-learning literature
 
 
 def cluster_embeddings(embeddings: Floats, *, clusters: int, seed: int) -> Labels:
-    """(N,) int64 cluster of each (N, D) float32 row, by plain k-means on all rows; the same for the same seed.
-
-    There are at most `clusters` of them, and never more than rows.
-    """
+    """(N,) int64 cluster, of at most `clusters`, of each (N, D) float32 row, by k-means; the same for the same seed."""
     if not len(embeddings) or clusters < 1:
         raise InputError(f"cannot make {clusters} clusters of {len(embeddings)} images")
     faiss = import_faiss()

@@ -57,9 +57,7 @@ def search(
 ) -> Nearest:
     """The k nearest rows of an (N, D) float32 gallery for each of (Q, D) float32 queries; memory is bounded.
 
-    Args:
-        own: (Q,) int64, a gallery row that each query does not find, `NO_ID` for none.
-        groups: (N,) int64; a query does not find its own row's group either.
+    A query does not find its `own` (Q,) int64 row (`NO_ID` for none), nor that row's group of (N,) int64 `groups`.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -82,11 +80,9 @@ def search_labels(
     groups: Ids | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Nearest, Nearest]:
-    """The k nearest others with the same label, and the k with another one; memory is bounded.
+    """The k nearest others with the same label, and the k with another one, of `asked` (n,) int64 rows or all N.
 
-    Args:
-        asked: (n,) int64 query rows; None: all N.
-        groups: (N,) int64; rows of one group are duplicates, and do not find each other.
+    Rows of one group of (N,) int64 `groups` are duplicates, and do not find each other.
     """
     rows = np.arange(len(labels)) if asked is None else asked
     same, other = Nearest.none(len(rows), k), Nearest.none(len(rows), k)
@@ -187,10 +183,7 @@ def find_candidates(products: Floats, *, k: int, errors: Floats, most: float = n
 
 
 def _bound_best(products: Floats, k: int) -> Floats:
-    """(B,) lower bounds of the k-th best of (B, n) products.
-
-    The columns are dealt to more than k heaps; the k-th best maximum of the heaps is the bound.
-    """
+    """(B,) lower bounds of the k-th best of (B, n) products: the k-th best maximum of heaps of columns."""
     best: Floats
     if k == 1:
         best = products.max(axis=1)

@@ -1,7 +1,4 @@
-"""The file store: `.npy` shards of vectors, an ANN index of most of them, and deleted ids.
-
-A version shares unchanged files with the one before it, by hard links.
-"""
+"""The file store: `.npy` shards of vectors, an ANN index of most of them, and deleted ids; versions share files."""
 
 import threading
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,4 @@
-"""Kinds of ANN index, in one table: memory, training, search parameters, and settings to measure.
-
-Nothing here loads numpy or faiss, for `--help`.
-"""
+"""Kinds of ANN index, in one table; without loading numpy or faiss, for `--help`."""
 
 from __future__ import annotations
 
@@ -99,10 +96,7 @@ class IndexKind:
         return _TRAINING_ROWS if self.keeps_effort else max(_TRAINING_ROWS, _TRAINING_PER_LIST * count_lists(count))
 
     def train(self, index: Any, sample: Vectors) -> None:
-        """Train an index of `faiss.index_factory`, maybe behind a rotation, with (n, D) vectors.
-
-        k-means finds the centres of lists, on all GPUs where there are any.
-        """
+        """Train an index of `faiss.index_factory`, maybe behind a rotation, with (n, D) vectors; on GPUs if any."""
         faiss, inner = import_faiss(), find_inner(index)
         if self.keeps_effort:
             inner.hnsw.efConstruction = CONSTRUCTION_EFFORT

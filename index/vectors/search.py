@@ -52,10 +52,9 @@ class VectorSearch:
         deleted: Ids | None = None,
         beside: Ids | None = None,
     ) -> None:
-        """Open stored vectors, members or not, with an index over some of them and its entry in the manifest.
+        """Stored vectors, without `deleted` (n,) ids, with an index over some; `beside` are (n,) positions to scan too.
 
-        (n,) int64 ids of `deleted` are never found; (n,) int64 rising positions `beside` the index are scanned, without
-        them all that it lacks.
+        Without `beside` these are all positions that the index lacks.
         """
         self.stored, self.index = stored, index
         self._described = described or {}
@@ -93,10 +92,7 @@ class VectorSearch:
         return replace(RowSet.of(mask, indexed=self._indexed), stored_ids=self.stored.ids)
 
     def search(self, queries: Vectors, *, k: int, among: RowSet | None = None, threads: int = 1) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`, with `among` of `keep`; a single query is searched by one thread.
-
-        Only a flat index finds all ties.
-        """
+        """As `VectorStore.search`, with `among` of `keep`; a single query is searched by one thread."""
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         among = self._members if among is None else among
 
@@ -191,10 +187,7 @@ class VectorSearch:
     def _search_among(
         self, index: AnnIndex, queries: Vectors, effort: int, depth: int, among: RowSet
     ) -> tuple[Ids, Mask]:
-        """(Q, c) candidate positions among the kept rows, and (Q,) bool for queries that need a scan.
-
-        `effort` and `depth`, the candidates to rank, are those without a filter.
-        """
+        """(Q, c) candidate positions among the kept rows, and (Q,) bool for queries that need a scan."""
         first, looked, share = effort, max(_LOOKED, depth), len(among) / len(among.mask)
         if share >= _LEAST_SHARE:
             first, looked = math.ceil(_SPARE * effort / share), max(looked, math.ceil(_SPARE * depth / share))

@@ -109,10 +109,7 @@ def read_ids(path: Path) -> Ids:
 
 
 def write_shards(version: Path, ids: Ids, files: Sequence[VectorSource], *, embedding_dim: int, first: int = 0) -> None:
-    """Write the vectors of (n,) rising ids as `vectors/*.npy` and `ids/*.npy`, numbered from `first`.
-
-    They are gathered as by `gather_rows`.
-    """
+    """Write the vectors of (n,) rising ids as `vectors/*.npy` and `ids/*.npy`, numbered from `first`."""
     for number, start in enumerate(range(0, len(ids), SHARD_ROWS), start=first):
         part = ids[start : start + SHARD_ROWS]
         write_array(version / "ids" / f"{number:05d}.npy", part)

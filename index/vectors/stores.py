@@ -1,7 +1,4 @@
-"""Stores of vectors: the interfaces `VectorStore` and `StoreKind`; a new store is one module.
-
-Only the store knows its shards, its ANN index and its deleted vectors.
-"""
+"""Stores of vectors: the interfaces `VectorStore` and `StoreKind`; a new store is one module."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -27,10 +27,7 @@ _SILENT_S = 1.0  # before a wait is logged
 
 @contextmanager
 def lock_gallery(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: BeginStep = no_steps) -> Iterator[None]:
-    """Hold the gallery's lock, after at most `wait_s` seconds; the system releases it when the process ends.
-
-    `begin_step` is called when a wait begins, and its progress during the wait.
-    """
+    """Hold the gallery's lock, after at most `wait_s` seconds; the system releases it when the process ends."""
     shown = printable_path(gallery)
     try:
         descriptor = os.open(gallery / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -116,15 +113,6 @@ def claim_gallery(folder: Path) -> str:
     identity = next(_known_identities(folder), None) or secrets.token_hex(16)
     _move_aside(folder / GALLERY_MARK)
     return make_mark(folder, identity=identity)
-
-
-def restore_identity(folder: Path) -> tuple[str, bool]:
-    """As `claim_gallery`, and whether the mark's identity was replaced by the one that all parts have."""
-    identity, known = claim_gallery(folder), set(_known_identities(folder))
-    if identity in known or len(known) != 1:
-        return identity, False
-    _move_aside(folder / GALLERY_MARK)
-    return make_mark(folder, identity=known.pop()), True
 
 
 def _move_aside(mark: Path) -> None:

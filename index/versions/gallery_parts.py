@@ -1,7 +1,6 @@
 """Parts of a gallery: marked folders, removed only where they have its identity.
 
 GALLERY/building/plan.json     base version and model of unfinished work, to continue a stopped command
-GALLERY/building/publishing    the name of the complete version that is about to become current
 GALLERY/shards/                shards of many machines; see `index.writing.shard_plan`
 """
 
@@ -37,14 +36,13 @@ logger = logging.getLogger(__name__)
 BUILDING = "building"
 PLAN_NAME = "plan.json"
 SHARDS, SHARDS_PLAN = "shards", "shards.json"
-_ANNOUNCED_NAME = "publishing"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REMOVAL_ATTEMPTS = 3
 _OWN_FILE = re.compile(  # of work in progress, a version or shards
     r"(version/)?(part\.json|manifest\.json|model\.onnx)"
     r"|(version/)?((copy|untrained)/)?(index\.faiss|deleted\.npy|(vectors|ids)/\d{5,9}\.npy)|checkpoints/\d{9}\.npy(\.tmp)?"
     r"|((version/)?catalog\.sqlite|before\.sqlite(\.tmp)?)(-wal|-shm|-journal)?"
-    r"|plan\.json(\.tmp)?|publishing|shards\.json|\d{5,}-of-\d{5,}/[0-9a-f]{32}\.npz|([^/]+/){0,3}\.retrieval-[0-9a-f]{16}\.tmp(-journal)?"
+    r"|plan\.json(\.tmp)?|shards\.json|\d{5,}-of-\d{5,}/[0-9a-f]{32}\.npz|([^/]+/){0,3}\.retrieval-[0-9a-f]{16}\.tmp(-journal)?"
 )
 _OWN_FOLDER = re.compile(
     r"checkpoints|version|\d{5,}-of-\d{5,}|(version/)?(copy|untrained|((copy|untrained)/)?(vectors|ids))"
@@ -58,22 +56,6 @@ def read_plan(gallery: Path) -> Mapping[str, Any] | None:
         return None
     model = values.get("model_sha256")
     return values if isinstance(model, str) and _SHA256.fullmatch(model) else None
-
-
-def announce(gallery: Path, version: str) -> None:
-    """Record the version that is about to be published, so that the next writer can finish the publication."""
-    write_durably(gallery / BUILDING / _ANNOUNCED_NAME, version.encode("ascii"))
-
-
-def find_announced(gallery: Path, *, identity: str) -> str | None:
-    """The complete version whose writer was killed while publishing it, if any."""
-    if not is_part(gallery / BUILDING, of=identity):
-        return None
-    try:
-        name = (gallery / BUILDING / _ANNOUNCED_NAME).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return name if name.isdigit() and is_part(gallery / "versions" / name, of=identity) else None
 
 
 def describe_no_gallery(path: Path) -> str:
@@ -136,11 +118,7 @@ def make_part(gallery: Path, name: str) -> Path:
 
 
 def remove_part(folder: Path, *, of: str) -> bool:
-    """Remove a part of a gallery and the program's files in it; whether it was a part.
-
-    Foreign files stay, in a folder without a mark. The mark is removed last, so that a kill leaves a part, or an empty
-    folder.
-    """
+    """Remove a part and the program's files in it, the mark last; foreign files stay. Whether it was a part."""
     if not is_part(folder, of=of):
         return False
     for attempt in range(_REMOVAL_ATTEMPTS):

@@ -116,12 +116,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, content: bytes) -> "Manifest":
-        """A manifest from the bytes of its file.
-
-        Raises:
-            ValueError, InputError: it is damaged or none.
-            OtherFormatError: another version of the program made it.
-        """
+        """A manifest from the bytes of its file; ValueError, InputError where it is damaged, or OtherFormatError."""
         values = json.loads(content)
         found = values.pop("format_version", None) if isinstance(values, dict) else None
         if found != FORMAT_VERSION or values.keys() != _SCHEMA.keys():

@@ -86,10 +86,7 @@ def highest_next_id(gallery: Path) -> int:
 
 
 def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
-    """Make a complete folder the current version, durably; its new path.
-
-    A crash leaves the old version or the new one.
-    """
+    """Make a complete folder the current version, durably; a crash leaves the old version or the new one."""
     mark_version(finished, of=identify(gallery))
     for folder, _, files in os.walk(finished):
         for file in files:
@@ -103,9 +100,8 @@ def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
         set_current(gallery, target)
     except OSError:
         if read_current(gallery) != Version(target, hash_file(target / MANIFEST_NAME)):
-            target.rename(finished)  # else the next writer would publish a version that was reported as failed
-            raise
-        logger.warning("%s: the version is in use, but may be the one before after a crash now", target)
+            target.rename(finished)
+        raise
     return target
 
 
@@ -123,10 +119,7 @@ def set_current(gallery: Path, version: Path) -> None:
 
 
 def hold_version(version: Path) -> int:
-    """Keep a version from being removed while the returned descriptor is open.
-
-    On a file system without locks nothing is held, and the version is safe until the next but one is made.
-    """
+    """Keep a version from being removed while the returned descriptor is open, if the file system has locks."""
     descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -177,11 +170,7 @@ def find_version(path: Path) -> Version:
 
 
 def remove_old_versions(gallery: Path, *, current: str, previous: str | None) -> None:
-    """Remove every version older than the current one, but the previous and those that readers hold.
-
-    Where `previous` is None it is the next older one. A version that cannot be removed is left to the next writer, and
-    a folder that is no version of this gallery is left alone.
-    """
+    """Remove the gallery's versions older than the current one, but the previous (or next older) and held ones."""
     identity = identify(gallery)
     older = [folder for folder in list_versions(gallery) if int(folder.name) < int(current)]
     own = [folder for folder in older if is_part(folder, of=identity)]

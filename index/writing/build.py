@@ -57,13 +57,9 @@ def build_gallery(
 
     Args:
         model_path: an exported model; None: the gallery's own, or the built-in model for a new gallery.
-        sources: anything of `index.sources.registry.find_source`.
         labels_file: CSV or Parquet of `path,label`, which replaces other labels; items without a row have none.
-        dedup: near-duplicates to leave out: `off`, `exact` or `near`.
-        index: changed fields of `AnnConfig`; the gallery remembers the rest.
+        index: changed fields of `AnnConfig`; the gallery remembers the rest, and its store and runtime.
         shards: a folder of shards with the outcome of every image, so that none is embedded.
-        backend: the runtime; None: that of RETRIEVAL_BACKEND, or else the gallery's.
-        store: the store of the vectors; None: the gallery's own, or files for a new gallery.
         skip_if: images that match are skipped, also in later updates; None takes them in again.
     """
     start = time.perf_counter()
@@ -96,10 +92,7 @@ def build_gallery(
 
 
 def add_to_gallery(gallery: Path, sources: Sequence[str | Path], **run: Unpack[RunOptions]) -> BuildReport:
-    """Add the images of some sources, without scanning the others.
-
-    A source inside a folder of the gallery stays part of that folder. Removed items that are named here come back.
-    """
+    """Add the images of some sources, without scanning the others; removed items that are named here come back."""
     given = [find_source(os.fspath(source)) for source in sources]
     with open_workspace(gallery, **run) as work:
         with work.change() as catalog:
@@ -122,11 +115,8 @@ def update_gallery(
 ) -> BuildReport:
     """Scan a gallery's sources again, and finish stopped work.
 
-    An item is read again where its size or time changed, and embedded again where its bytes did. A moved item keeps its
-    id and vector.
-
     `roots` are new locations of moved sources, by the old ones; the key None stands for the only source. With
-    `thorough`, the bytes of every item are compared.
+    `thorough`, the bytes of every item are compared, not only where size or time changed.
     """
     skip_text = None if skip_if is None else _write_skip_condition(skip_if)
     with open_workspace(gallery, **run) as work:
@@ -162,11 +152,7 @@ def _write_skip_condition(where: Condition) -> str:
 def remove_from_gallery(
     gallery: Path, *, selection: Selection | None = None, sources: Sequence[str] = (), **run: Unpack[RunOptions]
 ) -> BuildReport:
-    """Remove items or whole sources from a gallery; the files are not touched.
-
-    Removed items stay out in later updates, until they are added again by name. A failed removal removes nothing.
-    """
-
+    """Remove items or whole sources, which stay out until they are added by name; a failed removal removes nothing."""
     with open_workspace(gallery, undo=True, **run) as work:
         with work.change() as catalog:
             removed = sum(forget_source(catalog, source) for source in sources)

@@ -31,11 +31,7 @@ class BuildConfig:
 
 
 class RunOptions(TypedDict, total=False):
-    """Arguments of every function that writes a gallery.
-
-    `progress` is called with (done, total) images. `begin_step` is called with the name of another long step, and gives
-    its progress. `wait_s` limits the wait for another process that writes the gallery.
-    """
+    """Arguments of functions that write a gallery; `wait_s` limits the wait for another process that writes it."""
 
     config: BuildConfig | None
     progress: Progress

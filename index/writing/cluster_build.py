@@ -36,10 +36,7 @@ _MOST_DEATHS = 3  # of workers on one shard
 
 
 def build_on_cluster(work: SharedWork, *, address: str | None = None, **run: Unpack[RunOptions]) -> BuildReport:
-    """Embed missing shards on a cluster, and merge all.
-
-    The sources are scanned once, into a file that every node reads.
-    """
+    """Embed missing shards on a cluster, and merge all; the sources are scanned once, into a file for every node."""
     start = time.perf_counter()
     progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
     with connected(address) as ray, naming_trouble(work.gallery):

@@ -41,10 +41,7 @@ _MOST_USUAL = 256  # clusters
 def copy_gallery(
     source: Path, out: Path, *, store: StoreConfig | None = None, **run: Unpack[RunOptions]
 ) -> BuildReport:
-    """Copy the current version of a gallery to a new folder, with its vectors in that folder or elsewhere.
-
-    Ids stay as they are. Uploaded images are copied, label decisions are not. A stopped copy starts again.
-    """
+    """Copy the current version, with ids and uploads but without label decisions; a stopped copy starts again."""
     start, store = time.perf_counter(), store or StoreConfig()
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     with holding_current(source) as version, naming_trouble(out, advice="remove the cause and run the command again"):
@@ -108,15 +105,10 @@ def tune_gallery(
 def cluster_gallery(
     gallery: Path, *, count: int | None = None, **run: Unpack[RunOptions]
 ) -> tuple[BuildReport, dict[str, int]]:
-    """Cluster the images of a gallery, and publish a version whose metadata column `cluster` has the names.
+    """Cluster the images of a gallery by k-means, and publish a version whose metadata column `cluster` has the names.
 
-    Earlier clusters are replaced. Images that are added later have none until it is called again.
-
-    Args:
-        count: of k-means clusters; None for the square root of half the images, 2 to 256.
-
-    Returns:
-        The report, and the number of images of each cluster, the largest first.
+    `count` is the square root of half the images, 2 to 256, where it is None. The second value is the number of images
+    of each cluster, the largest first.
     """
     with open_workspace(gallery, **run) as work:
         with work.change() as catalog:

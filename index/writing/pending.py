@@ -125,11 +125,7 @@ def _save_checkpoint(work: Workspace, items: Sequence[EmbeddedItem]) -> int:
 
 
 def _mark_duplicates(work: Workspace, *, progress: Progress) -> None:
-    """Mark near-duplicates among indexed rows, by the gallery's settings.
-
-    Images that the base kept with the same settings, or that have duplicates, stay. Of new images the first labelled
-    one is kept, or the first.
-    """
+    """Mark near-duplicates by the gallery's settings; images kept before stay, and new ones with a label come first."""
     catalog = work.catalog
     kind = catalog.setting("dedup")
     if kind is None:

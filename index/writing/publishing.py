@@ -18,7 +18,7 @@ from index.sources.local_source import TableSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.vectors.stores import Published, WriterTask, load_store, open_store
-from index.versions.gallery_parts import announce, remove_own
+from index.versions.gallery_parts import remove_own
 from index.versions.manifest import (
     CATALOG_NAME,
     MANIFEST_NAME,
@@ -40,14 +40,8 @@ _NAMED_LABELS = 5
 class BuildReport:
     """The result of a change of a gallery.
 
-    Attributes:
-        changed: whether there is a new version.
-        found: items of the version: the sum of `indexed`, `duplicate` and `skipped`.
-        labels: `count`, `images` with one, and the `largest`; None where nothing changed.
-        new_images: that got their vectors in this run, `from_cache` of them from the cache.
-        moved: items found in another place.
-        vanished: items not found any more.
-        images_per_second: new images, by the seconds of the whole run.
+    `found` items are the sum of `indexed`, `duplicate` and `skipped`; `from_cache` of the `new_images` came from the
+    cache. `labels` has `count`, `images` with one, and the `largest`; None where nothing changed.
     """
 
     gallery: str
@@ -89,7 +83,6 @@ def publish(work: Workspace, *, rewrite: bool = False, queries: Vectors | None =
         writing(0, 0)
         folder = _write_version(work, rewrite=rewrite, queries=queries)
         writing(1, 1)  # the last moment to cancel
-        announce(work.gallery, version)
         publish_version(work.gallery, folder, name=version)
         work.previous = base.name if base else work.previous
     work.published = version

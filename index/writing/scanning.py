@@ -75,10 +75,7 @@ def find_assigned(catalog: Catalog) -> AssignedLabels | None:
 
 
 def _scan_source(catalog: CatalogWriter, number: int, *, trust: bool, ask: bool) -> Iterator[FoundItem]:
-    """The items of one source; of an archive that needs no reading those of its rows.
-
-    `ask` looks up known addresses of lists for changes; a stopped command's look-ups are not repeated.
-    """
+    """The items of one source; a stopped command's look-ups of addresses are not repeated."""
     source = catalog.sources()[number]
     if isinstance(source, UrlListSource):
         asks = ask and not was_scanned(catalog, number)
@@ -112,8 +109,7 @@ def scan_sources(
 ) -> Iterator[tuple[int, FoundItem]]:
     """(source, item) of `parts` (of `find_parts`) and of some sources by number, in order.
 
-    With `trust`, the items of an archive of unchanged time are those of its rows, labels included. With `ask`, the
-    addresses of lists are checked for changes.
+    `trust` takes items of unchanged archives from their rows, `ask` checks addresses of lists for changes.
     """
     sources, met = catalog.sources(), 0
     scans = [

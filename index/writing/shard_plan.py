@@ -229,8 +229,7 @@ def check_complete(catalog: Catalog, folder: Path) -> None:
     wanted, done = _pending_ids(catalog), read_done(folder, made_by=read_shard_plan(folder).made_by)
     is_missing = [key not in done for key in wanted]
     if any(is_missing):
-        strange = not done.keys() <= wanted.keys()
-        raise GalleryError(folder, _describe_missing(folder, is_missing, strange=strange))
+        raise GalleryError(folder, _describe_missing(folder, is_missing))
 
 
 def find_outcomes(catalog: Catalog, folder: Path, *, width: int) -> Generator[list[EmbeddedItem], None, None]:
@@ -251,24 +250,14 @@ def _pending_ids(catalog: Catalog) -> dict[str, int]:
     return {key_item(sources[row.source].location, row): row.id for row in catalog.rows(status="pending")}
 
 
-def _describe_missing(folder: Path, is_missing: Sequence[bool], *, strange: bool) -> str:
+def _describe_missing(folder: Path, is_missing: Sequence[bool]) -> str:
     """The message that names the shards to run again."""
     counts, total = list_counts(folder), len(is_missing)
     seen = f"{sum(is_missing):,} of {total:,} images are in no shard"
-    if len(counts) > 1:
-        mixed = " and ".join(map(str, counts))
-        return f"{seen}: there are shards of {mixed}; run all those of one number, what is done is kept"
-    if not counts:
-        return f"{seen}; run again what made the shards: what is done is kept"
-    [count] = counts
-    parts = list[str]()
-    for shard in (Shard(number, count) for number in range(1, count + 1)):
-        own = shard.positions(total)
-        lacks = sum(is_missing[own.start : own.stop])
-        if lacks and (folder / shard.folder).is_dir():
-            parts.append(f"{shard.number} has {len(own) - lacks:,} of {len(own):,}")
-        elif lacks:
-            parts.append(f"{shard.number} is missing")
-    named = ", ".join(parts[:_NAMED_SHARDS]) + (", …" if parts[_NAMED_SHARDS:] else "")
-    why = ", for the sources or the gallery changed since some were made" if strange else ""
-    return f"{seen}{why}: of {count} shards {named}; run these again, what is done is kept"
+    if len(counts) != 1:
+        mixed = f": there are shards of {' and '.join(map(str, counts))}" if counts else ""
+        return f"{seen}{mixed}; run all those of one number, what is done is kept"
+    parts = [Shard(number, counts[0]).positions(total) for number in range(1, counts[0] + 1)]
+    lacking = [number for number, part in enumerate(parts, start=1) if any(is_missing[part.start : part.stop])]
+    named = ", ".join(map(str, lacking[:_NAMED_SHARDS])) + (", …" if lacking[_NAMED_SHARDS:] else "")
+    return f"{seen}: run {named} of {counts[0]} again, what is done is kept"

@@ -79,10 +79,7 @@ class SharedWork:
 
 @contextmanager
 def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Iterator[CatalogWriter]:
-    """The catalogue of a build after its scan, in a temporary local folder.
-
-    Its pending rows are the items to embed, in the same order on every machine.
-    """
+    """A temporary catalogue after a scan: its pending rows are the items to embed, in one order on every machine."""
     labels = None if work.plan.labels is None else AssignedLabels(Path(work.plan.labels))
     with TemporaryDirectory(prefix="retrieval-listing-") as folder:
         path = Path(folder, CATALOG_NAME)
@@ -163,10 +160,7 @@ def embed_shard(
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
 ) -> ShardReport:
-    """Embed one shard, or its missing part; machines may embed different shards at the same time.
-
-    `listing` is the catalogue of `open_listing`, where another process has made it.
-    """
+    """Embed one shard, or its missing part; `listing` is the catalogue of another process's `open_listing`."""
     start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
     with naming_trouble(work.gallery), ExitStack() as stack:
         opened = read_catalog(listing) if listing else open_listing(work, progress=begin_step("Scanning"))

@@ -35,22 +35,13 @@ from index.versions.gallery_parts import (
     BUILDING,
     PLAN_NAME,
     describe_no_gallery,
-    find_announced,
     identify,
     make_part,
     read_plan,
     remove_part,
 )
 from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
-from index.versions.versions import (
-    find_version,
-    highest_next_id,
-    list_versions,
-    read_current,
-    remove_old_versions,
-    set_current,
-    versions_folder,
-)
+from index.versions.versions import find_version, highest_next_id, list_versions, read_current, remove_old_versions
 from index.writing.build_config import BuildConfig, RunOptions
 
 logger = logging.getLogger(__name__)
@@ -114,18 +105,12 @@ class Workspace:
     """The folder where a gallery's next version is made; used under the gallery's lock.
 
     Attributes:
-        embedder: giving all its outputs.
         catalog: of the next version, open within `opened`.
-        counts: of this run, for the report.
-        base: the current version, from which the next one starts; None for the first.
-        is_new: whether there was no unfinished work before.
+        base: the current version, from which the next one starts; None for the first, a repair or a copy.
         kept_vectors: by output, vectors to publish with the new ones, without a base.
-        kept_ids: (n,) int64 ids that never become duplicates, without a base; None with a base.
-        kept_runtime: the manifest's runtime of the base's or kept vectors.
-        made_runtime: the manifest's runtime of the vectors of the unfinished work.
+        kept_ids: (n,) int64 ids that never become duplicates, without a base.
         shards: a folder of shards with the outcome of every item, so that nothing is embedded.
         previous: the version that a rollback will use; None: the one before the published one.
-        published: the current version at the end, after which old versions and the unfinished work go.
     """
 
     catalog: CatalogWriter
@@ -152,7 +137,9 @@ class Workspace:
 
     def open(self) -> None:
         """Continue unfinished work, or start from the current version; both must be of the same model."""
-        self.base = adopt_unpublished(self.gallery)
+        self.base, found = read_current(self.gallery), read_plan(self.gallery)
+        if self.base is None and list_versions(self.gallery) and (found is None or found["base"] is not None):
+            raise GalleryDamagedError(self.gallery, "CURRENT, which names the version in use, is missing")
         if self.base is not None:
             manifest = Manifest.read(self.base)
             require_model(self.embedder, expected=manifest.model_sha256, gallery=self.gallery)
@@ -161,7 +148,6 @@ class Workspace:
             for name in manifest.files:
                 check_file(self.base.folder, name, manifest, contents=False)
         plan = self._plan(None if self.base is None else self.base.name)
-        found = read_plan(self.gallery)
         if _is_same_plan(found, plan):
             try:
                 with write_catalog(self.catalog_path) as catalog:
@@ -231,10 +217,7 @@ class Workspace:
         kept: Mapping[str, Sequence[VectorSource]],
         runtime: dict[str, Any] | None,
     ) -> None:
-        """Continue or start a version without a sound base, with the rows of an intact catalogue: a repair, or a copy.
-
-        `kept` are the vectors by output, `runtime` the one that computed them.
-        """
+        """Continue or start a repair or a copy, with the rows of an intact catalogue and `kept` vectors by output."""
         self.kept_vectors = kept
         with read_catalog(rows) as catalog:
             self.kept_ids = catalog.indexed_ids()
@@ -257,11 +240,7 @@ class Workspace:
 
     @contextmanager
     def opened(self, *, undo: bool = False) -> Iterator[None]:
-        """Open the catalogue, and clean up after a publication.
-
-        After a failure the next command continues with what was embedded. After a cancellation, or with `undo`, the
-        unfinished work is as it was before.
-        """
+        """Open the catalogue, and clean up after a publication; a cancellation, or a failure with `undo`, is undone."""
         self._undo, before = undo, None
         if not self.is_new:
             before, part = self.folder / _BEFORE, self.folder / f"{_BEFORE}.tmp"
@@ -372,17 +351,6 @@ def is_intact_work(folder: Path) -> bool:
     except GalleryError:
         return False
     return True
-
-
-def adopt_unpublished(gallery: Path) -> Version | None:
-    """The current version; an announced one, of a writer killed in its last step, becomes current."""
-    current, announced = read_current(gallery), find_announced(gallery, identity=identify(gallery))
-    if announced is not None and int(announced) > int(current.name if current else 0):
-        set_current(gallery, versions_folder(gallery) / announced)
-        return read_current(gallery)
-    if current is None and list_versions(gallery):
-        raise GalleryDamagedError(gallery, "CURRENT, which names the version in use, is missing")
-    return current
 
 
 def find_model(gallery: Path) -> Path:

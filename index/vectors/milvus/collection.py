@@ -70,10 +70,7 @@ class Server:
             raise GalleryError(uri, f"Milvus {self.version}, expected 2.3 or a later 2; use such a server")
 
     def ask(self, ask: Callable[[Any], Answer], *, doing: str, collection: str | None = None) -> Answer:
-        """Call the client by an idempotent function, with retries and back-off for some 45 seconds.
-
-        `doing` names the call in an error; the collection is loaded where the server says that it is not.
-        """
+        """Call the client by an idempotent function, with retries and back-off for some 45 seconds."""
         for wait_s in (*_WAITS_S, None):
             try:
                 return ask(self._client)

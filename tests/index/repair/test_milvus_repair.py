@@ -50,7 +50,9 @@ def test_a_collection_that_is_lost_is_made_again_though_the_server_is_killed_mea
 ) -> None:
     collection = collection_of(gallery)
     collection.drop()
-    with pytest.raises(GalleryDamagedError, match=r"the collection is missing; .*; mend it with `retrieval index repair`"):
+    with pytest.raises(
+        GalleryDamagedError, match=r"the collection is missing; .*; mend it with `retrieval index repair`"
+    ):
         Gallery.open(gallery)
     with pytest.raises(GalleryDamagedError, match="the collection is missing"):
         add_to_gallery(gallery, [gallery.with_name("images")], config=SMALL)
