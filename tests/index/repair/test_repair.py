@@ -353,3 +353,85 @@ def test_a_version_of_another_gallery_does_not_take_the_place_of_ones_own(
     (gallery / "CURRENT").unlink()
     assert mend(gallery).version == find_version(gallery).name == "000002"
     assert rows(gallery) == before
+
+
+def flip_alone(path: Path) -> None:
+    """Damage a file that other versions may share, in this one alone."""
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    flip(path)
+
+
+@pytest.fixture
+def grown(tmp_path: Path, tiny_model: Path, image_folder: Path) -> Path:
+    """Two versions: the second one has three images more, of the ids 16, 17 and 18."""
+    build(image_folder, tmp_path / "g", tiny_model)
+    for number in range(3):
+        draw_image((200, 9, 200), seed=number).save(image_folder / f"late{number}.png")
+    update_gallery(tmp_path / "g", config=SMALL)
+    return tmp_path / "g"
+
+
+def test_the_version_before_is_current_again_and_ids_go_on(grown: Path, image_folder: Path) -> None:
+    report = rollback_gallery(grown)
+    assert (report.action, report.version, report.indexed) == ("back from version 000002", "000001", 15)
+    assert verify_gallery(grown).problems == []
+    assert len(Gallery.open(grown).ids) == 15
+    assert update_gallery(grown, config=SMALL).version == "000003"
+    assert {row.id for row in rows(grown) if row.path.startswith("late")} == {19, 20, 21}
+    assert sorted(os.listdir(grown / "versions")) == ["000001", "000003"]
+
+
+def test_ids_of_a_version_that_was_left_are_not_given_again_even_where_it_is_damaged(grown: Path) -> None:
+    flip_alone(grown / "versions" / "000002" / "catalog.sqlite")
+    (grown / "versions" / "000002" / "manifest.json").unlink()
+    rollback_gallery(grown)
+    update_gallery(grown, config=SMALL)
+    assert {row.id for row in rows(grown) if row.path.startswith("late")} == {19, 20, 21}
+
+
+def test_a_version_that_is_not_sound_is_passed_over(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    gallery = tmp_path / "g"
+    build(image_folder, gallery, tiny_model)
+    held = Gallery.open(gallery)  # a version that somebody reads is not removed
+    for number in range(2):
+        draw_image((200, 9, 200), seed=number).save(image_folder / f"late{number}.png")
+        update_gallery(gallery, config=SMALL)
+    flip_alone(gallery / "versions" / "000002" / "catalog.sqlite")
+    report = rollback_gallery(gallery)
+    assert (report.action, report.version, held.version) == ("back from version 000003", "000001", "000001")
+    assert report.damaged == [
+        f"{gallery}/versions/000002/catalog.sqlite: damaged: its SHA-256 is not the one in the manifest"
+    ]
+
+
+def test_nothing_is_changed_where_no_version_before_is_sound(grown: Path) -> None:
+    flip_alone(grown / "versions" / "000001" / "ids" / "00000.npy")
+    with pytest.raises(
+        GalleryError, match=r"current one is whole \(.*ids/00000\.npy: damaged.*\); repair the gallery with `"
+    ):
+        rollback_gallery(grown)
+    assert find_version(grown).name == "000002"
+    assert verify_gallery(grown).problems == []
+
+
+def test_unfinished_work_and_what_was_about_to_be_published_do_not_undo_it(grown: Path, image_folder: Path) -> None:
+    draw_image((1, 9, 200), seed=7).save(image_folder / "last.png")
+    with stopped_at("versions.versions.set_current"):
+        update_gallery(grown, config=SMALL)
+    assert rollback_gallery(grown).version == "000001"
+    (image_folder / "last.png").unlink()
+    for number in range(3):
+        (image_folder / f"late{number}.png").unlink()
+    report = update_gallery(grown, config=SMALL)
+    assert (report.version, report.changed, report.indexed) == ("000001", False, 15)
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "versions/000002/manifest.json"])
+def test_a_gallery_that_cannot_be_opened_goes_back_too(grown: Path, name: str) -> None:
+    flip_alone(grown / name)
+    with pytest.raises(GalleryError, match="`retrieval index rollback`"):
+        Gallery.open(grown)
+    assert rollback_gallery(grown, to="1").version == "000001"
+    assert verify_gallery(grown).problems == []

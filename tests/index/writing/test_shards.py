@@ -1,12 +1,14 @@
 """Shards of a listing, made by any number of processes, and merged to the gallery that one build makes."""
 
 import os
+import pickle
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.commands.index_group import index_group
-from index.errors import GalleryError, GalleryMismatchError, ImageError
+from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError, RetrievalError
 from index.gallery.verify import verify_gallery
 from index.items import EmbeddedItem
 from index.measures import Measures
+from index.versions.annotations import added_folder
 from index.versions.versions import find_version
-from index.writing.build import build_gallery, update_gallery
+from index.writing.build import add_to_gallery, build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
+from index.writing.cluster_build import connected, embed_sent
 from index.writing.shard_plan import Shard, find_outcome_files, read_outcomes, write_outcomes
-from index.writing.sharding import ShardReport, embed_shard, merge_shards, open_shards
+from index.writing.sharding import ShardReport, SharedWork, embed_shard, merge_shards, open_listing, open_shards
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, content, count_seen, invoke, mixed_folder, run
 from tests.models import write_tiny_model, write_two_output_model
@@ -269,3 +273,75 @@ def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert back["1"].vector.tobytes() == vector.tobytes()
     with pytest.raises(GalleryError, match="width of 6"):
         read_outcomes(path, made_by="x", width=6)
+
+
+LISTING = ".retrieval-0123456789abcdef.tmp"
+
+
+def open_work(model: Path, images: Path, out: Path, **options: Any) -> SharedWork:
+    config = BuildConfig(batch_size=4)
+    work = open_shards(model_path=model, sources=[images], out=out, config=config, **options)
+    with open_listing(work) as catalog:
+        catalog.write_finished(work.folder / LISTING, compact=False)
+    return work
+
+
+@pytest.fixture
+def work(tmp_path: Path, tiny_model: Path, image_folder: Path) -> SharedWork:
+    return open_work(tiny_model, image_folder, tmp_path / "g")
+
+
+def send(work: SharedWork, shard: Shard) -> ShardReport | RetrievalError:
+    told = work.gallery, work.folder / LISTING, work.config, shard
+    return embed_sent(*pickle.loads(pickle.dumps(told)))
+
+
+def test_tasks_make_the_shards_of_a_gallery(work: SharedWork) -> None:
+    reports = [send(work, Shard(number, 2)) for number in (1, 2)]
+    assert all(isinstance(report, ShardReport) for report in reports)
+    report = merge_shards(work.gallery)
+    assert report.new_images == sum(report.images - report.skipped for report in reports)
+
+
+def test_a_node_needs_no_photos_that_people_added(
+    work: SharedWork, tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    send(work, Shard(1, 1))
+    merge_shards(work.gallery)
+    uploads = added_folder(work.gallery)
+    uploads.mkdir(parents=True)
+    draw_image((9, 8, 7), seed=1).save(uploads / "1.png")
+    add_to_gallery(work.gallery, [uploads], config=work.config)
+    draw_image((7, 8, 9), seed=2).save(image_folder / "new.png")
+    report = send(open_work(tiny_model, image_folder, work.gallery), Shard(1, 1))
+    assert isinstance(report, ShardReport), report
+    assert report.new_images == 1
+    assert merge_shards(work.gallery).new_images == 1
+
+
+def test_shards_go_with_what_a_killed_build_left(work: SharedWork) -> None:
+    (work.folder / f"{LISTING}-journal").touch()
+    send(work, Shard(1, 1))
+    merge_shards(work.gallery)
+    assert not work.folder.exists()
+
+
+def test_a_node_that_sees_no_shared_folder_says_so(work: SharedWork, tmp_path: Path) -> None:
+    answer = send(replace(work, gallery=tmp_path / "nowhere"), Shard(1, 2))
+    assert isinstance(answer, GalleryError)
+    assert "not visible on a node; give an --out that all machines share" in str(answer)
+
+
+def test_a_node_that_sees_no_images_says_so_and_writes_nothing(work: SharedWork, image_folder: Path) -> None:
+    image_folder.rename(image_folder.with_name("away"))
+    answer = send(work, Shard(1, 2))
+    assert isinstance(answer, InputError)
+    assert f"{image_folder}: no such file or folder" in str(answer)
+    assert not (work.folder / Shard(1, 2).folder).exists()
+
+
+@pytest.mark.parametrize("address", ["head", "ray://head:10001", "127.0.0.1:1"])
+def test_an_address_without_a_cluster_is_named(address: str) -> None:
+    said = "no Ray cluster answers there" if "127" in address else "the address of a Ray cluster's head as HOST:PORT"
+    with pytest.raises(InputError, match=said), connected(address):
+        pass
