@@ -46,21 +46,8 @@ REASONS = {
     "skip-if": "it matches the condition of `--skip-if`; `index build` without it takes the image in",
     "removed": "taken out with `retrieval index remove`; `index add` brings it back",
 }
-IMAGE_SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".png",
-    ".gif",
-    ".webp",
-    ".bmp",
-    ".tif",
-    ".tiff",
-    ".avif",
-    ".heic",
-    ".heif",
-)
+_SUFFIXES = "jpg jpeg jpe jfif png gif webp bmp tif tiff avif heic heif"
+IMAGE_SUFFIXES = tuple(f".{suffix}" for suffix in _SUFFIXES.split())
 """Suffixes of image files whose content cannot be read first."""
 _MAX_INT64 = (1 << 63) - 1
 

@@ -16,7 +16,6 @@ CHECKSUM_KEY = "checksum"
 EMPTY_CHECKSUM = "0" * 64
 MAX_MODEL_BYTES = (1 << 31) - 1  # of a protobuf message, which an ONNX file is
 _CHECKSUM = re.compile(rb'"%b": "([0-9a-f]{64})"' % CHECKSUM_KEY.encode())
-_VERSION = re.compile(rb'"schema_version": (\d{1,9})\b')
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,6 @@ def read_model_file(path: Path) -> ModelFile:
     data = _read(path)
     start = _find_checksum(data)
     if start is None:
-        if (version := _VERSION.search(data)) is not None:
-            raise ModelFileError(
-                str(path),
-                f"the contract of schema version {version[1].decode()} has no whole checksum: an older program wrote "
-                "it, or the file is damaged; export the model again",
-            )
         raise ModelFileError(
             str(path),
             "not a usable ONNX model: it has no contract (preprocessing, outputs, checksum), which `retrieval export` "

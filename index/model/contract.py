@@ -130,15 +130,12 @@ class ModelContract:
                 "or a newer program made it; export the model again"
             )
         check_object(values, _SCHEMA, name="the contract")
-        if values["embedding_dim"] < 1:
-            raise InputError(f"the contract's embedding_dim must be positive, got {values['embedding_dim']}")
-        if values["copy_dim"] < 0 or not -1 <= values["copy_threshold"] <= 1:
+        widths = [values[name] for name in ("embedding_dim", "copy_dim", "untrained_dim")]
+        if widths[0] < 1 or min(widths) < 0 or not -1 <= values["copy_threshold"] <= 1:
             raise InputError(
-                f"the contract's copy_dim must not be negative and its copy_threshold a cosine, got "
-                f"{values['copy_dim']} and {values['copy_threshold']}"
+                f"the contract's embedding_dim must be positive, no width negative, and copy_threshold a cosine, got "
+                f"{widths} and {values['copy_threshold']}"
             )
-        if values["untrained_dim"] < 0:
-            raise InputError(f"the contract's untrained_dim must not be negative, got {values['untrained_dim']}")
         if values["measured"] is not None:
             values["measured"] = MeasuredPrecision(**values["measured"])
         del values[CHECKSUM_KEY]

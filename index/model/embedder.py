@@ -54,7 +54,7 @@ class Embedder:
                 raise ModelFileError(model_path, "damaged: it has no contract")
             self.contract, self.backend = contract, USUAL_BACKEND
             return
-        name, self.agreement, _ = choose_backend(model, backend)
+        name, self.agreement = choose_backend(model, backend)
         self._backend = open_backend(model, threads=threads, name=name)
         self.contract = read_contract(self._backend, path=model_path)
         self.on_gpu = self._backend.on_gpu

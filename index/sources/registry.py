@@ -27,7 +27,6 @@ SOURCES: tuple[type[ImageSource], ...] = (
 """`find_source` tries them in this order."""
 
 _WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".npz", ".pb", ".pkl", ".tflite")
-_MODEL = ".onnx"
 
 
 def find_source(text: str) -> ImageSource:
@@ -55,19 +54,17 @@ def refuse_models(text: str) -> None:
     Weights and models among the photos of a folder are skipped instead, like every file that is no image.
     """
     is_file = os.path.isfile(text) or is_address(text)
-    is_weights = is_file and text.lower().endswith(_WEIGHTS)
-    folder = Path(text).parent if is_file else Path(text)
-    if is_file and text.lower().endswith(_MODEL):
-        problem = (
-            "an ONNX model, not images. `retrieval index build MODEL IMAGES --out GALLERY` builds a gallery with it, "
-            "`retrieval evaluate --model MODEL --data IMAGES` measures it"
-        )
-    elif (is_weights or os.path.isdir(text)) and is_training_folder(folder):
+    suffix = os.path.splitext(text)[1].lower() if is_file else ""
+    if suffix == ".onnx":
+        problem = "an ONNX model, not images. `retrieval index build MODEL IMAGES --out GALLERY` builds with it"
+    elif suffix not in _WEIGHTS and not os.path.isdir(text):
+        return
+    elif is_training_folder(Path(text).parent if is_file else Path(text)):
         problem = "a training run, not images. `retrieval export RUN --out model.onnx` exports it"
-    elif is_weights:
+    elif is_file:
         problem = (
-            "weights of a network, not images. `retrieval train IMAGES --backbone NAME --weights FILE` trains from "
-            "them, `retrieval export --backbone NAME --weights FILE --out model.onnx` exports them as they are"
+            "weights of a network, not images. `retrieval export --backbone NAME --weights FILE --out model.onnx` "
+            "exports them, `retrieval train IMAGES --backbone NAME --weights FILE` trains from them"
         )
     else:
         return

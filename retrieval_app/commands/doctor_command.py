@@ -1,4 +1,4 @@
-"""`retrieval doctor`: the installation. `retrieval info`: a model or a gallery, and what runs it here."""
+"""`retrieval doctor`: the installation. `retrieval info`: a model or a gallery."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from index.commands.console import PATH, backend_option, emit, output_options
+from index.commands.console import PATH, emit, output_options
 from index.commands.inspect_commands import info as gallery_info
 from index.errors import RetrievalError
 from index.faiss_library import import_faiss
@@ -189,45 +189,22 @@ def _tell(report: Mapping[str, Any], gpu_table: Sequence[str]) -> Iterator[str]:
 
 @click.command()
 @click.argument("what", type=PATH, metavar="MODEL|GALLERY|builtin")
-@click.option("--runtime", is_flag=True, help="Also list the runtimes that run the model here.")
-@backend_option
 @output_options
 @click.pass_context
-def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool) -> None:
+def info(context: click.Context, /, *, what: Path, as_json: bool) -> None:
     """Describe a model or a gallery; `builtin` is the model that comes with the package.
-
-    With --runtime every installed runtime opens the model: its version, its precision, and whether it gives the same
-    embeddings. The runtime that would run the model is marked, with the reason.
 
     \b
     Examples:
       retrieval info builtin
-      retrieval info model.onnx --runtime
-      retrieval info gallery --runtime --json
+      retrieval info gallery --json
     """
-    if not runtime and what.is_dir():
+    if what.is_dir():
         context.invoke(gallery_info, gallery=what, as_json=as_json)
         return
     from index.model.builtin import find_named_model
-    from index.versions.manifest import MODEL_NAME, Manifest
-    from index.versions.versions import find_version
 
-    recorded = None  # what computed a gallery's vectors, where that was not the usual runtime
-    if what.is_dir():
-        current = find_version(what)
-        model, recorded = current.folder / MODEL_NAME, Manifest.read(current).runtime
-    else:
-        model = find_named_model(what)
-    document, lines = _describe_model(model)
-    if recorded is not None:
-        document["gallery_runtime"] = recorded
-        lines.append(f"its vectors were computed by {recorded['backend']} in {recorded['precision']}")
-    if runtime:
-        from index.gallery.computed_by import usual_runtime_of
-        from index.model.backends.registry import report_runtimes, tell_runtimes
-
-        report = report_runtimes(model, asked=usual_runtime_of(recorded))
-        document, lines = {**document, **report}, [*lines, *tell_runtimes(report)]
+    document, lines = _describe_model(find_named_model(what))
     emit(document, as_json=as_json, text="\n".join(lines))
 
 

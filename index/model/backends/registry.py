@@ -8,7 +8,6 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from index.model.backends.backend import InferenceBackend
 from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
 from index.model.backends.onnxruntime import OnnxRuntimeBackend
 from index.model.backends.openvino import OpenVinoBackend
-from index.model.checksum import ModelFile, read_model_file
+from index.model.checksum import ModelFile
 from index.model.contract import ModelContract, find_contract_text
 from index.model.graph import UnsafeModelError, check_graph
 from index.text import printable_path
@@ -41,45 +40,6 @@ _IMAGES = 16
 _RULES = 3  # raising it invalidates cached comparisons
 _CARDS = Path("/proc/driver/nvidia/gpus")
 _KEPT = 100  # models, machines and versions, the newest
-
-
-def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
-    """Comparison of every installed runtime with the usual one on a model, and the choice.
-
-    `asked` is the default runtime; a runtime that is missing, or cannot open the model, is None in the answer.
-    """
-    model, installed = read_model_file(path), installed_backends()
-    compared = {name: compare_backend(model, name) if name in installed else None for name in NAMES}
-    runs: str | None = None
-    try:
-        runs, _, why = choose_backend(model, asked)
-    except InputError as error:
-        if (asked or os.environ.get(VARIABLE)) not in NAMES:  # there is no runtime of that name
-            raise
-        why = str(error)
-    else:
-        if compared[runs] is None:
-            open_backend(model, name=runs)  # says what is missing
-    return {
-        "runtimes": {
-            name: None if one is None else {**asdict(one), "agrees": one.agreement >= LEAST_AGREEMENT}
-            for name, one in compared.items()
-        },
-        "chosen": {"name": runs, "why": why},
-    }
-
-
-def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for name, one in report["runtimes"].items():
-        mark = "*" if report["chosen"]["name"] == name else " "
-        if one is None:
-            lines.append(f"{mark} {name:<12} not installed here, or it does not take this model")
-        else:
-            agrees = "agrees" if one["agrees"] else "differs"
-            found = f"{agrees} (cosine {one['agreement']:.4f} less the mean)"
-            lines.append(f"{mark} {name:<12} {one['version']}, {one['precision']}: {found}")
-    return [*lines, f"runs in {report['chosen']['name'] or 'none'}: {report['chosen']['why']}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +76,8 @@ def open_backend(model: ModelFile, *, threads: int | None = None, name: str = US
     return BACKENDS[name](model, threads=threads)
 
 
-def choose_backend(model: ModelFile, asked: str | None = None) -> tuple[str, float, str]:
-    """The name of the runtime for a model, its agreement with the usual one, and the reason for the choice.
+def choose_backend(model: ModelFile, asked: str | None = None) -> tuple[str, float]:
+    """The name of the runtime for a model, and its agreement with the usual one.
 
     `asked` is a runtime, or `auto` for the first that agrees; None: RETRIEVAL_BACKEND, or else the usual one.
     """
@@ -125,7 +85,7 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> tuple[str, flo
     if asked not in (AUTO, *NAMES):
         raise InputError(f"--backend and {VARIABLE} take {AUTO}, {' or '.join(NAMES)}, got {asked!r}")
     if asked == USUAL_BACKEND:
-        return USUAL_BACKEND, 1.0, f"the usual one; --backend or {VARIABLE} name another, or {AUTO}"
+        return USUAL_BACKEND, 1.0
     installed = installed_backends()
     if asked != AUTO:
         found = compare_backend(model, asked) if asked in installed else None  # who opens it says what is missing
@@ -135,16 +95,14 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> tuple[str, flo
                 f"{found.agreement:.2f} less the mean, at least {_SAME_MODEL:g} is needed): use --backend "
                 f"{USUAL_BACKEND}, or export the model again"
             )
-        return asked, 1.0 if found is None else found.agreement, "it is named"
-    if len(installed) == 1:
-        return USUAL_BACKEND, 1.0, "no other one is installed"
-    if not open_backend(model).on_gpu and _FASTER in installed:
+        return asked, 1.0 if found is None else found.agreement
+    if _FASTER in installed and not open_backend(model).on_gpu:
         found = compare_backend(model, _FASTER)
         if found is not None and found.agreement >= LEAST_AGREEMENT:
-            return _FASTER, found.agreement, "the first choice of those that agree"
+            return _FASTER, found.agreement
         if found is not None:
             logger.warning("%s gives other embeddings than %s, and is not used", _FASTER, USUAL_BACKEND)
-    return USUAL_BACKEND, 1.0, "no other one that is installed agrees"
+    return USUAL_BACKEND, 1.0
 
 
 def compare_backend(model: ModelFile, name: str) -> Compared | None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from index.model import builtin
-from index.model.backends.names import NAMES, VARIABLE
-from index.model.backends.registry import installed_backends
+from index.model.backends.names import VARIABLE
 from index.model.builtin import find_builtin
 from retrieval_app.commands import doctor_command
 from retrieval_app.commands.cli import main
@@ -58,13 +57,3 @@ def test_a_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     told = tell(capsys, "builtin")
     assert told["model"] == str(find_builtin())
     assert (told["precision"], told["embedding_dim"], told["copy_dim"]) == ("int8", 256, 128)
-
-
-def test_every_runtime_is_measured_and_one_chosen(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = tell(capsys, str(tiny_model), "--runtime")
-    assert told["runtimes"].keys() == set(NAMES)
-    for name in installed_backends():
-        one = told["runtimes"][name]
-        assert one["agrees"]
-        assert one["version"] == installed_backends()[name]
-    assert told["chosen"]["name"] == "onnxruntime"
