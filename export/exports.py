@@ -17,7 +17,7 @@ from index.arrays import Labels
 from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
-from index.model.backends.names import USUAL_BACKEND
+from index.model.backends.backend import USUAL_BACKEND
 from index.model.contract import ModelContract
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress

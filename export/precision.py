@@ -20,8 +20,7 @@ from index.arrays import Labels, Vectors, centred_cosines
 from index.durable import hash_file
 from index.errors import InputError
 from index.images.preprocess import Pixels
-from index.model.backends.backend import INPUT_NAME
-from index.model.backends.names import USUAL_BACKEND
+from index.model.backends.backend import INPUT_NAME, USUAL_BACKEND
 from index.model.backends.onnxruntime import import_quantization
 from index.model.contract import MeasuredPrecision
 from index.model.embedder import Embedder

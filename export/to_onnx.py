@@ -14,7 +14,7 @@ from index.arrays import unit_rows
 from index.durable import hash_file, replacing
 from index.errors import InputError, ParityError
 from index.images.preprocess import Pixels
-from index.model.backends.names import USUAL_BACKEND
+from index.model.backends.backend import USUAL_BACKEND
 from index.model.contract import MeasuredPrecision, ModelContract
 from index.model.embedder import Embedder
 from training.backbone.graphs import NoGraphError, PixelModel, serialize_model, write_graph

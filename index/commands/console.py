@@ -19,7 +19,7 @@ import click
 from index.config_fields import Config, make_config
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
-from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
+from index.model.backends.backend import AUTO, NAMES, USUAL_BACKEND, VARIABLE
 from index.outputs import COPY, SEMANTIC
 from index.progress import Progress
 

@@ -59,15 +59,12 @@ _HELD_BYTES = 1 << 26  # of remote items, which are not fetched twice
 
 
 def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) -> dict[str, Any]:
-    """Everything that a vector depends on beside the bytes of its image.
-
-    The preprocessing is in the model file. The batch size counts because runtimes may choose other kernels for it.
-    """
+    """Everything that a vector depends on beside its image and the model's own preprocessing."""
     return {
         "model_sha256": embedder.sha256,
         "outputs": list(embedder.outputs),
         "runtime": embedder.runtime,
-        "batch_size": batch_size,
+        "batch_size": batch_size,  # for which a runtime may choose other kernels
         "max_pixels": max_pixels,
         "measures": MEASURES_VERSION,
         "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}, HEIC by {decoder_version()}",
@@ -75,10 +72,7 @@ def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) ->
 
 
 class VectorCache:
-    """The cached (D,) vectors of one model, by `describe_vectors`; a context manager, used by one thread at a time.
-
-    The file has at most `max_bytes`, for all models.
-    """
+    """The cached (D,) vectors of one model, by `describe_vectors`; used by one thread at a time."""
 
     def __init__(self, folder: Path, *, description: Mapping[str, Any], width: int, max_bytes: int = MAX_BYTES) -> None:
         self._key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).digest()[:16]
@@ -201,13 +195,10 @@ class VectorCache:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error means a damaged or foreign file, and not a lock or a full disk.
-
-    A broken schema may also fail as a ValueError, because SQLite quotes bytes that are no text.
-    """
+    """Whether an error means a damaged or foreign file, and not a lock or a full disk."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE
-    return isinstance(error, ValueError)
+    return isinstance(error, ValueError)  # of a broken schema, in which SQLite quotes bytes that are no text
 
 
 class CachedEngine:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from index.errors import GalleryError, GalleryMismatchError
-from index.model.backends.names import USUAL_BACKEND, VARIABLE
+from index.model.backends.backend import USUAL_BACKEND, VARIABLE
 from index.model.backends.registry import LEAST_AGREEMENT, installed_backends
 from index.model.embedder import Embedder
 from index.versions.manifest import Manifest

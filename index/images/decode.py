@@ -1,8 +1,4 @@
-"""Decoding an image file to upright, opaque RGB, in the calling process.
-
-The cost is not bounded here: `image_files.decode_image` calls this directly for proven cheap files, and in a worker
-process that can be killed for all others.
-"""
+"""Decoding an image file to upright, opaque RGB in this process, at no bounded cost: see `image_files.decode_image`."""
 
 import ctypes
 import io

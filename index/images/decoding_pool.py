@@ -34,10 +34,7 @@ class _WorkerDiedError(Exception):
 
 
 class DecodingPool:
-    """A pool of up to `size` workers, for any number of threads.
-
-    `cpu_s` limits the processor time of an image, plus an allowance for the bytes of a large file.
-    """
+    """Up to `size` workers for any number of threads, with a limit of processor time and more for large files."""
 
     def __init__(self, size: int, *, cpu_s: float = MAX_DECODE_CPU_S) -> None:
         self._cpu_s = cpu_s

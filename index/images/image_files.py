@@ -1,8 +1,4 @@
-"""Reading and decoding image files safely.
-
-The content decides whether a file is an image, never its name. Every file ends as a decoded RGB image or as an
-`ImageError` with one of `REASONS`, at a bounded cost.
-"""
+"""Reading and decoding image files at a bounded cost: each ends as an RGB image or as an `ImageError` of `REASONS`."""
 
 import errno
 import io
@@ -116,13 +112,7 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Read and decode one file; see `decode_image`.
-
-    Args:
-        target_side: pixels of the side it will be resized to; the image is reduced by a whole factor where both
-            sides stay at least twice as long.
-        max_pixels: limit of width x height, checked before decoding.
-    """
+    """Read and decode one file; see `decode_image`."""
     return decode_image(read_bytes(path), name=str(path), target_side=target_side, max_pixels=max_pixels)
 
 
@@ -131,7 +121,8 @@ def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = 
 
     EXIF orientation is applied, alpha is laid on white, 16-bit grey keeps its range, animations give their first frame.
     A file that is not proven cheap by its headers is decoded in another process, which is killed beyond its limits.
-    `name` is for messages. Other arguments are those of `read_image`.
+    `target_side` is the side in pixels that it will be resized to: it is reduced by a whole factor where both sides
+    stay at least twice as long. `max_pixels` limits width x height before decoding. `name` is for messages.
     """
     raise_if_abandoned()
     if is_cheap(data):

@@ -1,7 +1,6 @@
-"""Proof by headers that a file decodes cheaply; all others are decoded in a process that can be killed.
+"""Proof by headers that a JPEG, PNG or WebP decodes cheaply: few pixels, scans, blocks and bytes of metadata.
 
-The proof bounds pixels, scans, blocks, and bytes of metadata. A refused file only takes the slower way, so whatever
-is unclear is refused, and rare formats are not parsed.
+What is unclear or of a rare format is not proven: it takes the slower way, in a process that can be killed.
 """
 
 import struct

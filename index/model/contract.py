@@ -59,10 +59,7 @@ _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPrecision:
-    """The loss by a precision other than float32, measured on held-out images, each against all others.
-
-    `centred_cosine` is the mean cosine with float32 embeddings, both less the mean.
-    """
+    """The loss by a precision on held-out images, each against all; the cosine is with float32, both less the mean."""
 
     images: int
     recall_at_1: float

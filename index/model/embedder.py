@@ -12,7 +12,7 @@ from index.errors import ImageError, InputError, ModelFileError
 from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, preprocess_image
 from index.limits import MAX_PIXELS
-from index.model.backends.names import USUAL_BACKEND
+from index.model.backends.backend import USUAL_BACKEND
 from index.model.backends.registry import choose_backend, open_backend
 from index.model.checksum import read_model_file
 from index.model.contract import GRAPH_NAMES, ModelContract, find_contract, read_contract
@@ -95,10 +95,7 @@ class Embedder:
         return vectors
 
     def embed_padded(self, pixels: Pixels, *, batch_size: int) -> Vectors:
-        """As `embed_batch`, padded with black images to `batch_size`.
-
-        With a single input shape the runtime plans memory and chooses kernels once.
-        """
+        """As `embed_batch`, padded with black images to `batch_size`, so that the runtime plans for one shape."""
         count = len(pixels)
         if count > batch_size:
             raise ValueError(f"{count} images are more than a batch of {batch_size}")

@@ -54,10 +54,7 @@ def is_compressed(name: str) -> bool:
 
 
 def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
-    """Every member but folders and sidecars, in the archive's order; damage is one item with a problem.
-
-    `archive` is the file's path below the source's root, or its absolute path.
-    """
+    """Every member but folders and sidecars in order; damage is one item with a problem. `archive` is its path."""
     found = find_file(str(file), relative=archive)
     return scan_shard(found, lambda: spool_local(file) if is_compressed(file.name) else (file, None))
 

@@ -1,7 +1,4 @@
-"""Images in cells of Parquet files, as Hugging Face `datasets` writes them: `{bytes, path}` or bytes.
-
-A Parquet file is compressed: its cells are unpacked once into the spool, one after another, and read from there.
-"""
+"""Images in cells of Parquet files, as Hugging Face `datasets` writes them; unpacked once into the spool."""
 
 import json
 import os
@@ -102,10 +99,7 @@ def _is_image(field: Any, feature: Mapping[str, Any] | None) -> bool:
 
 
 def scan_cells(file: Path, found: FoundItem, *, label: str | None = None) -> Iterator[FoundItem]:
-    """Every cell of the images' column, in the order of rows; damage is one item with a problem.
-
-    `found` is the file itself; the column of labels is `label`, or else the first one of classes.
-    """
+    """Every image cell of the file `found` in order; damage is one item. Usual labels: the first column of classes."""
     pyarrow, number, shard = import_pyarrow(_PURPOSE), 0, _SHARD.fullmatch(file.name)
     split = {} if shard is None or shard[1] == "data" else {"split": shard[1]}
     names: dict[str, int] = {}

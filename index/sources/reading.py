@@ -201,10 +201,7 @@ _Item = tuple[int, Place]
 
 
 def fetch_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Prefetch remote items in threads: (id, place) in order, remote places with their bytes.
-
-    Local and large items pass unchanged. Closing the generator ends the threads.
-    """
+    """Items (id, place) in order, remote ones with their bytes, prefetched in threads; others unchanged."""
     for is_remote, some in groupby(items, lambda item: item[1].store is not None and item[1].data is None):
         if is_remote:
             with closing(map_ahead(_fetch_item, some, workers=FETCHED_AT_ONCE, ahead=FETCHED_AT_ONCE)) as fetched:

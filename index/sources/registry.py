@@ -49,10 +49,7 @@ def find_source(text: str) -> ImageSource:
 
 
 def refuse_models(text: str) -> None:
-    """Refuse weights, ONNX models and folders of a training, where images are expected.
-
-    Weights and models among the photos of a folder are skipped instead, like every file that is no image.
-    """
+    """Refuse weights, ONNX models and folders of a training as sources; among photos of a folder they are skipped."""
     is_file = os.path.isfile(text) or is_address(text)
     suffix = os.path.splitext(text)[1].lower() if is_file else ""
     if suffix == ".onnx":

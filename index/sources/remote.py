@@ -20,10 +20,7 @@ from index.text import printable_path
 
 
 class RemoteSource(ImageSource):
-    """All images below an address such as `s3://bucket/photos`, or those of a pattern.
-
-    In a pattern, such as `s3://bucket/shards/*.tar`, * stays within a folder, ** does not.
-    """
+    """All images below an address such as `s3://bucket/photos`, or of a pattern, as `s3://bucket/shards/*.tar`."""
 
     kind: ClassVar[str] = "remote"
 

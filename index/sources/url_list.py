@@ -65,10 +65,7 @@ class UrlListSource(ImageSource):
             yield _describe(address, row, where=where)
 
     def check_changes(self, items: Iterable[tuple[FoundItem, bool]]) -> Iterator[FoundItem]:
-        """Items with their known sizes and times; those with True are looked up by a HEAD request.
-
-        An address that does not answer counts as unchanged.
-        """
+        """Items with their known sizes and times; those with True are looked up by HEAD, if it answers."""
         unsure = 0
         with closing(map_ahead(_look_again, items, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
             for item, is_sure in found:

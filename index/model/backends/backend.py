@@ -1,13 +1,21 @@
 """`InferenceBackend`, the interface of runtimes. A new one is a class in a file, and its line in the registry."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from index.arrays import Vectors
-from index.images.preprocess import Pixels
-from index.model.checksum import ModelFile
+if TYPE_CHECKING:  # the commands' help loads no numpy
+    from index.arrays import Vectors
+    from index.images.preprocess import Pixels
+    from index.model.checksum import ModelFile
 
+VARIABLE = "RETRIEVAL_BACKEND"
+"""The environment variable of the default runtime; `--backend` sets it for one command."""
+USUAL_BACKEND = "onnxruntime"
+AUTO = "auto"
+NAMES = (USUAL_BACKEND, "openvino")
 INPUT_NAME = "images"
 OUTPUT_NAME, COPY_NAME, UNTRAINED_NAME = "embeddings", "copy", "untrained"
 

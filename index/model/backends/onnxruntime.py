@@ -1,7 +1,4 @@
-"""ONNX Runtime backend, on the GPU where it can, else on the CPU.
-
-All imports of ONNX Runtime are here, after its telemetry is switched off.
-"""
+"""ONNX Runtime backend, on the GPU or else the CPU; all imports of it are here, after its telemetry is off."""
 
 import ctypes
 import io
@@ -98,11 +95,8 @@ class OnnxRuntimeBackend:
         self.on_gpu = CUDA in self._session.get_providers()
 
     def _open(self, runtime: ModuleType, model: ModelFile, options: Any) -> Any:
-        """A session on the GPU, or on the CPU with a warning.
-
-        The runtime's own fallback is off: it prints to stdout, and may change vectors in the middle of a run.
-        """
-        problem = None
+        """A session on the GPU, or on the CPU with a warning."""
+        problem = None  # the runtime's own fallback prints to stdout, and may change vectors in the middle of a run
         if CUDA in runtime.get_available_providers():
             problem = load_cuda_libraries(runtime)
             if problem is None:

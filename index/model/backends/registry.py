@@ -1,7 +1,4 @@
-"""Registry of runtimes, and the choice of one: the named one, or with `auto` the first that agrees.
-
-`auto` takes ONNX Runtime, the usual one, on a GPU; on a CPU OpenVINO where it is installed and its embeddings agree.
-"""
+"""Registry of runtimes. `auto` chooses ONNX Runtime on a GPU; on a CPU OpenVINO, if its embeddings agree."""
 
 import json
 import logging
@@ -19,8 +16,7 @@ from index.arrays import Vectors, centred_cosines
 from index.durable import write_durably
 from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
-from index.model.backends.backend import InferenceBackend
-from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
+from index.model.backends.backend import AUTO, NAMES, USUAL_BACKEND, VARIABLE, InferenceBackend
 from index.model.backends.onnxruntime import OnnxRuntimeBackend
 from index.model.backends.openvino import OpenVinoBackend
 from index.model.checksum import ModelFile
@@ -44,11 +40,7 @@ _KEPT = 100  # models, machines and versions, the newest
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A runtime with a model on this machine.
-
-    `agreement` is the mean cosine of its embeddings with expected ones, both less the mean of these; 0 where not all
-    are finite.
-    """
+    """A runtime with a model here: the mean cosine with expected embeddings, all less their mean; 0 if not finite."""
 
     version: str
     precision: str

@@ -11,7 +11,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
-from index.model.backends.names import USUAL_BACKEND, VARIABLE
+from index.model.backends.backend import USUAL_BACKEND, VARIABLE
 from index.model.embedder import Embedder
 from index.versions.manifest import MANIFEST_NAME, Manifest
 from index.versions.versions import find_version, set_current

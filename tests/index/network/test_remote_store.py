@@ -1,9 +1,22 @@
+import threading
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.network.remote_store import has_time, is_address, is_web, make_stamp
+from index.network import remote_store
+from index.network.remote_store import (
+    choose_wait,
+    has_time,
+    in_a_hurry,
+    is_address,
+    is_hurried,
+    is_web,
+    make_stamp,
+    pause,
+)
+from index.threads import AbandonedError, heed_abandonment
 
 WHEN = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 
@@ -28,3 +41,39 @@ def test_addresses_are_told_from_paths() -> None:
     assert all(map(is_address, ["s3://b", "https://host/x", "gs2+x://y"]))
     assert [is_web(text) for text in ("s3://b", "https://host/x")] == [False, True]
     assert not any(map(is_address, ["", "photos", "/a://b", "C:/x", "://x", "s3://", "S3 b://x"]))
+
+
+def test_waits_grow_and_are_drawn() -> None:
+    for failed in range(1, 12):
+        waits = [choose_wait(failed) for _ in range(200)]
+        longest = min(remote_store.MAX_WAIT_S, 0.5 * 2 ** (failed - 1))
+        assert 0 <= min(waits) < longest / 4
+        assert longest / 2 < max(waits) <= longest
+
+
+def test_a_hurry_is_one_of_a_thread_and_ends() -> None:
+    seen: list[bool] = []
+    with in_a_hurry():
+        with in_a_hurry():
+            pass
+        assert is_hurried()
+        thread = threading.Thread(target=lambda: seen.append(is_hurried()))
+        thread.start()
+        thread.join()
+    assert (seen, is_hurried()) == ([False], False)
+
+
+def test_nobody_waits_in_a_thread_that_was_abandoned() -> None:
+    abandoned, ended = threading.Event(), []
+    abandoned.set()
+
+    def wait() -> None:
+        heed_abandonment(abandoned)
+        with pytest.raises(AbandonedError):
+            pause(3600)
+        ended.append(True)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(20)
+    assert ended == [True]

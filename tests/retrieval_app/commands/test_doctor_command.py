@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from index.model import builtin
-from index.model.backends.names import VARIABLE
+from index.model.backends.backend import VARIABLE
 from index.model.builtin import find_builtin
 from retrieval_app.commands import doctor_command
 from retrieval_app.commands.cli import main

@@ -8,7 +8,7 @@ import pytest
 
 from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.model.backends import registry
-from index.model.backends.names import USUAL_BACKEND, VARIABLE
+from index.model.backends.backend import USUAL_BACKEND, VARIABLE
 from index.model.backends.registry import (
     Compared,
     choose_backend,
