@@ -45,18 +45,6 @@ class TrainCommand(OptionFileCommand):
             name: f"it belongs to the run, not to its training: give --{name} on the command line" for name in names
         }
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if error.option_name.startswith(("--nproc", "--nnodes")):
-                raise click.UsageError(
-                    f"{error.option_name} is an option of torchrun, which starts the processes: "
-                    "torchrun --nproc-per-node N -m training ...",
-                    ctx=ctx,
-                ) from error
-            raise
-
 
 @click.command(cls=TrainCommand)
 @click.argument("data", type=PATH)

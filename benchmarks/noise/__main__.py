@@ -23,7 +23,6 @@ from benchmarks.noise.features import prepare_features
 from benchmarks.noise.grid import CLEAN, FILTERED, POSTERIORS, RECIPE, GridFolder, name_set, read_noise, run_cells
 from benchmarks.noise.reports import format_experiment, summarise_experiment
 from benchmarks.noise.splits import SPLITS
-from index.durable import hash_file
 from index.errors import InputError
 from index.threads import usable_cores
 from training.options.config import POOLINGS, VIEWS
@@ -58,7 +57,6 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     datasets = f"{', '.join(SPLITS)}, PROTOCOL:FOLDER or folder:TRAIN:TEST (default: tiny-imagenet)"
     add("--dataset", action="append", metavar="NAME", help=datasets)
     add("--noise", action="append", metavar="clean|KIND:P", help=f"default: {', '.join(DEFAULT_NOISES)}")
-    add("--hierarchy", help="for semantic noise: a CSV of class,parent")
     methods = f"default: {', '.join(DEFAULT_METHODS)}"
     add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME", help=methods)
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
@@ -82,7 +80,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--width and --workers must be at least 1")
     for noise in options.noise:
         try:
-            read_noise(noise, hierarchy=options.hierarchy)
+            read_noise(noise)
         except InputError as error:
             parser.error(f"--noise {noise}: {error}")
     return options
@@ -92,11 +90,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Compute features, run the trainings that are missing, print and write the tables."""
     options = parse_options(arguments)
-    folder = GridFolder(options.out, options.hierarchy)
-    if options.hierarchy is not None:  # trainings under another hierarchy must not be taken for these
-        path = Path(options.hierarchy)
-        sha256 = hash_file(path / "data.noun" if path.is_dir() else path)
-        folder = GridFolder(options.out / f"hierarchy-{sha256[:10]}", options.hierarchy)
+    folder = GridFolder(options.out)
     sizes = {name: getattr(options, name) for name in ("resize", "crop", "view", "pooling")}
     sizes = {name: value for name, value in sizes.items() if value is not None}
     weights = find_weights(options.weights, backbone=options.backbone)

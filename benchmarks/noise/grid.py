@@ -26,7 +26,7 @@ from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bars
 from index.vectors.clusters import cluster_embeddings
 from training.confidence.confidences import LabelConfidences, confidences_of_module, estimate_posteriors, rows_to_trust
-from training.data.label_noise import add_label_noise, read_parents
+from training.data.label_noise import add_label_noise
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.options.config import USUAL_L2_SP, DataConfig, HeadConfig, LabelNoise, TrainConfig
@@ -131,10 +131,9 @@ def name_set(dataset: str, *parts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GridFolder:
-    """The files of a grid, and the class hierarchy of its semantic noise."""
+    """The files of a grid."""
 
     path: Path
-    hierarchy: str | None = None
 
     def features(self, dataset: str) -> Path:
         return self.path / "features" / name_set(dataset)
@@ -193,24 +192,16 @@ def run_parallel(task: Callable[..., None], arguments: Sequence[tuple[Any, ...]]
 def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np.ndarray]:
     """The features of a label set, and its (N,) noisy training labels."""
     features = load_features(folder.features(labels.dataset))
-    noise = read_noise(labels.noise, hierarchy=folder.hierarchy)
+    noise = read_noise(labels.noise)
     if noise is None:
         return features, features.train_labels
-    is_semantic = noise.kind == "semantic" and folder.hierarchy is not None
-    parents = read_parents(Path(folder.hierarchy)) if is_semantic else None
-    parts = {"classes": features.classes, "features": features.train, "parents": parents}
+    parts = {"class_count": len(features.classes), "features": features.train}
     return features, add_label_noise(features.train_labels, noise=noise, **parts, seed=labels.seed)
 
 
-def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:
-    """The noise by the name that `retrieval train --label-noise` takes; None for clean labels.
-
-    Raises:
-        InputError: no such noise, or semantic noise without a hierarchy.
-    """
-    if noise == CLEAN:
-        return None
-    return DataConfig(label_noise=noise, hierarchy=hierarchy if noise.startswith("semantic") else None).noise
+def read_noise(noise: str) -> LabelNoise | None:
+    """The noise by the name that `retrieval train --label-noise` takes; None for clean labels."""
+    return None if noise == CLEAN else DataConfig(label_noise=noise).noise
 
 
 def fit_module(folder: GridFolder, labels: LabelSet) -> None:

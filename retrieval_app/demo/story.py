@@ -138,7 +138,7 @@ def _unpack(labels: Path, *, seed: int) -> None:
     records = list_dataset(photos / "labelled").records
     classes = sorted({record.label for record in records})
     given = np.array([classes.index(record.label) for record in records], dtype=np.int64)
-    noisy = add_label_noise(given, noise=LabelNoise("uniform", WRONG_SHARE), classes=classes, seed=seed)
+    noisy = add_label_noise(given, noise=LabelNoise("uniform", WRONG_SHARE), class_count=len(classes), seed=seed)
     with labels.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "label"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _LISTED = 10  # classes, and pairs of classes
-_OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
+_OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise")
 _MEANINGS = {
     "keep": "the label stays",
     "change": "shows another class, which is probable enough",

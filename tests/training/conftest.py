@@ -44,7 +44,6 @@ def make_config(**changes: Any) -> TrainConfig:
         "head_epochs": 4,
         "head_batch_size": 16,
         "holdout": False,
-        "head_eval_every": 2,
     }
     frozen = {} if set(option_names(FinetuneConfig)) & set(changes) else {"frozen": True}
     top = {"backbone": BACKBONE, "weights": "none", "recipe": "spa-paper"} | frozen | changes

@@ -1,10 +1,6 @@
 """Seeded label noise for experiments; only the labels of drawn samples change, always to another class."""
 
-import csv
 import logging
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +8,6 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from index.arrays import Floats, normalise_rows
 from index.errors import InputError
-from index.text import printable_path
 from index.vectors.exact import search
 from training.options.config import LabelNoise
 
@@ -22,131 +17,35 @@ Labels = npt.NDArray[np.int64]
 NEAREST = 5  # classes that nearest-class noise draws from
 
 
-def read_parents(path: Path) -> dict[str, str]:
-    """Class hierarchy from a UTF-8 CSV with the columns `class` and `parent`: parents by class, empty at a root."""
-    shown = printable_path(path)
-    if not path.is_file():
-        raise InputError("no such file; expected a CSV of class,parent", at=path)
-    parents, lines = dict[str, str](), dict[str, int]()
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            columns = rows.fieldnames or []
-            if not {"class", "parent"} <= set(columns):
-                raise InputError(f"expected a header with the columns class,parent; found {columns}", at=path)
-            for row in rows:
-                node, parent = (row["class"] or "").strip(), (row["parent"] or "").strip()
-                if not node:
-                    raise InputError("the class is empty", at=path, where=f"line {rows.line_num}")
-                if node in parents:
-                    raise InputError(
-                        f"{shown}, line {rows.line_num}: {printable_path(node)!r} stands in line {lines[node]} "
-                        f"already, with the parent {printable_path(parents[node])!r}; keep one row"
-                    )
-                parents[node], lines[node] = parent, rows.line_num
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"not a readable UTF-8 CSV file: {error}", at=path) from error
-    for start in parents:
-        node, climbed = start, {start}
-        while above := parents.get(node):
-            if above in climbed:
-                raise InputError(
-                    f"{shown}, line {lines[node]}: the parent {printable_path(above)!r} of {printable_path(node)!r} "
-                    "lies below it: the hierarchy runs in a circle"
-                )
-            climbed.add(above)
-            node = above
-    return parents
-
-
-def find_relatives(parents: Mapping[str, str], classes: Sequence[str]) -> list[list[list[int]]]:
-    """For every class, the branches that it may be confused with, in a tree of these classes only.
-
-    These are the other children of its first ancestor with several children, each as the numbers of the classes below.
-    Every class is a leaf below a node of its own, so that a class may be the ancestor of others: "dog" is then a
-    sibling of the breeds below the node dog. Classes under different roots are unrelated.
-
-    Args:
-        parents: of a tree, as of `read_parents`; a node without a parent is a root.
-    """
-    known = {*parents, *parents.values()}
-    if missing := [name for name in classes if name not in known]:
-        named = ", ".join(repr(printable_path(name)) for name in missing[:3]) + (", …" if len(missing) > 3 else "")
-        raise InputError(
-            f"--hierarchy: {len(missing)} of the classes not found: {named}; add a row class,parent for each"
-        )
-    below: dict[str, dict[str | int, list[int]]] = defaultdict(dict)  # of a node, its children and the classes there
-    for number, name in enumerate(classes):
-        child: str | int = number
-        node = name
-        while node:
-            below[node].setdefault(child, []).append(number)
-            child, node = node, parents.get(node, "")
-    relatives = []
-    for number, name in enumerate(classes):
-        child, node = number, name
-        while node and len(below[node]) == 1:
-            child, node = node, parents.get(node, "")
-        if not node:
-            raise InputError(
-                f"--hierarchy: class {printable_path(name)!r} has no relative: it is alone under its root "
-                f"{printable_path(child)!r}; give that a parent which other classes share"
-            )
-        relatives.append([numbers for other, numbers in below[node].items() if other != child])
-    return relatives
-
-
 def add_label_noise(
-    labels: Labels,
-    *,
-    noise: LabelNoise,
-    classes: Sequence[str],
-    seed: int,
-    features: Floats | None = None,
-    parents: Mapping[str, str] | None = None,
+    labels: Labels, *, noise: LabelNoise, class_count: int, seed: int, features: Floats | None = None
 ) -> Labels:
-    """Give some samples a wrong label: a new (N,) int64 array of numbers of `classes`.
+    """Give some samples a wrong label: a new (N,) int64 array of 0..C-1.
 
     uniform: exactly round(rate N) samples get one drawn uniformly from the other classes.
-    bernoulli: every sample on its own gets such a one, with probability `rate`.
     nearest-class: exactly round(rate N) get one of the `NEAREST` classes most like their own, drawn uniformly.
-    semantic: exactly round(rate N) get that of a relative (ProcSim, section 3.6). From the sample's class we walk up to
-        the first node that has several children, and draw uniformly among its other children. The paper draws "the
-        label among all children" there, but such a child may be an inner node: we then draw uniformly among the
-        classes below it, so that every branch is as likely as any other, however many classes it has.
     small-cluster: exactly round(rate N) get that of another class, in clusters of similar images (PRISM, section 4):
         classes drawn at random lose all of their images, until enough labels are wrong. Their images then belong to no
         class that trains (open-set noise).
     open-set: as small-cluster, but every image gets a label of its own.
 
-    Args:
-        features: (N, F) float32, for nearest-class and small-cluster.
-        parents: class hierarchy for semantic, as of `find_relatives`.
+    `features` (N, F) float32 are for nearest-class and small-cluster.
     """
-    count, noisy, generator = len(classes), labels.copy(), np.random.default_rng(seed)
-    if count < 2:
-        raise InputError(f"label noise needs at least two classes, got {count}")
+    noisy, generator = labels.copy(), np.random.default_rng(seed)
+    if class_count < 2:
+        raise InputError(f"label noise needs at least two classes, got {class_count}")
     if noise.kind in ("small-cluster", "open-set"):
         wrong, alike = round(noise.rate * len(labels)), features if noise.kind == "small-cluster" else None
-        return _scatter_classes(alike, labels, wrong, count=count, generator=generator)
-    if noise.kind == "bernoulli":
-        chosen = np.flatnonzero(generator.random(len(labels)) < noise.rate)
-    else:
-        chosen = generator.permutation(len(labels))[: round(noise.rate * len(labels))]
+        return _scatter_classes(alike, labels, wrong, count=class_count, generator=generator)
+    chosen = generator.permutation(len(labels))[: round(noise.rate * len(labels))]
     if noise.kind == "nearest-class" and len(chosen):
         assert features is not None
         present, neighbours = _find_nearest(features, labels)
         own = np.searchsorted(present, labels[chosen])
         noisy[chosen] = neighbours[own, generator.integers(neighbours.shape[1], size=len(chosen))]
-    elif noise.kind == "semantic":
-        relatives = find_relatives(parents or {}, classes)
-        for sample in chosen:
-            branches = relatives[labels[sample]]
-            branch = branches[generator.integers(len(branches))]
-            noisy[sample] = branch[generator.integers(len(branch))]
     else:
-        shift = generator.integers(1, count, size=len(chosen))  # never 0: the label always changes
-        noisy[chosen] = (labels[chosen] + shift) % count
+        shift = generator.integers(1, class_count, size=len(chosen))  # never 0: the label always changes
+        noisy[chosen] = (labels[chosen] + shift) % class_count
     return noisy
 
 

@@ -17,7 +17,7 @@ from training.options.backbone_libraries import is_onnx_file
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
 
-NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic", "small-cluster", "open-set")
+NOISE_KINDS = ("uniform", "nearest-class", "small-cluster", "open-set")
 VIEWS = ("crop", "whole", "both")
 POOLINGS = ("own", "gem", "layers")
 PURPOSES = ("known", "new", "both")
@@ -58,14 +58,10 @@ class DataConfig:
     )
     label_noise: str | None = option(
         None,
-        "Simulate label noise: uniform:0.3 changes 30 % of the labels, bernoulli:0.3 each with that probability, "
-        "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy; "
-        "open-set:0.3 scatters whole classes, so that no label fits their images, and small-cluster:0.3 does so in "
-        "groups of similar images.",
+        "Simulate label noise: uniform:0.3 changes 30 % of the labels, nearest-class:0.3 to one of the 5 most "
+        "similar classes; open-set:0.3 scatters whole classes, so that no label fits their images, and "
+        "small-cluster:0.3 does so in groups of similar images.",
         metavar="KIND:P",
-    )
-    hierarchy: str | None = option(
-        None, "Class hierarchy for semantic noise: a CSV of class,parent.", metavar="FILE", words=()
     )
     path_column: str = option("path", "Column of image paths in a CSV or Parquet file.", metavar="NAME")
     label_column: str = option("label", "Column of labels in a CSV or Parquet file.", metavar="NAME")
@@ -79,12 +75,7 @@ class DataConfig:
         check_fields(self)
         if self.protocol != "folder" and (self.split_column is not None or self.columns != USUAL):
             raise InputError(f"--protocol {self.protocol} knows its own lists: leave out --*-column")
-        semantic = self.noise is not None and self.noise.kind == "semantic"
-        if semantic and self.hierarchy is None:
-            raise InputError(f"--label-noise {self.label_noise} needs a class hierarchy: add --hierarchy FILE")
-        if self.hierarchy is not None and not semantic:
-            other = "no --label-noise" if self.label_noise is None else f"--label-noise {self.label_noise}"
-            raise InputError(f"--hierarchy {self.hierarchy} goes with --label-noise semantic:P, got {other}")
+        _ = self.noise  # refuses an invalid one
 
     @property
     def columns(self) -> TableColumns:
@@ -238,7 +229,6 @@ class TrainConfig:
         "Hub), or builtin: the built-in model.",
     )
     seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
-    head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)
     holdout: bool = option(True, "Train on a part of the data first, and evaluate on classes and images held out.")
     select: str = option(
         "trained",

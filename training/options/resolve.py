@@ -37,12 +37,11 @@ DEFAULT: Mapping[str, Any] = MappingProxyType(
         "head_lr": 1e-3,
     }
 )
-FILES = ("weights", "hierarchy", "guidance")
+FILES = ("weights", "guidance")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "confidence_val_share", "confidence_patience")
 _OF_TRAINING = (  # without effect for a method without training
     "for_",
     "min_confidence",
-    "head_eval_every",
     "confidences",
     *_OF_MODULE,
     *(name for name in option_names(HeadConfig) if name != "embedding_dim"),

@@ -46,10 +46,6 @@ def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
                 text += f", MAP@R of {name} {100 * found:.1f} %"
         say(f"{text}, {report.images_per_second:,.0f} images/s")
 
-    def say_recall(epoch: int, recall: dict[int, float]) -> None:
-        figures = ", ".join(f"@{k} {100 * value:.2f}" for k, value in recall.items())
-        say(f"embedding {epoch}: Recall {figures} % in validation")
-
     with progress_bars() as begin_bar:
 
         def show_images(name: str, done: int, total: int) -> None:
@@ -61,7 +57,6 @@ def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
             on_phase=lambda name: say(f"{name}: begins"),
             on_images=show_images,
             on_epoch=say_epoch,
-            on_validation=say_recall,
             on_holdout=lambda holdout: say(summarize_holdout(holdout)),
             on_note=say,
         )
@@ -91,18 +86,12 @@ def open_tensorboard(folder: Path) -> Iterator[Watcher]:
             log(line)
 
     def log(line: Mapping[str, Any]) -> None:
-        figures = {name: value for name, value in line.items() if name not in ("phase", "epoch", "epochs", "recall")}
-        figures |= {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
-        for name, value in figures.items():
-            writer.add_scalar(f"{line['phase']}/{name}", value, line["epoch"])
+        for name in line.keys() - {"phase", "epoch", "epochs"}:
+            writer.add_scalar(f"{line['phase']}/{name}", line[name], line["epoch"])
         writer.flush()
 
     try:
-        yield Watcher(
-            on_run=begin,
-            on_epoch=lambda report: log(report.to_json()),
-            on_validation=lambda epoch, recall: log({"phase": "validation", "epoch": epoch, "recall": recall}),
-        )
+        yield Watcher(on_run=begin, on_epoch=lambda report: log(report.to_json()))
     finally:
         if writer is not None:
             writer.close()

@@ -29,7 +29,6 @@ from training.run.phases import (
     require_finite,
 )
 from training.run.prepare import PreparedData
-from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import TRAINED, Verdict
 
 TrainedHead = EmbeddingHead | WhitenedHead
@@ -87,12 +86,12 @@ def fit_frozen(
             len(training.classes),
             config,
             plan,
-            job.context("embedding", class_count=len(training.classes)),
+            job.context("embedding"),
             confidences,
             prepared.guidance,
             rows,
         )
-        head = head_training.train(None if prepared.validation is None else prepared.validation.ungrouped)
+        head = head_training.train()
     return FrozenEmbedding(method, head, count, plan)
 
 
@@ -130,8 +129,8 @@ class HeadTraining:
             self.confidences.by_class if self.confidences is not None and self.config.loss.needs_confidences else None
         )
 
-    def train(self, validation: ValidationSet | None = None) -> Head:
-        """Head with the last weights; every --head-eval-every epochs Recall@K on the validation images is reported."""
+    def train(self) -> Head:
+        """Head with the last weights."""
         if self.config.needs_confidences and self.confidences is None:
             raise ValueError(f"{self.config.loss.method} needs the label confidences of phase 1")
         options, rows = self.config.head, self._rows
@@ -160,9 +159,6 @@ class HeadTraining:
             shares = (positives / seen).tolist() if self._by_class is not None else [None, None]
             report = EpochReport("embedding", epoch, epochs, mean_loss, seconds, seen / seconds, None, *shares)
             self.context.on_epoch(report)
-            if validation is not None and epoch % self.config.head_eval_every == 0:
-                recall = validation.score(embed_features(head, validation.features)).recall
-                self.context.on_validation(epoch, recall)
             if epoch % checkpoint_every == 0 or epoch == epochs:
                 tensors = pack_modules(head=head, loss=loss) | pack_optimizer(optimizer)
                 self.context.save(tensors, state={"epoch": epoch})

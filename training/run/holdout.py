@@ -28,16 +28,7 @@ from training.run.label_confidences import choose_rows, estimate_confidences, kn
 from training.run.phases import PhaseContext, TrainingJob
 from training.run.prepare import PreparedData
 from training.run.searches import ValidationSet, embed_features
-from training.run.verdict import (
-    LEAST_CLASSES,
-    PARTS,
-    QUESTIONS,
-    TRAINED,
-    MethodComparison,
-    Verdict,
-    band_by_size,
-    compare,
-)
+from training.run.verdict import LEAST_CLASSES, PARTS, QUESTIONS, TRAINED, MethodComparison, Verdict, compare
 
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # to search two and train on two
@@ -139,26 +130,6 @@ def hold_out(
     return Split(*(np.flatnonzero(mask) for mask in (train, unseen, seen)))
 
 
-@dataclass(frozen=True, slots=True)
-class HoldoutResult:
-    """Result on unseen and on seen classes; None for a part with too little data.
-
-    `l2_sp_recall` is the mean Recall@1 of both parts by L2-SP weight, where several were compared; `l2_sp` is the
-    selected weight.
-    """
-
-    folds: int
-    unseen: MethodComparison | None
-    seen: MethodComparison | None
-    l2_sp_recall: Mapping[float, float]
-    l2_sp: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values for the report."""
-        l2_sp_recall = {f"{l2_sp:g}": recall for l2_sp, recall in self.l2_sp_recall.items()}
-        return {**asdict(self), "l2_sp_recall": l2_sp_recall}
-
-
 def evaluate_run_holdout(
     job: TrainingJob, prepared: PreparedData, confidences: LabelConfidences | None
 ) -> dict[str, Any] | None:
@@ -175,7 +146,7 @@ def evaluate_run_holdout(
                 device=job.machine.device,
                 posteriors=None if confidences is None else confidences.posteriors(),
                 progress=partial(job.watcher.on_images, "holdout"),
-            ).to_json(),
+            ),
         )
     job.watcher.on_holdout(holdout)
     return holdout
@@ -222,8 +193,11 @@ def evaluate_holdout(
     device: torch.device,
     posteriors: csr_array | None = None,
     progress: Progress = lambda *_: None,
-) -> HoldoutResult:
+) -> dict[str, Any]:
     """Train the recipe on parts of the data and search the rest; folds with too few images are left out.
+
+    Returns JSON values: a comparison of `unseen` and of `seen` classes, None for a part with too little data; the
+    selected `l2_sp`, and the mean Recall@1 of both parts by L2-SP weight where several were compared.
 
     With (N, C) posteriors of the true class, a hit counts as the probability that query and first neighbour are of one
     class; None: by the labels.
@@ -244,17 +218,21 @@ def evaluate_holdout(
         if searched and len(np.unique(data.labels[split.train])) > 1:
             plans = [HeadPlan(config.head.width, l2_sp) for l2_sp in weights]
             heads = fit_heads(data.take(split.train), plans, config=config, device=device, progress=tell)
-        sizes = np.bincount(data.labels[split.train], minlength=int(data.labels.max()) + 1)
         for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
-            hits[part].add(name, validation, head, sizes=sizes)
+            hits[part].add(name, validation, head)
         tell(1, 1)
         # Of many classes the first fold selects the L2-SP weight; of few all of them do, and cost little.
         if not l2_sp_recall and (has_many or number == len(splits) - 1):
             l2_sp_recall, chosen = _choose_l2_sp(hits, config=config)
             weights = weights if chosen is None else [chosen]
     parts = sum(bool(found.by_method) for found in hits.values())
-    unseen, seen = (found.compare(chosen, seed=config.seed, parts=parts) for found in hits.values())
-    return HoldoutResult(len(splits), unseen, seen, l2_sp_recall, chosen)
+    compared = {part: found.compare(chosen, seed=config.seed, parts=parts) for part, found in hits.items()}
+    return {
+        "folds": len(splits),
+        **{part: None if one is None else asdict(one) for part, one in compared.items()},
+        "l2_sp_recall": {f"{l2_sp:g}": recall for l2_sp, recall in l2_sp_recall.items()},
+        "l2_sp": chosen,
+    }
 
 
 def fit_heads(
@@ -318,18 +296,16 @@ def _choose_l2_sp(hits: "Mapping[str, _Hits]", *, config: TrainConfig) -> tuple[
 
 
 class _Hits:
-    """Hits by method in one part, over the folds, with the queries' classes and their training images."""
+    """Hits by method in one part, over the folds, with the queries' classes."""
 
     def __init__(self) -> None:
         self.by_method: dict[str, list[Scores]] = {}
         self._labels: list[Labels] = []
-        self._sizes: list[Labels] = []
 
-    def add(self, name: str, validation: ValidationSet, head: Head, *, sizes: Labels) -> None:
+    def add(self, name: str, validation: ValidationSet, head: Head) -> None:
         found = validation.score(embed_features(head, validation.features))
         if name == "raw":  # which every fold has
             self._labels.append(found.labels)
-            self._sizes.append(sizes[found.labels])
         self.by_method.setdefault(name, []).append(found.hits[1])
 
     @property
@@ -353,6 +329,4 @@ class _Hits:
         names = {_name_l2_sp(l2_sp): TRAINED} if l2_sp is not None else {}
         joined = {names.get(name, name): np.concatenate(parts) for name, parts in self.by_method.items()}
         joined = {name: found for name, found in joined.items() if not name.startswith(f"{TRAINED}, ")}
-        labels, sizes = np.concatenate(self._labels), np.concatenate(self._sizes)
-        bands = band_by_size(sizes, labels, joined) if sizes.all() else ()
-        return compare(joined, labels, seed=seed, parts=parts, by_class_size=bands)
+        return compare(joined, np.concatenate(self._labels), seed=seed, parts=parts)

@@ -1,6 +1,5 @@
 """Training phases: the job, random seeds, batches and epoch reports."""
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +17,6 @@ from training.options.config import TrainConfig
 from training.options.machine import Machine
 from training.run.checkpoint import load_checkpoint, save_checkpoint
 from training.run.run_folder import RunFolder
-
-logger = logging.getLogger(__name__)
 
 PHASES = ("confidence", "embedding")
 FINETUNING = "finetuning"
@@ -63,7 +60,6 @@ class PhaseContext:
     device: torch.device
     checkpoint: Path | None
     on_epoch: Callable[[EpochReport], None] = lambda _: None
-    on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Tensors and state of the last epoch; None at the start of the phase."""
@@ -82,15 +78,13 @@ class Watcher:
     """Callbacks of a run; each may be left out.
 
     `on_run(run)` once the run folder exists, `on_phase(name)` when a phase begins, `on_images(description, done,
-    total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`, `on_holdout(result as in the report)`,
-    `on_note(text)`.
+    total)`, `on_epoch(report)`, `on_holdout(result as in the report)`, `on_note(text)`.
     """
 
     on_run: Callable[[RunFolder], None] = lambda _: None
     on_phase: Callable[[str], None] = lambda _: None
     on_images: Callable[[str, int, int], None] = lambda *_: None
     on_epoch: Callable[[EpochReport], None] = lambda _: None
-    on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
     on_holdout: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
 
@@ -122,21 +116,14 @@ class TrainingJob:
         yield
         self.seconds[step] = time.perf_counter() - started
 
-    def context(self, phase: str, *, class_count: int = 0) -> PhaseContext:
+    def context(self, phase: str) -> PhaseContext:
         """Context of a phase that writes its epochs to the metrics file."""
 
         def note(report: EpochReport) -> None:
             self.run.append_metrics(report.to_json())
             self.watcher.on_epoch(report)
-            if phase == "embedding" and report.epoch == 1:
-                warn_of_unsuitable_lambda(report, class_count=class_count, estimator=self.config.head.confidences)
 
-        def note_validation(epoch: int, recall: dict[int, float]) -> None:
-            self.run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
-            self.watcher.on_validation(epoch, recall)
-
-        checkpoint = self.run.checkpoint(phase)
-        return PhaseContext(self.config.seed, self.machine.device, checkpoint, note, note_validation)
+        return PhaseContext(self.config.seed, self.machine.device, self.run.checkpoint(phase), note)
 
 
 def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:
@@ -189,24 +176,3 @@ def require_finite(loss: float, *, phase: str, epoch: int) -> float:
     if not math.isfinite(loss):
         raise RunError(f"training diverged: the {phase} loss of epoch {epoch} is {loss}; lower the learning rate")
     return loss
-
-
-def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, estimator: str) -> None:
-    """Warn where most classes are positive for a sample, or none for most; `estimator` is that of `--confidences`."""
-    positives, without = report.positives_per_sample, report.share_without_positive
-    if positives is None or without is None:
-        return
-    module = estimator == "module"
-    if positives > class_count / 2 and class_count > 2:
-        logger.warning(
-            "a sample is positive for %.1f of %d classes on average, as the confidences separate too little: %s",
-            positives,
-            class_count,
-            "raise --confidence-epochs or --confidence-lr, or lower --head-batch-size" if module else "raise --lambda",
-        )
-    elif without > 0.5:
-        logger.warning(
-            "%.0f %% of the samples are positive for no class and only push proxies away: %s",
-            100 * without,
-            "lower --lambda, or raise --confidence-epochs" if module else "lower --lambda",
-        )

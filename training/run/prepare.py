@@ -30,7 +30,7 @@ from training.data.datasets import (
     require_outside,
     require_two_classes,
 )
-from training.data.label_noise import add_label_noise, find_relatives, read_parents
+from training.data.label_noise import add_label_noise
 from training.data.protocols import load_protocol
 from training.head.untrained import LabelledFeatures
 from training.losses.guidance import Guidance, load_guidance
@@ -193,10 +193,6 @@ def list_inputs(
             require_input_size(backbone, config.finetuning.image_size, flag="--image-size")
         plan_blocks(backbone, config, side=sizes.crop)
     if is_new:
-        if config.data.hierarchy is not None:  # it has to have all listed classes
-            labels = [record.label for record in dataset.records]
-            classes = sorted(set(labels).difference(keep_usable_classes(labels)[1]))
-            find_relatives(read_parents(Path(config.data.hierarchy)), classes)
         require_directions(len(dataset.records), seeing.feature_dim, config=config)
     return dataset, validation, backbone
 
@@ -289,14 +285,13 @@ def _choose_images(
     used = given = [record.label for record, _ in usable]
     if (noise := config.data.noise) is not None:
         classes = sorted(set(given))
-        numbers, hierarchy = {label: number for number, label in enumerate(classes)}, config.data.hierarchy
+        numbers = {label: number for number, label in enumerate(classes)}
         reads_features = noise.kind in ("nearest-class", "small-cluster")
         wrong = add_label_noise(
             np.array([numbers[label] for label in given], dtype=np.int64),
             noise=noise,
-            classes=classes,
+            class_count=len(classes),
             features=store.load([sha256 for _, sha256 in usable])[:, 0] if reads_features else None,
-            parents=None if hierarchy is None else read_parents(Path(hierarchy)),
             seed=config.seed,
         )
         used = [classes[number] for number in wrong]

@@ -167,16 +167,7 @@ def describe_holdout(holdout: Mapping[str, Any] | None) -> list[str]:
     for name in sorted(first, key=lambda name: -sum(part["scores"][name] for part in parts.values())):
         shown = name if name != TRAINED or holdout["l2_sp"] is None else f"trained, L2-SP {holdout['l2_sp']:g}"
         rows[f"  {shown}"] = [part["scores"][name] for part in parts.values()]
-    lines = ["", *_table("Holdout evaluation: Recall@1, % (queries)", heads, rows)]
-    if "seen" in parts and len(bands := parts["seen"]["by_class_size"]) > 1:  # where classes differ in it
-        texts = []
-        for band in bands:
-            least, most = band["images"]
-            names = (TRAINED, parts["seen"]["best_rival"])
-            recalls = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
-            texts.append(f"{least}{'' if most == least else f'-{most}'} images: {recalls}")
-        lines.append(f"  new photos of classes of {'; '.join(texts)}")
-    return lines
+    return ["", *_table("Holdout evaluation: Recall@1, % (queries)", heads, rows)]
 
 
 def summarize_holdout(holdout: Mapping[str, Any]) -> str:

@@ -52,7 +52,6 @@ _FILES = (
     "report.json",
 )
 FINETUNED = "finetuned.safetensors"
-_READ_OPTIONS = {"crop", "view", "pooling", "copy_head"}
 _FINETUNE_OPTIONS = set(option_names(FinetuneConfig)) - {"frozen"}  # nothing to a run that trains none
 
 
@@ -116,18 +115,15 @@ class RunFolder:
             raise RunError(f"no training run here (config.json is missing); {how}", at=path)
         run = cls(path)
         document = run.read_json("config.json")
-        found = document.get("format_version")
-        if found != FORMAT_VERSION or not run.options.keys() >= _READ_OPTIONS:
-            raise RunError(
-                f"{path}: format version {found!r}, expected {FORMAT_VERSION} with its keys: a pre-release or a newer "
-                "program made this run; train it again with a new --out"
-            )
+        if (found := document.get("format_version")) != FORMAT_VERSION:
+            raise RunError(f"format version {found!r}, expected {FORMAT_VERSION}; train anew with a new --out", at=path)
         return run
 
     @property
     def options(self) -> dict[str, Any]:
         """Values of the training's options by name."""
-        return _flatten(self.read_json("config.json").get("config", {}))
+        options: dict[str, Any] = self.read_json("config.json")["config"]
+        return options
 
     def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
         """Refuse to resume with other options or data."""
@@ -229,8 +225,8 @@ class RunFolder:
                     r["sha256"],
                     r["given"],
                     r["label"],
-                    float(r[P_RIGHT]) if r.get(P_RIGHT) else None,
-                    r.get("before") or None,  # pre-releases wrote neither column
+                    float(r[P_RIGHT]) if r[P_RIGHT] else None,
+                    r["before"] or None,
                 )
                 for r in csv.DictReader(file)
             ]
@@ -255,7 +251,7 @@ class RunFolder:
         """Remove metric lines after each phase's checkpoint, whose epochs are trained again."""
         lines, epochs = self.read_metrics(), dict[str, int]()
         for phase in {line["phase"] for line in lines}:
-            path = self.checkpoint("embedding" if phase == "validation" else phase)
+            path = self.checkpoint(phase)
             epochs[phase] = load_checkpoint(path)[1]["epoch"] if path.exists() else 0
         if lines:
             kept = [json.dumps(line) + "\n" for line in lines if line["epoch"] <= epochs[line["phase"]]]
@@ -357,11 +353,3 @@ class RunFolder:
 
 def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
     return {"data": str(data.resolve()), "val": None if val is None else str(val.resolve())}
-
-
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by name, without the groups that 0.1.0 wrote."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat.update(_flatten(value) if isinstance(value, dict) else {name: value})
-    return flat

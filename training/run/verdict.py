@@ -1,7 +1,7 @@
 """Verdict of a training: the trained embedding against the best untrained one."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import NormalDist
 from typing import Any
@@ -11,40 +11,6 @@ from scipy.special import stdtrit
 
 from index.arrays import Labels
 from index.evaluation.comparison import Scores, paired_bootstrap
-
-BANDS = 3
-
-
-def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> list[dict[str, Any]]:
-    """Recall@1 by the number of training images of a class, as JSON: an average over queries hides rare classes.
-
-    Thirds of the classes, the largest first; classes of one size stay together. Each is {"images": [least, most],
-    "classes", "queries", "recall_at_1": mean over the classes, by method}. `sizes` (Q,) are the training images of each
-    query's class, `labels` (Q,) the classes, `hits` (Q,) 0 or 1 by method.
-    """
-    classes, first = np.unique(labels, return_index=True)
-    of_class = sizes[first]
-    edges = np.unique(np.quantile(of_class, np.arange(1, BANDS) / BANDS, method="lower"))
-    band = np.searchsorted(edges, of_class, side="left")  # 0 is the rarest
-    bands = []
-    for number in np.unique(band)[::-1]:
-        members = classes[band == number]
-        asked = np.isin(labels, members)
-        within = of_class[band == number]
-        _, place, queries = np.unique(labels[asked], return_inverse=True, return_counts=True)
-        recall = {
-            name: float((np.bincount(place, weights=found[asked]) / queries).mean()) for name, found in hits.items()
-        }
-        bands.append(
-            {
-                "images": [int(within.min()), int(within.max())],
-                "classes": len(members),
-                "queries": int(asked.sum()),
-                "recall_at_1": recall,
-            }
-        )
-    return bands
-
 
 # A bootstrap over few classes spreads too little, and the best of several rivals is partly the best by chance. So the
 # interval is widened as Student's t is wider than the normal, and by the number of comparisons (Bonferroni): the
@@ -83,7 +49,6 @@ class MethodComparison:
         winner: `trained` or `best_rival`, where the difference is clear.
         difference: trained minus `best_rival`.
         difference_interval: widened 95 % interval over classes; None on too few classes.
-        by_class_size: Recall@1 by the number of training images of a class, where known.
         by: origin of the queries: `holdout`, `--val` or `held out of fine-tuning`.
     """
 
@@ -94,7 +59,6 @@ class MethodComparison:
     winner: str | None
     difference: float
     difference_interval: tuple[float, float] | None
-    by_class_size: Sequence[dict[str, Any]] = ()
     by: str = HOLDOUT
     metric: str = "Recall@1"
 

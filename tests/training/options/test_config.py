@@ -19,7 +19,6 @@ WRONG: list[tuple[str, Any]] = [
     ("crop", 41),
     ("seed", 2**32),
     ("recipe", "mine"),
-    ("hierarchy", "tree.csv"),
     *(
         ("label_noise", text)
         for text in ("uniform", "uniform:1.5", "uniform:-0.1", "semantic:0.5", "0.5", "triplet:0.5", "nearest-class:")
@@ -59,11 +58,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     # options that do not go together
     (PROCSIM | {"omega": 0.5}, "--omega above 0 and --guidance FILE go together"),
     (PAPER | {"guidance": "words.npz"}, "--guidance goes with --method procsim, not with --method spa"),
-    (PAPER | {"label_noise": "semantic:0.5"}, "--label-noise semantic:0.5 needs a class hierarchy: add --hierarchy"),
-    (
-        PAPER | {"label_noise": "uniform:0.5", "hierarchy": "/t.csv"},
-        "--hierarchy /t.csv goes with --label-noise semantic:P, got --label-noise uniform:0.5",
-    ),
     (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, as .*, got 0.0"),
     (
         PAPER | {"images_per_class": 9, "head_batch_size": 8},
@@ -109,13 +103,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     *(
         (PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
-        for name, value in {
-            "head_lr": 0.1,
-            "init": "random",
-            "confidence_val_share": 0.2,
-            "head_eval_every": 3,
-            "holdout": True,
-        }.items()
+        for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2, "holdout": True}.items()
     ),
     (ALL | {"method": "pca"}, "fine-tuning needs a loss, and --method pca has none: leave its options out"),
     ({"method": "proxy-nca", "confidences": "module"}, "--targets posteriors are estimated by --confidences leave"),
@@ -158,9 +146,8 @@ def test_the_defaults_are_the_papers() -> None:
 
 @pytest.mark.parametrize("kind", NOISE_KINDS)
 def test_kind_and_rate_of_the_noise_are_read_from_their_option(kind: str) -> None:
-    hierarchy = "tree.csv" if kind == "semantic" else None
     for text, rate in (("0", 0), (".5", 0.5), ("1", 1)):
-        assert DataConfig(label_noise=f"{kind}:{text}", hierarchy=hierarchy).noise == LabelNoise(kind, rate)
+        assert DataConfig(label_noise=f"{kind}:{text}").noise == LabelNoise(kind, rate)
 
 
 @pytest.mark.parametrize(
