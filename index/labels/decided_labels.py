@@ -37,15 +37,7 @@ from index.labels.decisions import (
     Subject,
     find_images,
 )
-from index.labels.steps import (
-    FOREIGN_TABLES,
-    LabelStates,
-    check_version,
-    data_version,
-    follow_labels,
-    last_step,
-    read_held,
-)
+from index.labels.steps import LabelStates, check_version, data_version, follow_labels, last_step, read_held
 from index.sources.table_rows import as_text
 from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
@@ -223,8 +215,6 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
         advice = "put a sound copy of the file back, or move it away to go on without the decisions in it"
         if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
             advice = "another program is writing it; try again when that is done, and leave the file where it is"
-        elif getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
-            advice = FOREIGN_TABLES
         raise GalleryError(path, f"{problem}; {advice}") from error
 
 

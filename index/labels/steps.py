@@ -29,7 +29,6 @@ from index.labels.decisions import (
 from index.text import printable_path
 
 VERSION = 1
-FOREIGN_TABLES = "it was made by a pre-release; keep the file, which only that program can read"
 SCHEMA = """
 CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused

@@ -170,11 +170,7 @@ class Insights:
         return replace(computed, value=computed.value.with_decisions(self._gallery.decided))
 
     def update_issues(self, decisions: Decisions) -> LabelIssues | None:
-        """Label issues as they are now; None before they are found.
-
-        Decisions that they do not contain start a task that detects them anew, after a rest of four times as long as
-        the last one took. Those of an audit stay as they are: the gallery does not have its features.
-        """
+        """Label issues as they are now; new decisions start an update, at most a fifth of the time. An audit's stay."""
         base: Computed[LabelIssues] = self.get("label_issues")
         if base.value is None:
             return None

@@ -62,10 +62,7 @@ class Calibration:
 
 
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:
-    """Calibration of a gallery's scores; None if fewer than 30 members have another of their label, or all have one.
-
-    The evaluation is grouped, as a member finds its own group with scores that new photos hardly reach.
-    """
+    """Calibration of a gallery, by the grouped evaluation; None with fewer than 30 queries or a single label."""
     vectors, labels, _, _ = gallery.labelled_vectors()
     groups = find_groups(vectors, labels, read_group_sources(gallery, near_copies=False))
     return learn_shares(vectors, labels, seed=seed, groups=None if groups is None else groups.shots, progress=progress)

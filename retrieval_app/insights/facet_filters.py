@@ -54,10 +54,7 @@ class FacetEntry(Answer):
 
 
 class Facets(Answer):
-    """The facets of `total` members: label, tag, folder, source, and metadata as a filter names it.
-
-    The most frequent values come first; a folder holds those within it too.
-    """
+    """Facets of `total` members: label, tag, folder (with those within), source and metadata, frequent values first."""
 
     total: int
     facets: list[FacetEntry]

@@ -41,10 +41,7 @@ def _name_contents(found: LabelIssues, gallery: Gallery) -> LabelIssues:
 
 
 def read_labelled(gallery: Gallery, duplicates: DuplicateReport) -> CheckedImages:
-    """The gallery's images with their labels, also those without one, by the vectors that label errors are found by.
-
-    The column `p_right` of their source is the probability that a label is right.
-    """
+    """All images of the gallery with the vectors that label errors are found by, and their column `p_right`."""
     vectors, labels, ids, names = gallery.for_label_errors().labelled_vectors()
     with gallery.catalog() as catalog:
         stated = catalog.read_numbers(P_RIGHT)
@@ -137,10 +134,7 @@ def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues
 
 
 def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
-    """Label issues that an audit found, of the members of a gallery with the same bytes and label; others are left out.
-
-    `path` is the folder that `retrieval audit` wrote, or its audit.csv.
-    """
+    """Label issues of the folder of `retrieval audit`, or its audit.csv, for members with equal bytes and label."""
     table = path / "audit.csv" if path.is_dir() else path
     audited = read_issues(table)
     with gallery.catalog() as catalog:

@@ -49,10 +49,7 @@ class NearestByLabel:
 def find_nearest_by_label(
     vectors: Vectors, labels: Labels, queries: Ids, *, groups: Ids, progress: Progress
 ) -> NearestByLabel:
-    """Nearest other rows of the (n,) int64 rows `queries`, with the same label and with another one.
-
-    `vectors` are (N, D) float32 unit rows, `labels` and `groups` (N,) int64.
-    """
+    """Nearest rows of both sides for the (n,) `queries`; `vectors` (N, D) float32, `labels` and `groups` (N,) int64."""
     with multiplying_workers():  # in the background: one thread
         found = search_labels(vectors, labels, k=1, asked=queries, progress=progress)
         same, different = (nearest.cosines[:, 0] for nearest in found)

@@ -65,10 +65,7 @@ class Client:
 
 
 class ActivityLog:
-    """The log of a gallery, for any number of threads and processes.
-
-    Lines that cannot be written, as on a full disk, fail no request: they wait for the next write.
-    """
+    """The log of a gallery, for any number of threads and processes; unwritten lines wait for the next write."""
 
     def __init__(self, gallery: Path) -> None:
         self._database = _open(gallery)

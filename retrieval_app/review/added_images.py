@@ -77,10 +77,7 @@ def _refuse_other_case(label: str, *, folder: Path) -> None:
 
 
 def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> None:
-    """Write a file below the folder of added images, durably.
-
-    It is written in a folder that no scan reads: a killed server leaves no half image among the others.
-    """
+    """Write a file below the folder of added images, durably: written in `incoming`, then moved, never half there."""
     incoming = incoming_folder(gallery)
     incoming.mkdir(parents=True, exist_ok=True)
     whole = incoming / secrets.token_hex(16)

@@ -103,10 +103,7 @@ class BackupReport:
 
 
 def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Progress = no_progress) -> BackupReport:
-    """Write the annotations of a gallery, even of a damaged one, to one file.
-
-    The decisions are of one moment; images uploaded while it runs may be missing.
-    """
+    """Write the annotations, even of a damaged gallery, to one file; images uploaded meanwhile may be missing."""
     if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
         find_version(gallery)  # says what is missing
     _check_out(out, gallery=gallery, overwrite=overwrite)

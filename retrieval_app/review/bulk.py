@@ -37,10 +37,7 @@ def select_images(
     count: int | None = None,
     sample: Callable[[Ids], Ids] | None = None,
 ) -> Ids:
-    """(N,) rising ids of named images, or of the members that a filter keeps, or of a `sample` of these.
-
-    There must be `count` of them, before the sample is taken, if that is given.
-    """
+    """(N,) rising ids of named images, or of those that a filter keeps, `count` of them, or of a `sample` of these."""
     if (ids is None) == (where is None):
         raise InputError("name the images either by ids or by a condition")
     found = np.unique(np.array(ids, dtype=np.int64)) if where is None else gallery.matching_ids(where)

@@ -131,10 +131,7 @@ def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
-    """A ZIP of at most `MAX_ZIP_IMAGES` images in the order given, then `list.csv`, with one image in memory at a time.
-
-    An image that cannot be read, or that would go beyond 1 GiB, is left out; `list.csv` says why.
-    """
+    """A ZIP of at most `MAX_ZIP_IMAGES` images and 1 GiB, then `list.csv`, which says what is left out and why."""
     return _stream_images(gallery, _read_rows(gallery, ids, most=MAX_ZIP_IMAGES), render=render, folders=folders)
 
 

@@ -15,10 +15,7 @@ KeepRule: TypeAlias = Literal["largest", "first"]
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """Decisions of a rule about groups, the number of dropped images, and numbers of groups that stay open.
-
-    Their labels are `differing`, they are `bursts`, or `unmatched`: no searchable image meets the condition.
-    """
+    """Decisions of a rule, and numbers of groups that stay open: `unmatched` have no searchable image to keep."""
 
     decisions: tuple[DuplicateDecision, ...]
     dropped: int

@@ -69,11 +69,7 @@ class Leaks:
 def find_leaks(
     gallery: Gallery, duplicates: DuplicateReport, *, by: str = SPLIT, different: Container[str] = ()
 ) -> Leaks:
-    """Near-duplicates, and images with one value of the column `group`, in different splits.
-
-    `by` is a metadata column, or `folder`, the first folder of the path. `different` has the names of near-duplicate
-    groups that are no leaks.
-    """
+    """Near-duplicates, but not `different` ones, and images of one `group`, that differ in the metadata column `by`."""
     with gallery.catalog() as catalog:
         rows = {row.id: row for row in catalog.rows(status="indexed")}
     values = {number: value for number, row in rows.items() if (value := _value_of(row, by)) is not None}
@@ -105,8 +101,8 @@ def _join_groups(
 ) -> list[list[int]]:
     """Ids of near-duplicate groups, without different images; those of which two images are near-duplicates are one.
 
-    A group has the near-duplicates of its kept image only. A near-duplicate of another one of them, which may be in
-    another split, is in a group of its own; so these are compared with all rows, of equal files one.
+    A group has near-duplicates of its kept image only. One of another image, which may be in another split, is in a
+    group of its own; so these are compared with all rows, of equal files one.
     """
     group_of: dict[int, list[int]] = {}
     apart = set[int]()
@@ -155,10 +151,7 @@ def move_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, to: str, b
 
 
 def drop_leaks(gallery: Gallery, store: ReviewStore, leaks: Leaks, *, value: str, by: str | None = None) -> Step:
-    """Drop the images of one split from the leaks that have others, as one step of decisions about duplicates.
-
-    Near-duplicates leave tags and label to the kept images; images of one group do not, as they may show other things.
-    """
+    """Drop the images of one split from the leaks, as one step; only near-duplicates pass their label and tags on."""
     _require(leaks, value)
     decisions = []
     subjects = find_subjects(gallery, leaks.image_ids)

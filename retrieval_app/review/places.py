@@ -1,7 +1,4 @@
-"""Descriptions of images: path, label and metadata, with the machine's folders or, for strangers, without them.
-
-The path of an image is relative to its source, or absolute where a table names a file elsewhere.
-"""
+"""Descriptions of images with the machine's folders or, for strangers, without them: paths within the sources."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""Review store: decisions about labels and near-duplicates, marks and saved searches, kept beside the gallery.
-
-They outlive its versions.
-"""
+"""Review store: decisions about labels and near-duplicates, marks and saved searches, beside the gallery's versions."""
 
 import sqlite3
 import threading
@@ -76,10 +73,7 @@ class ReviewStore:
             return replace(step, number=insert_step(connection, step))
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
-        """Undo and return the last step of a kind; None without one.
-
-        With a `number` only that step: None where it was taken back before, DecidedSinceError where another followed.
-        """
+        """Undo the last step of a kind; None without one, DecidedSinceError where it is not the step `number`."""
         if not self.can_undo(about):  # a transaction would make the file
             return None
         with self._database.writing() as connection:

@@ -42,10 +42,7 @@ def read_all_subjects(gallery: Gallery) -> Iterator[Subject]:
 
 
 def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> dict[LabelKey, int]:
-    """The present id of the image of each decision; decisions about missing images are left out.
-
-    Of several images with the same bytes and label the one with the decision's id counts.
-    """
+    """The present id of each decision's image, of several with equal bytes and label that of the decision."""
     wanted = {decision.key: decision for decision in decisions}
     found: dict[LabelKey, int] = {}
     with gallery.without_decisions.catalog() as catalog:

@@ -1,7 +1,4 @@
-"""The app factory: a server's galleries, their pages and APIs, behind middleware that all of them share.
-
-One gallery is the application itself. Several have one each below `/g/NAME/`, beside one that lists them.
-"""
+"""The app factory: a server's only gallery, or several below `/g/NAME/` beside their list, behind shared middleware."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""HTTP server: uvicorn, by its public options.
-
-It bounds heads and bodies. Slow heads, slow readers and floods of connections are left to a proxy: docs/deploy.md.
-"""
+"""HTTP server: uvicorn, by its public options, with bounded heads and bodies; docs/deploy.md has the rest."""
 
 import asyncio
 import gc
@@ -33,10 +30,7 @@ def run_server(
     on_end: Callable[[], None],
     limits: ConnectionConfig,
 ) -> None:
-    """Serve on a listening socket until interrupted or terminated, which raises KeyboardInterrupt in the end.
-
-    The event loop calls `on_end` when a signal ends the server, before requests under way are finished.
-    """
+    """Serve until interrupted, then raise KeyboardInterrupt; `on_end` is called before requests under way finish."""
     allow_open_files(limits.connections + OTHER_FILES)
     quiet_uvicorn()
     if threading.current_thread() is threading.main_thread():  # which alone may set handlers

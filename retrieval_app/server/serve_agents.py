@@ -1,7 +1,4 @@
-"""MCP server of a gallery: tools to search, to look at images and to list label issues, over pipes or HTTP.
-
-Needs the extra `agents`.
-"""
+"""MCP server of a gallery: search, look at images, list label issues, over pipes or HTTP. Needs the extra `agents`."""
 
 import asyncio
 import base64
@@ -144,10 +141,7 @@ def make_server(
     log: ActivityLog | None = None,
     opens_files: bool = False,
 ) -> MCPServer:
-    """The MCP server of a gallery, read-only without `review`.
-
-    With `opens_files` clients may search with files of this machine, as programs of its user.
-    """
+    """The MCP server of a gallery, read-only without `review`; `opens_files` lets clients name this machine's files."""
     server = MCPServer(name=answers.engine.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING")
     tools = _Tools(answers, review=review, log=log)
     reading: list[Callable[..., Coroutine[Any, Any, Any]]] = [

@@ -30,10 +30,7 @@ class _Waiting(Generic[Task, Answer]):
 
 @dataclass(slots=True)
 class Lane(Generic[Task, Answer]):
-    """Queue of tasks of one kind.
-
-    `answer` gives an answer or an error for each of at most `most` tasks with equal keys; `capacity` tasks may wait.
-    """
+    """Queue of tasks of one kind; `answer` answers at most `most` tasks of equal keys at once, `capacity` may wait."""
 
     name: str
     answer: Callable[[Sequence[Task]], Sequence[Answer | Exception]]
@@ -59,10 +56,7 @@ class Lane(Generic[Task, Answer]):
 
 
 class Workers:
-    """Threads that answer the tasks of some lanes, those of the first lane first.
-
-    A free worker takes the oldest task of a lane, and with it the other tasks of the same batch.
-    """
+    """Threads that answer the tasks of some lanes, the first lane first, with all waiting tasks of one batch."""
 
     def __init__(self, lanes: Sequence[Lane[Any, Any]], *, threads: int) -> None:
         self._lanes = lanes

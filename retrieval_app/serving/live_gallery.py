@@ -22,7 +22,7 @@ from retrieval_app.serving.errors import NotReadyError
 logger = logging.getLogger(__name__)
 CACHE_FOLDER = "insights"
 _CALIBRATION_S = 30.0
-_PAUSE_S = 1.0  # before a version that could not be opened is tried again; twice as long each time
+_PAUSE_S = 10.0  # before a version that could not be opened is tried again: reading all of it takes long
 _LOCK_WAIT_S = 0.1  # as long as others may take to write a decision
 _DECISIONS_PAUSE_S = 0.25  # before decisions that could not be read are tried again
 _PROBLEMS = (RetrievalError, OSError, MemoryError, RuntimeError)  # the last one is faiss's
@@ -30,10 +30,7 @@ _PROBLEMS = (RetrievalError, OSError, MemoryError, RuntimeError)  # the last one
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One opened version of the gallery, and what is computed from it.
-
-    The gallery's own embedder runs on one core, `wide_embedder` is the same model on all cores.
-    """
+    """One opened version, whose embedder runs on one core; `wide_embedder` is the same model on all cores."""
 
     gallery: Gallery
     insights: Insights
@@ -67,7 +64,7 @@ class LiveGallery:
         self._replacing = threading.Lock()
         self._current = self._open()
         self._seen = self._current.gallery.digest
-        self._pause_s, self._again_at = _PAUSE_S, 0.0
+        self._again_at = 0.0
         self._decisions_again_at = 0.0
         self._refreshing = threading.Lock()
         self._stop = threading.Event()
@@ -128,11 +125,9 @@ class LiveGallery:
                 if digest == self._current.gallery.digest:
                     self._seen, self.problem = digest, None
                     return False
-                if digest != self._seen:
-                    self._seen, self._pause_s = digest, _PAUSE_S
-                elif time.monotonic() < self._again_at:  # it could not be opened: reading all of it takes long
+                if digest == self._seen and time.monotonic() < self._again_at:
                     return False
-                self._again_at, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
+                self._seen, self._again_at = digest, time.monotonic() + _PAUSE_S
                 snapshot = self._open(before=self._current)
             except _PROBLEMS as error:
                 if self.problem != str(error):

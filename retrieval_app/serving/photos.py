@@ -69,10 +69,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """A photo that is kept, as JPEG of at most about `KEPT_SIDE` pixels a side, re-encoded.
-
-    The `token` cannot be guessed. `vector` is the (D,) float32 unit embedding by the model `model_sha256`.
-    """
+    """A photo that is kept as JPEG of at most about `KEPT_SIDE` pixels, with its (D,) float32 unit `vector`."""
 
     token: str
     name: str
@@ -143,10 +140,7 @@ def encode_small(image: Image.Image, *, side: int, **options: Any) -> bytes:
 def decode_in_turn(
     data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS, cheap_only: bool = False
 ) -> Image.Image:
-    """As `index.images.image_files.decode_image`; of images that take much memory one at a time.
-
-    With `cheap_only` an OutOfTurnError where it has many pixels, or its headers do not prove that it is cheap.
-    """
+    """As `decode_image`, large images one at a time; with `cheap_only` an OutOfTurnError for what may cost much."""
     if cheap_only and not is_cheap(data):
         raise OutOfTurnError(name)
     decode = partial(decode_image, data, name=name, target_side=target_side)

@@ -10,11 +10,7 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:
-    """Searches, photos, bodies and what waits.
-
-    Fields with a help text are options of `retrieval serve`. A photo of 20 MiB takes 160 seconds at a megabit a second;
-    the slowest of mobile networks manage twice the required rate.
-    """
+    """Searches, photos, bodies and what waits; fields with a help text are options of `retrieval serve`."""
 
     threads: int = option(
         0, "Threads that decode, embed and search; 0 for one more than cores, as one of them often waits.", at_least=0

@@ -1,11 +1,8 @@
 """Work beside the server: begun when asked for, one after the other, kept on disk, and stopped."""
 
-import hashlib
-import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from retrieval_app.insights import background as background_module
 from retrieval_app.insights import label_issues as issues_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
-from retrieval_app.insights.background import RETRY_S, Computed, Insights, Name, read_result, write_result
+from retrieval_app.insights.background import RETRY_S, Computed, Insights, Name
 from retrieval_app.reports import duplicates_report as groups_module
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
@@ -216,39 +213,3 @@ def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
     json.dumps(quality.model_dump(), allow_nan=False)
     if quality.map_at_r is not None:
         assert quality.queries + quality.lone == (unusual.labelled_vectors()[1] != UNLABELLED).sum()
-
-
-@dataclass(frozen=True, slots=True)
-class Inner:
-    name: str
-    path: str
-    share: float
-    more: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Outer:
-    inner: tuple[Inner, ...]
-    one: Inner | None
-    by_number: dict[int, float]
-    places: list[float]
-    size: int = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", len(self.inner))
-
-
-def make() -> Outer:
-    return Outer((Inner("café", "caf\udce9", 1, (("a", 1),)),), None, {3: 0.1}, [0.5, float("inf")])
-
-
-def test_values_of_another_kind_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    write_result(path, make(), of="this")
-    header, _, content = path.read_bytes().partition(b"\n")
-    right = [("one", None), ("by_number", {}), ("places", [2**70])]
-    for name, value in itertools.product(("inner", "one", "by_number", "places"), (None, 7, {}, [None], [2**70])):
-        forged = json.dumps({**json.loads(content), name: value}).encode()
-        checked = {**json.loads(header), "sha256": hashlib.sha256(forged).hexdigest()}
-        path.write_bytes(json.dumps(checked).encode() + b"\n" + forged)
-        assert (read_result(path, Outer, of="this") is None) is ((name, value) not in right), (name, value)

@@ -254,27 +254,6 @@ def test_a_damaged_sent_image_is_mended_and_a_file_of_another_kind_stays(made: M
     assert decisions_file(gallery).exists()
 
 
-def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_are_others(
-    tmp_path: Path, tiny_model: Path
-) -> None:
-    first, second = draw_folder(tmp_path / "first", per_class=1), tmp_path / "second"
-    second.mkdir()
-    shutil.copy(first / "red" / "0.jpg", second / "copy.jpg")
-    gallery = tmp_path / "shop"
-    build_gallery(model_path=tiny_model, sources=[first / "red", second], out=gallery)
-    pair = sorted(read_all_subjects(Gallery.open(gallery)), key=lambda subject: subject.image_id)
-    ReviewStore.of_gallery(gallery).decide([DuplicateDecision((*pair,), "duplicates", (pair[0].image_id,))])
-    back_up(gallery, tmp_path / "shop.zip")
-    shutil.rmtree(gallery)
-    build_gallery(model_path=tiny_model, sources=[second, first / "red"], out=gallery)
-    restore(tmp_path / "shop.zip", gallery)
-    now = {subject.path: subject.image_id for subject in read_all_subjects(Gallery.open(gallery))}
-    assert now[pair[0].path] != pair[0].image_id
-    [decision] = ReviewStore.of_gallery(gallery).duplicate_decisions().values()
-    here = list(read_all_subjects(Gallery.open(gallery)))
-    assert decision.find_kept(here) == (now[pair[0].path],)
-
-
 def test_an_undo_of_restored_decisions_tells_the_ids_of_now(made: Made, fresh: Path) -> None:
     restore(made.backup, fresh)
     ids = {name: subject.image_id for name, subject in subjects_of(fresh).items()}

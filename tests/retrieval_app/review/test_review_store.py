@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from index.errors import GalleryError, InputError
-from index.labels.decided_labels import open_decisions
+from index.errors import InputError
 from index.labels.decisions import PRESENT, DuplicateDecision, LabelDecision, LabelKey, Mark, Subject, tag_field
 from index.labels.steps import SavedSearch, Step, read_held
 from index.versions.annotations import DECISIONS as FILE_NAME
@@ -189,31 +188,6 @@ def test_a_file_that_is_no_database_or_of_a_newer_program_is_named_and_left_alon
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(ReviewError, match="version 99"):
         newer.decide([LabelDecision(A, "x", "keep")])
-
-
-def test_a_file_of_a_pre_release_is_named_and_nobody_is_told_to_discard_it(store: ReviewStore) -> None:
-    with closing(sqlite3.connect(store.path)) as connection:
-        connection.execute("CREATE TABLE steps (number INTEGER PRIMARY KEY, kind, decided_at, decided_by)")
-        connection.execute("CREATE TABLE label_decisions (step INTEGER, decision TEXT)")
-        connection.execute("PRAGMA user_version = 1")
-    for ask in (store.label_decisions, store.steps, lambda: store.decide([LabelDecision(A, "x", "keep")])):
-        with pytest.raises(ReviewError, match="made by a pre-release; keep the file") as caught:
-            ask()
-        assert "move" not in str(caught.value)
-    with (
-        pytest.raises(GalleryError, match="made by a pre-release; keep the file") as refused,
-        open_decisions(store.path, wait_s=0) as connection,
-    ):
-        read_held(connection, LabelDecision)
-    assert "move" not in str(refused.value)
-    lacking = ReviewStore(store.path.with_name("lacking"))
-    lacking.decide([LabelDecision(A, "x", "keep")])
-    lacking.close()
-    with closing(sqlite3.connect(lacking.path)) as connection:
-        connection.execute("DROP TABLE marks")  # which is not read
-    for ask in (lacking.label_decisions, lambda: lacking.decide([SavedSearch("mine", "q=1")])):
-        with pytest.raises(ReviewError, match="made by a pre-release; keep the file"):
-            ask()
 
 
 def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewStore) -> None:

@@ -42,8 +42,7 @@ CHANGES = {
     "keep_by_rule": "review",
     "mend_leaks": "review",
     "undo_duplicate_decisions": "review",
-    "evaluate_gallery": "review",
-    "cancel_job": "review",
+    "cancel_job": "write",
     "get_metrics": "metrics",
 }
 """Every operation that more than reads; whoever adds one says here what it needs."""

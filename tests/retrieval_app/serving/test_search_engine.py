@@ -134,22 +134,6 @@ def test_a_photo_with_too_many_bytes_or_pixels_is_refused(small_gallery: Path) -
             _run(engine.keep_photo(_encode(Image.new("RGB", (100, 51))), name="wide.png"))
 
 
-def test_reads_beyond_the_bound_are_refused(small_gallery: Path) -> None:
-    gate = threading.Event()
-
-    async def flood(engine: Engine) -> list[Any]:
-        blocked = [asyncio.create_task(engine.run(gate.wait, 20)) for _ in range(2)]
-        await asyncio.sleep(0)
-        refused = await asyncio.gather(engine.run(lambda: 1), return_exceptions=True)
-        gate.set()
-        return [*refused, *await asyncio.gather(*blocked), await engine.run(lambda: 1)]
-
-    with _open(small_gallery, reads_waiting=2) as engine:
-        refused, *others = _run(flood(engine))
-    assert isinstance(refused, BusyError)
-    assert others == [True, True, 1]
-
-
 def test_pictures_do_not_wait_for_conditions_that_are_looked_up(engine: Engine, ids: Any) -> None:
     gate = threading.Event()
 
