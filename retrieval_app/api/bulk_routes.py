@@ -11,22 +11,13 @@ from index.gallery.sampling import sample_images
 from index.labels.steps import SavedSearch, Step
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
-from retrieval_app.api.review_routes import MAY_DECIDE, UNDOES, take_back
+from retrieval_app.api.review_routes import LAST_STEP, MAY_DECIDE, UNDOES, Changed, take_back
 from retrieval_app.api.schemas import Answer, ImageChoice, LabelSetting, LabelText, SaveSearch, Tagging, Undo, Versioned
 from retrieval_app.insights.facet_filters import count_tags
 from retrieval_app.review.bulk import count_changed, drop_images, select_images, set_label, tag_images, untag_images
 
 router = make_router("review")
 _MOST_LOGGED = 100  # ids of a change
-_LAST_STEP = Undo()
-
-
-class Changed(Answer):
-    """The number of images that change, those with the same bytes included, and the step that undoes the change."""
-
-    images: int
-    step: int
-    can_undo: bool
 
 
 class TagEntry(Answer):
@@ -79,39 +70,28 @@ async def _change(
         step = change(ids)
         count = count_changed(gallery, step)
         context.log(what, step=step.number, images=ids[:_MOST_LOGGED].tolist(), count=count, **details)
-        return {"images": count, "step": step.number, "can_undo": True}
+        return {"changed": count, "step": step.number, "can_undo": True}
 
     return dict(await context.read(run))
 
 
 @router.post("/labels/set", **_CHANGES)
 async def set_labels(context: Context, body: LabelSetting) -> dict[str, Any]:
-    """Set the label of many images.
-
-    Also of images without one; null takes back what was decided about their labels. It is one step of decisions, which
-    `/v1/labels/undo` takes back. 409 where `count` is given and another number of images is meant now.
-    """
+    """Set the label of many images, also of those without one, in one step, which `/v1/labels/undo` takes back."""
     change = partial(set_label, context.snapshot.gallery, context.review, label=body.label, by=context.visitor.name)
     return await _change(context, body, change, what="set-labels", label=body.label)
 
 
 @router.post("/labels/drop", **_CHANGES)
 async def drop_many(context: Context, body: ImageChoice) -> dict[str, Any]:
-    """Drop many images.
-
-    They leave results, label files and data sets. It is one step of decisions, which `/v1/labels/undo` takes back. 409
-    where `count` is given and another number of images is meant now.
-    """
+    """Drop many images from results, label files and data sets in one step, which `/v1/labels/undo` takes back."""
     change = partial(drop_images, context.snapshot.gallery, context.review, by=context.visitor.name)
     return await _change(context, body, change, what="drop-images")
 
 
 @router.get("/tags", **responses(TagList, 409))
 async def list_tags(context: Context) -> dict[str, Any]:
-    """List tags.
-
-    With the number of images of each that searches find.
-    """
+    """List the tags, with the number of images of each that searches find."""
     snapshot = context.snapshot
     tags = await context.engine.look_up(count_tags, snapshot.gallery)
     can_undo = await context.engine.run(context.review.can_undo, "marks")
@@ -120,40 +100,27 @@ async def list_tags(context: Context) -> dict[str, Any]:
 
 @router.post("/tags", **_CHANGES)
 async def change_tag(context: Context, body: Tagging) -> dict[str, Any]:
-    """Give images a tag, or take it away.
-
-    All images that are meant, or a `sample` of them. One step, which `/v1/tags/undo` takes back. 409 where `count` is
-    given and another number of images is meant now.
-    """
+    """Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back."""
     act = untag_images if body.action == "remove" else tag_images
     change = partial(act, context.snapshot.gallery, context.review, tag=body.tag, by=context.visitor.name)
     return await _change(context, body, change, what=f"{body.action}-tag", tag=body.tag)
 
 
 @router.post("/tags/undo", **UNDOES)
-async def undo_tags(context: Context, body: Undo = _LAST_STEP) -> Any:
-    """Undo the last change of tags or splits.
-
-    As for labels.
-    """
+async def undo_tags(context: Context, body: Undo = LAST_STEP) -> Any:
+    """Undo the last change of tags or splits."""
     return await context.read(take_back, context, body, about="marks")
 
 
 @router.get("/searches", **responses(SearchList, 409))
 async def list_searches(context: Context) -> dict[str, Any]:
-    """List saved searches.
-
-    Those whose conditions the visitor may not use are left out.
-    """
+    """List the saved searches, without those whose conditions the visitor may not use."""
     return dict(await context.engine.run(_list_searches, context))
 
 
 @router.post("/searches", **_SAVES)
 async def save_search(context: Context, body: SaveSearch) -> dict[str, Any]:
-    """Save a search under a name.
-
-    It takes the place of one with the same name.
-    """
+    """Save a search under a name, in the place of one with the same name."""
     return dict(await context.engine.run(_save, context, SavedSearch(body.name, body.query), "save-search"))
 
 

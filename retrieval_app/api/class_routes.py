@@ -43,22 +43,16 @@ class LabelList(Versioned):
 
 
 class ClassImage(Answer):
-    """An image of a class."""
+    """An image of a class, or one with this given label that a decision leaves out."""
 
     id: int
     path: str
-    typicality: float = Field(
-        description="cosine of its vector to the mean of the class's images, both from the middle of the gallery"
+    typicality: float | None = Field(
+        default=None,
+        description="cosine of its vector to the mean of the class's images, both from the middle of the gallery",
     )
-    p_error: float | None = Field(description="probability that the label is wrong; null where that is no open issue")
-
-
-class LeftOutImage(Answer):
-    """An image with this given label that a decision leaves out."""
-
-    id: int
-    path: str
-    decision: LabelDecisionEntry
+    p_error: float | None = Field(default=None, description="probability that the label is wrong, of an open issue")
+    decision: LabelDecisionEntry | None = Field(default=None, description="of an image that is left out")
 
 
 class ClassImages(Versioned):
@@ -67,16 +61,13 @@ class ClassImages(Versioned):
     label: str
     total: int
     images: list[ClassImage]
-    left_out: list[LeftOutImage]
+    left_out: list[ClassImage]
     can_undo: bool
 
 
 @router.get("/labels/classes", **responses(LabelList))
 async def list_classes(context: Context) -> Any:
-    """List classes.
-
-    Every label with its images, those with the most wrong labels first.
-    """
+    """List every label with its images, those with the most wrong labels first."""
     return await context.read(_list_classes, context.snapshot, context.review)
 
 
@@ -87,10 +78,7 @@ async def list_class_images(
     offset: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_CLASS_IMAGES)] = MAX_CLASS_IMAGES,
 ) -> Any:
-    """List the images of a class.
-
-    The least typical first, which are those that most probably do not belong to it.
-    """
+    """List the images of a class, the least typical first: those most probably do not belong to it."""
     page = slice(offset, offset + limit)
     return await context.read(_list_images, context.snapshot, context.review, label, page=page)
 

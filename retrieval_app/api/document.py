@@ -22,18 +22,6 @@ from retrieval_app.api.errors import add_error_handlers, describe_error_schemas
 from retrieval_app.api.security.access import OPEN_PATHS, Require
 from retrieval_app.api.security.rights import READ
 
-ROUTES = (
-    search_routes,
-    image_routes,
-    gallery_routes,
-    review_routes,
-    class_routes,
-    bulk_routes,
-    duplicate_routes,
-    write_routes,
-    health_routes,
-)
-
 _TOKEN = {
     "token": {
         "type": "http",
@@ -42,7 +30,20 @@ _TOKEN = {
     }
 }
 _SUMMARY = "Search a gallery of images, see how far results can be trusted, and mend its labels."
-_ROUTERS = tuple(routes.router for routes in ROUTES)
+_ROUTERS = tuple(
+    routes.router
+    for routes in (
+        search_routes,
+        image_routes,
+        gallery_routes,
+        review_routes,
+        class_routes,
+        bulk_routes,
+        duplicate_routes,
+        write_routes,
+        health_routes,
+    )
+)
 
 
 class Api(FastAPI):

@@ -1,27 +1,100 @@
-"""Routes about all near-duplicates at once: a rule that decides which are kept, and leaks between splits."""
+"""Near-duplicate routes: groups with their decisions, a rule that decides which are kept, leaks between splits."""
 
+import os
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-from fastapi import Query
+from fastapi import Query, Response
 from pydantic import Field
 
 from index.catalog.rows import SPLIT
 from index.errors import InputError
 from index.gallery.gallery import Gallery
+from index.labels.decisions import DuplicateDecision, Subject
+from index.labels.issues import LabelIssues
+from index.text import valid_text
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
-from retrieval_app.api.issue_list import need_duplicates
+from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
+from retrieval_app.api.issue_list import ReviewList, need_duplicates, turn_to
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
-from retrieval_app.api.review_routes import MAY_DECIDE
-from retrieval_app.api.schemas import Answer, Body, FilterText, GroupName, LabelText, Versioned
+from retrieval_app.api.review_routes import (
+    CSV,
+    DECIDES,
+    LAST_STEP,
+    MAY_DECIDE,
+    UNDOES,
+    Changed,
+    Paths,
+    choose_folders,
+    send_table,
+    take_back,
+)
+from retrieval_app.api.schemas import (
+    Answer,
+    Body,
+    DuplicatePage,
+    FilterText,
+    GroupChoice,
+    GroupName,
+    LabelText,
+    Undo,
+    Versioned,
+)
+from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage, find_undropped
+from retrieval_app.review.activity_log import EXPORT
 from retrieval_app.review.bulk import SelectionChangedError
+from retrieval_app.review.exports import stream_duplicate_file
 from retrieval_app.review.keep_rules import KeepRule, choose_kept
 from retrieval_app.review.leaks import Leak, Leaks, drop_leaks, find_different, find_leaks, move_leaks
 from retrieval_app.review.places import hide_folders
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import find_subjects
+from retrieval_app.serving.live_gallery import Snapshot
 
 router = make_router("review")
 _LISTED = 1000  # leaks of an answer
 _leaks_of: WeakKeyDictionary[Gallery, tuple[tuple[str, frozenset[str]], Leaks]] = WeakKeyDictionary()
+
+
+class DuplicateImage(Answer):
+    """An image of a near-duplicate group."""
+
+    id: int
+    path: str
+    label: str | None
+    indexed: bool = Field(description="false where the build left it out")
+    size_bytes: int
+    similarity: float | None = Field(description="to the first or the given image; null where it is unknown")
+    same_bytes: bool | None = Field(description="whether its file equals that of this image; null for the first")
+
+
+class GroupDecisionEntry(Answer):
+    """Decision about a group; of duplicates those in `keep` stay."""
+
+    decision: Literal["duplicates", "different"]
+    keep: list[int]
+
+
+class GroupEntry(Answer):
+    """A group of near-duplicates."""
+
+    group: str
+    images: list[DuplicateImage]
+    labels_differ: bool
+    burst: bool = Field(description="whether some are other shots of the scene than the kept image, not copies of it")
+    best: int | None = Field(
+        description="the proposed image to keep: where labels differ one with the most probable label, then the "
+        "largest file; null where labels differ and the label issues are not known yet"
+    )
+    decision: GroupDecisionEntry | None
+
+
+class GroupList(ReviewList):
+    """Near-duplicate groups; `total` counts those in the requested state."""
+
+    items: list[GroupEntry]
+    can_undo: bool
 
 
 class KeepImages(Body):
@@ -70,11 +143,143 @@ class MendLeaks(Body):
     by: LabelText = SPLIT
 
 
-class MendedLeaks(Answer):
-    """The number of leaks, and the step that undoes it: of marks (`/v1/tags/undo`), or of `/v1/duplicates/undo`."""
+def page_groups(
+    snapshot: Snapshot, found: DuplicateReport, review: ReviewStore, *, page: DuplicatePage
+) -> dict[str, Any]:
+    """A page of /v1/duplicates."""
+    groups, gallery, decisions = found.by_name, snapshot.gallery, review.duplicate_decisions()
+    listed = [
+        name
+        for name, group in groups.items()
+        if page.labels_differ in (None, _labels_differ(gallery, group))
+        and (name in decisions or len(find_undropped(gallery, group)) > 1)
+    ]
+    shown, counts = turn_to(page, listed, decisions.__contains__)
+    of_labels = review.label_decisions()
+    issues = snapshot.insights.update_issues(of_labels)
+    return {
+        "state": "ready",
+        "version": snapshot.version,
+        **counts,
+        "items": [_describe_group(gallery, name, groups[name], decisions.get(name), issues) for name in shown],
+        "decisions_used": 0 if issues is None else issues.decisions,
+        "is_updating": snapshot.insights.is_updating(of_labels),
+        "can_undo": review.can_undo("duplicates"),
+    }
 
-    leaks: int
-    step: int
+
+def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
+    """The other images of an image's group, as `DuplicateImage`; none before groups are computed."""
+    group = None if groups is None else groups.find(image_id)
+    if group is None:
+        return []
+    asked = next(image for image in group.images if image.id == image_id)
+    # Similarities are to the kept image; of two others none is known.
+    similarities = {image.id: image.similarity if asked is group.kept else None for image in group.images}
+    similarities[group.kept.id] = asked.similarity
+    others = (image for image in group.images if image is not asked)
+    return [_describe_image(gallery, image, asked, similarities[image.id]) for image in others]
+
+
+def _describe_group(
+    gallery: Gallery, name: str, group: DuplicateGroup, decision: DuplicateDecision | None, issues: LabelIssues | None
+) -> dict[str, Any]:
+    labels_differ = _labels_differ(gallery, group)
+
+    def wrong(image: GroupedImage) -> float:
+        """Probability of a label error, where labels differ; 0.5 where it is unknown."""
+        if issues is None or not labels_differ:
+            return 0.0
+        if (decided := gallery.decided.by_id.get(image.id)) is not None:
+            return float(decided.label is None)
+        if not image.indexed or image.label is None:
+            return 0.5
+        issue = issues.find(image.id)
+        return issue.p_error if issue else 0.0
+
+    best = min(group.images, key=lambda image: (wrong(image), -image.size_bytes))
+    here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
+    kept = () if decision is None else decision.find_kept(here)
+    return {
+        "group": name,
+        "images": [_describe_image(gallery, image, group.kept, image.similarity) for image in group.images],
+        "labels_differ": labels_differ,
+        "burst": group.is_burst(find_undropped(gallery, group)),
+        "best": None if labels_differ and issues is None else best.id,
+        "decision": None if decision is None else {"decision": decision.decision, "keep": list(kept)},
+    }
+
+
+def _describe_image(
+    gallery: Gallery, image: GroupedImage, other: GroupedImage, similarity: float | None
+) -> dict[str, Any]:
+    return {
+        "id": image.id,
+        "path": valid_text(image.path),
+        "label": _find_label(gallery, image),
+        "indexed": image.indexed,
+        "size_bytes": image.size_bytes,
+        "similarity": similarity,
+        "same_bytes": None if image is other else image.sha256 == other.sha256,
+    }
+
+
+def _labels_differ(gallery: Gallery, group: DuplicateGroup) -> bool:
+    return len({_find_label(gallery, image) for image in group.images} - {None}) > 1
+
+
+def _find_label(gallery: Gallery, image: GroupedImage) -> str | None:
+    """The decided label, or else the given one."""
+    decided = gallery.decided.by_id.get(image.id)
+    return image.label if decided is None else decided.label
+
+
+@router.get("/duplicates", **responses(GroupList | Failed, also=COMPUTING))
+async def list_duplicates(context: Context, page: Annotated[DuplicatePage, Query()]) -> Any:
+    """List near-duplicate groups, with images that the build left out, and their decisions."""
+    duplicates = context.snapshot.insights.duplicates
+    if duplicates.value is None:
+        return send_unready(context, duplicates)
+    return await context.read(page_groups, context.snapshot, duplicates.value, context.review, page=page)
+
+
+def _keep_group_decision(context: RequestContext, body: GroupChoice) -> dict[str, Any]:
+    gallery, review = context.snapshot.gallery, context.review
+    group = need_duplicates(context.snapshot).by_name.get(body.group)
+    if group is None:
+        message = "the gallery does not have this group any more; look at the list again"
+        raise ApiError(message, status=404, field="group")
+    ids = [image.id for image in group.images]
+    subjects = find_subjects(gallery, ids)
+    decision = DuplicateDecision(tuple(subjects[one] for one in ids), body.decision, tuple(body.keep))
+    step = review.decide([decision], by=context.visitor.name)
+    context.log("decide-duplicates", step=step.number, images=ids, decision=body.decision, keep=list(body.keep))
+    return {"changed": len(step.decisions), "step": step.number, "can_undo": review.can_undo("duplicates")}
+
+
+@router.post("/duplicates/decisions", **DECIDES)
+async def decide_duplicates(context: Context, body: GroupChoice) -> Any:
+    """Decide whether the images of a group are duplicates, and which of them stay."""
+    return await context.read(_keep_group_decision, context, body)
+
+
+@router.post("/duplicates/undo", **UNDOES)
+async def undo_duplicate_decisions(context: Context, body: Undo = LAST_STEP) -> Any:
+    """Undo the last decision about duplicates."""
+    return await context.read(take_back, context, body, about="duplicates")
+
+
+@router.get("/duplicates/file", **responses(None, 409, also=CSV))
+async def get_duplicate_file(context: Context, paths: Paths = None) -> Response:
+    """Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group."""
+    folders, name = choose_folders(context, paths), "duplicate-decisions.csv"
+
+    def read() -> Iterator[bytes]:
+        decisions = context.review.duplicate_decisions().values()
+        context.log(EXPORT, file=name)
+        return stream_duplicate_file(context.snapshot.gallery, decisions, folders=folders)
+
+    return await send_table(context.engine, await context.engine.run(read), name=name)
 
 
 def _find_leaks(context: RequestContext, by: str) -> Leaks:
@@ -93,10 +298,9 @@ def _find_leaks(context: RequestContext, by: str) -> Leaks:
 
 @router.post("/duplicates/apply", **{**MAY_DECIDE, **responses(KeptAnswer, 409, *BODY_ERRORS)})
 async def keep_by_rule(context: Context, body: KeepImages) -> Any:
-    """Decide which image of every group is kept.
+    """Decide which image of every group is kept, in one step; without `count` only count.
 
-    Without `count` it only counts. Tags of dropped images go to the kept one, and so does their label, if it has none.
-    One undo of `/v1/duplicates/undo` takes all of it back.
+    Tags of dropped images go to the kept one, and so does their label, if it has none.
     """
     where = read_condition(body.keep_where, None, folders=context.folders)
 
@@ -126,10 +330,7 @@ async def list_leaks(
     context: Context,
     by: Annotated[LabelText, Query(description="a metadata column, or `folder`, the first folder of the path")] = SPLIT,
 ) -> Any:
-    """List leaks between splits.
-
-    Near-duplicates, and images with one value of the column `group`, whose split differs.
-    """
+    """List leaks: near-duplicates, and images of one `group`, in several splits."""
 
     def run() -> dict[str, Any]:
         problem = None
@@ -143,12 +344,9 @@ async def list_leaks(
     return document if context.folders else hide_folders(document)
 
 
-@router.post("/leaks", **{**MAY_DECIDE, **responses(MendedLeaks, 409, *BODY_ERRORS)})
+@router.post("/leaks", **{**MAY_DECIDE, **responses(Changed, 409, *BODY_ERRORS)})
 async def mend_leaks(context: Context, body: MendLeaks) -> Any:
-    """Move or drop the images of all leaks.
-
-    One step. 409 where there are more or fewer than `count` leaks now.
-    """
+    """Move the images of all leaks in one step, undone by `/v1/tags/undo`, or drop them: `/v1/duplicates/undo`."""
 
     def run() -> dict[str, Any]:
         gallery, name = context.snapshot.gallery, context.visitor.name
@@ -160,6 +358,6 @@ async def mend_leaks(context: Context, body: MendLeaks) -> Any:
         else:
             step = drop_leaks(gallery, context.review, found, value=body.value, by=name)
         context.log(f"{body.action}-leaks", step=step.number, value=body.value, count=len(found.items))
-        return {"leaks": len(found.items), "step": step.number}
+        return {"changed": len(found.items), "step": step.number, "can_undo": True}
 
     return await context.read(run)

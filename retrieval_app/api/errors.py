@@ -1,10 +1,4 @@
-"""Errors as JSON: a code for programs, a message for people, the field that is to blame, and the request's id.
-
-    {"error": {"code": "not_found", "message": "no image 7 in gallery shop", "field": null}, "request_id": "9f…"}
-
-Unexpected exceptions are logged under the request's id, and the response does not show them. Nor does it show folders
-of the machine to visitors without the token.
-"""
+"""Errors as JSON; unexpected ones are logged under the request's id, and only owners see folders of the machine."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -116,10 +110,7 @@ class ApiError(RetrievalError):
 
 
 def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route with these failures, and those that every route may have.
-
-    They refer to the schemas of `describe_error_schemas`: models on every route would double the time of a start.
-    """
+    """The `responses` of a route with these failures and common ones; models on each would double a start's time."""
     content = {"application/json": {"schema": {"$ref": _SCHEMAS + ErrorAnswer.__name__}}}
     return {
         status: {

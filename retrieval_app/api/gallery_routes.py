@@ -96,10 +96,7 @@ class Limits(Answer):
 
 
 class CalibrationFacts(Answer):
-    """Calibration of scores: rows of score, share of neighbours with the same label, and its 95 % interval.
-
-    There are no points until they are computed, and where too few images have labels.
-    """
+    """Rows of score, share of neighbours with the same label, and its 95 % interval; none with too few labels."""
 
     state: Literal["ready", "computing", "failed"]
     points: list[tuple[float, float, float, float]]
@@ -139,10 +136,7 @@ class QualityReport(Quality, Ready):
 
 
 class GalleryMap(MapLayout, Ready):
-    """The place of every image, 0 to 1; `label` is a position in `labels`, -1 without one.
-
-    So is `cluster` in `clusters`; both are empty for a gallery without clusters.
-    """
+    """The place of every image, 0 to 1; `label` and `cluster` are positions in `labels` and `clusters`, or -1."""
 
     cluster: list[int]
     clusters: list[str]
@@ -213,10 +207,7 @@ def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
 
 @router.get("/gallery", **responses(GalleryFacts))
 async def get_gallery(context: Context) -> Any:
-    """Describe the gallery.
-
-    Its version, size, model, labels and index, with permissions, limits and the calibration of scores.
-    """
+    """Describe the gallery: version, size, model, labels, index, permissions, limits, calibration of scores."""
     request, fetches = context.request, context.request.app.state.access.fetches
     permissions = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": fetches}
     return await context.read(
@@ -231,11 +222,7 @@ async def get_gallery(context: Context) -> Any:
 
 @router.get("/facets", **responses(FacetList))
 async def list_facets(context: Context, selection: Annotated[FacetSelection, Query()]) -> dict[str, Any]:
-    """List facets.
-
-    Labels, folders, sources and metadata of few values, with counts and the condition that selects each. Of every facet
-    the 50 most frequent values, or of those in which `find` occurs.
-    """
+    """List facets: labels, folders, sources and metadata, the 50 most frequent values with counts and conditions."""
     snapshot = context.snapshot
     where = read_condition(selection.where, selection.text, folders=context.folders)
     count = partial(count_facets, folders=context.folders, only=selection.facet, part=selection.find or "")
@@ -245,10 +232,7 @@ async def list_facets(context: Context, selection: Annotated[FacetSelection, Que
 
 @router.get("/problems", **responses(ProblemList))
 async def list_problems(context: Context) -> dict[str, Any]:
-    """List image problems.
-
-    Blurred, dark, bright, empty, tiny, oddly shaped, bordered and heavily compressed images, and placeholders.
-    """
+    """List image problems: blurred, dark, bright, empty, tiny, bordered images, placeholders and others."""
     snapshot = context.snapshot
     problems = await context.engine.run(_find_problems, snapshot.gallery)
     return {"version": snapshot.version, "images": snapshot.gallery.count, "problems": problems}
@@ -256,10 +240,7 @@ async def list_problems(context: Context) -> dict[str, Any]:
 
 @router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))
 async def get_quality(context: Context) -> Response | dict[str, Any]:
-    """Measure retrieval quality on the gallery's own labels.
-
-    Recall, the worst classes and queries, scores of same and different class, confusion.
-    """
+    """Measure retrieval quality on the gallery's own labels: recall, worst classes and queries, confusion."""
     computed = context.snapshot.insights.quality
     if computed.value is None:
         return send_unready(context, computed)
@@ -268,10 +249,7 @@ async def get_quality(context: Context) -> Response | dict[str, Any]:
 
 @router.get("/map", **responses(GalleryMap | Failed, also=COMPUTING))
 async def get_map(context: Context) -> Response | dict[str, Any]:
-    """Map of all images.
-
-    Ids, places and labels, as columns.
-    """
+    """Map of all images: ids, places and labels, as columns."""
     computed = context.snapshot.insights.map
     if computed.value is None:
         return send_unready(context, computed)

@@ -18,38 +18,27 @@ router = make_router("health")
 
 
 class Health(Answer):
-    """The process answers."""
+    """The process answers; or every gallery is ready."""
 
-    status: Literal["alive"]
+    status: Literal["alive", "ready"]
 
 
-class Readiness(Answer):
-    """A sound gallery is served, and a search of it was tried.
+class Readiness(Health):
+    """A gallery is served, and a search of it was tried; `problem` says that something newer of it is not served."""
 
-    `problem` says that a newer version of it, or of its label decisions, is not served. Visitors with a token who may
-    decide see why.
-    """
-
-    status: Literal["ready"]
     version: str
     problem: str | None
 
 
 @router.get("/health", **responses(Health))
 async def get_health() -> dict[str, str]:
-    """Is the server alive?
-
-    Always, if anything answers.
-    """
+    """Is the server alive? Always, if anything answers."""
     return {"status": "alive"}
 
 
 @router.get("/ready", **responses(Readiness))
 async def get_readiness(context: Context) -> dict[str, str | None]:
-    """Is the server ready?
-
-    503 with the reason where no sound gallery with images is served, or where searching it fails.
-    """
+    """Is the server ready? 503 with the reason where no gallery with images can be searched."""
     snapshot, live, knows = context.snapshot, context.engine.live, context.visitor.knows_failures
     try:
         await context.engine.probe.check(snapshot)
@@ -63,9 +52,6 @@ async def get_readiness(context: Context) -> dict[str, str | None]:
 
 @router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
 async def get_metrics(context: Context) -> Response:
-    """Prometheus metrics.
-
-    Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
-    """
+    """Prometheus metrics: requests, seconds, queues, refusals, photos kept, the gallery's version and size."""
     text = await context.engine.run(generate_latest, context.request.app.state.metrics.registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -18,26 +18,16 @@ from index.measures import Measures
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
 from index.text import printable_path
-from retrieval_app.api.duplicate_list import DuplicateImage, describe_duplicates
+from retrieval_app.api.duplicate_routes import DuplicateImage, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.issue_list import LabelDecisionEntry, LabelIssueEntry, describe_decision, describe_issue
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses
-from retrieval_app.api.schemas import (
-    MAX_PAGE_IMAGES,
-    STRICT,
-    Answer,
-    GivenLabel,
-    ImageId,
-    ImageIncludeText,
-    ImagePage,
-    Versioned,
-)
+from retrieval_app.api.schemas import STRICT, Answer, GivenLabel, ImageId, ImagePage, Versioned
 from retrieval_app.review.places import ROW_FIELDS, describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import PREVIEW_SIDE, choose_side
-from retrieval_app.serving.searching import MAX_ID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 router = make_router("images")
@@ -176,10 +166,7 @@ def _format_time(mtime_ns: int) -> str | None:
 
 @router.get("/images", **responses(ImageList))
 async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> dict[str, Any]:
-    """List images.
-
-    Those that fulfil the condition, in the order of their ids.
-    """
+    """List images that fulfil the condition, in the order of their ids; or some of them at random."""
     snapshot, folders = context.snapshot, context.folders
     where = read_condition(page.where, page.text, folders=folders)
     read = context.engine.run if where is None else context.engine.look_up
@@ -187,33 +174,9 @@ async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> 
     return {"version": snapshot.version, **listed}
 
 
-@router.get("/images/random", **responses(ImageList))
-async def list_random_images(
-    context: Context,
-    count: Annotated[int, Query(ge=1, le=MAX_PAGE_IMAGES)] = 12,
-    seed: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
-    include: ImageIncludeText = "",
-) -> dict[str, Any]:
-    """Random images.
-
-    Different ones in random order, the same ones for the same seed.
-    """
-
-    def read() -> dict[str, Any]:
-        gallery = context.snapshot.gallery
-        chosen = np.random.default_rng(seed).choice(gallery.count, size=min(count, gallery.count), replace=False)
-        images = _describe_images(gallery, gallery.ids[chosen].tolist(), include=include, folders=context.folders)
-        return {"version": gallery.version, "total": gallery.count, "images": images, "next_after": None}
-
-    return await context.engine.run(read)
-
-
 @router.get("/images/{image_id}", **responses(ImageDetails, 404))
 async def get_image(context: Context, image_id: ImageId) -> Any:
-    """Describe an image.
-
-    An image of the gallery, or a near-duplicate that its build left out.
-    """
+    """Describe an image of the gallery, or a near-duplicate that its build left out."""
     return await context.read(describe_details, context.snapshot, context.review, image_id, folders=context.folders)
 
 
@@ -223,19 +186,13 @@ async def get_thumbnail(
     image_id: ImageId,
     side: Annotated[int, Query(ge=64, le=512, description="the longer one, in pixels")] = 256,
 ) -> Response:
-    """A thumbnail of an image.
-
-    A WebP of about the wanted size, from re-encoded pixels.
-    """
+    """A thumbnail: a WebP of about the wanted size, from re-encoded pixels."""
     return await _send_thumbnail(context, image_id, side=choose_side(side))
 
 
 @router.get("/images/{image_id}/preview", **responses(None, 404, 409, also=_WEBP))
 async def get_preview(context: Context, image_id: ImageId) -> Response:
-    """An image, large.
-
-    A WebP of at most 2048 pixels a side, from re-encoded pixels.
-    """
+    """A large preview: a WebP of at most 2048 pixels a side, from re-encoded pixels."""
     return await _send_thumbnail(context, image_id, side=PREVIEW_SIDE)
 
 
@@ -243,10 +200,7 @@ async def get_preview(context: Context, image_id: ImageId) -> Response:
 async def get_neighbour_labels(
     context: Context, image_id: ImageId, k: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> dict[str, Any]:
-    """The labels of an image's neighbours.
-
-    The labels' shares among the nearest neighbours: why an image is found, or its label is an issue.
-    """
+    """The shares of labels among the nearest neighbours: why an image is found, or its label is an issue."""
     snapshot = context.snapshot
     shares = await context.engine.run(share_labels, snapshot.gallery, image_id, k=k)
     return {"version": snapshot.version, "id": image_id, **shares}
@@ -254,10 +208,7 @@ async def get_neighbour_labels(
 
 @router.get("/images/{image_id}/vector", **responses(ImageVector, 404))
 async def get_vector(context: Context, image_id: ImageId) -> dict[str, Any]:
-    """The vector of an image.
-
-    The stored unit vector.
-    """
+    """The stored unit vector of an image."""
     snapshot = context.snapshot
     vector = await context.engine.run(snapshot.gallery.vector, image_id)
     return {"version": snapshot.version, "id": image_id, "vector": vector.tolist()}
@@ -265,19 +216,18 @@ async def get_vector(context: Context, image_id: ImageId) -> dict[str, Any]:
 
 def _read_page(gallery: Gallery, where: Condition | None, *, page: ImagePage, folders: bool) -> dict[str, Any]:
     ids = gallery.ids if where is None else gallery.matching_ids(where)
-    start = int(np.searchsorted(ids, page.after, side="right"))
-    wanted = ids[start : start + page.limit].tolist()
-    more = start + page.limit < len(ids)
+    if page.seed is None:
+        start = int(np.searchsorted(ids, page.after, side="right"))
+        wanted, has_more = ids[start : start + page.limit].tolist(), start + page.limit < len(ids)
+    else:
+        chosen = np.random.default_rng(page.seed).choice(len(ids), size=min(page.limit, len(ids)), replace=False)
+        wanted, has_more = ids[chosen].tolist(), False
+    include, rows = page.include.split(","), gallery.rows(wanted)
     return {
         "total": len(ids),
-        "images": _describe_images(gallery, wanted, include=page.include, folders=folders),
-        "next_after": wanted[-1] if more else None,
+        "images": [{"id": row.id, **describe_row(gallery, row, include=include, folders=folders)} for row in rows],
+        "next_after": wanted[-1] if has_more else None,
     }
-
-
-def _describe_images(gallery: Gallery, ids: list[int], *, include: str, folders: bool) -> list[dict[str, Any]]:
-    wanted, rows = include.split(","), gallery.rows(ids)
-    return [{"id": row.id, **describe_row(gallery, row, include=wanted, folders=folders)} for row in rows]
 
 
 async def _send_thumbnail(context: RequestContext, image_id: int, *, side: int) -> Response:

@@ -24,6 +24,7 @@ from retrieval_app.serving.live_gallery import Snapshot
 MAX_PAIRS = 200
 NEXT = 50  # open issues, of which the answer says how many are probably errors
 Item = TypeVar("Item")
+_SAME_FIELDS = ("id", "label", "suggested", "p_error", "p_suggested", "p_none", "kind", "verdict")
 
 
 class Suggestion(Answer):
@@ -34,16 +35,11 @@ class Suggestion(Answer):
 
 
 class Neighbour(Answer):
-    """A neighbour with the image's own label."""
+    """A neighbour, with its label if that is another than the image's."""
 
     id: int
     score: float
-
-
-class OtherNeighbour(Neighbour):
-    """A neighbour with another label."""
-
-    label: str
+    label: str | None = None
 
 
 class LabelDecisionEntry(Answer):
@@ -86,7 +82,7 @@ class LabelIssueEntry(Answer):
         "probable label; `keep` leaves it open"
     )
     agreeing: list[Neighbour]
-    disagreeing: list[OtherNeighbour]
+    disagreeing: list[Neighbour]
     decision: LabelDecisionEntry | None
 
 
@@ -124,16 +120,12 @@ class ReviewList(Ready):
 
 
 class LabelIssueList(ReviewList):
-    """Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
+    """Label issues, the most probable errors first; decided ones that were accepted in bulk before the rest.
 
-    Of the decided ones, what was accepted in bulk comes first, the least probable of it before the rest.
-
-    Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
-    `kind`), without the images that are `set_aside`; `total` those in the requested state.
+    `open` and `decided` count those of the filter without the images `set_aside`, `total` those in the requested state.
     """
 
     set_aside: int = Field(description="images that are set aside, also those whose label is no issue")
-
     noise_rate: float | None = Field(description="estimated share of wrong labels among all")
     is_lower_bound: bool = Field(
         description="whether `noise_rate` is too low, because the model was trained with these labels"
@@ -168,10 +160,7 @@ class Accepted(Answer):
 
 
 def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage, names: bool = True) -> dict[str, Any]:
-    """Page of the label issues, as GET /v1/labels/issues answers it; new decisions start an update.
-
-    `names`: whether the visitor may see who decided.
-    """
+    """Page of the label issues; new decisions start an update. `names`: whether the visitor may see who decided."""
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
     chosen = [issue for issue in issues.items if _is_wanted(issue, page)]
@@ -308,16 +297,9 @@ def turn_to(
 def describe_issue(issue: LabelIssue, path: str, decision: LabelDecision | None, *, names: bool) -> dict[str, Any]:
     """One issue as the schema `LabelIssueEntry` has it; `names` as of `page_issues`."""
     return {
-        "id": issue.id,
+        **{name: getattr(issue, name) for name in _SAME_FIELDS},
         "path": valid_text(path),
-        "label": issue.label,
-        "suggested": issue.suggested,
-        "p_error": issue.p_error,
-        "p_suggested": issue.p_suggested,
-        "p_none": issue.p_none,
         "suggestions": [{"label": label, "probability": share} for label, share in issue.suggestions],
-        "kind": issue.kind,
-        "verdict": issue.verdict,
         "agreeing": [{"id": near, "score": score} for near, score in issue.agreeing],
         "disagreeing": [{"id": near, "score": score, "label": label} for near, score, label in issue.disagreeing],
         "decision": describe_decision(decision, names=names),

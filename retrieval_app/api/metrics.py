@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -96,13 +95,7 @@ class EngineCollector(Collector):
         count = snapshot.gallery.count
         yield GaugeMetricFamily("retrieval_ready", "1 where a gallery is served.", value=1)
         yield GaugeMetricFamily("retrieval_gallery_images", "Images of the served version.", value=count)
-        try:
-            app_version = version("retrieval-app")
-        except PackageNotFoundError:  # run from its source
-            app_version = "source"
-        info = InfoMetricFamily("retrieval_serving", "The versions of the gallery and of the program.")
-        info.add_metric([], {"gallery_version": snapshot.version, "app_version": app_version})
-        yield info
+        yield InfoMetricFamily("retrieval_serving", "The served version.", {"gallery_version": snapshot.version})
 
     def _describe_work(self) -> Iterator[Metric]:
         engine, lane_name = self._engine, ["lane"]

@@ -101,10 +101,7 @@ def write(model: type[Answer], values: Mapping[str, Any], *, status: int = 200) 
 
 @lru_cache(maxsize=256)
 def read_condition(where: str | None, text: str | None, *, folders: bool) -> Condition | None:
-    """The filter of a condition and of words, both to be fulfilled; None without any.
-
-    Without `folders` no condition or word may try out the folders of the machine.
-    """
+    """The filter of a condition and of words; without `folders` neither may try out the folders of the machine."""
     filters: list[Condition] = []
     if where is not None and where.strip():
         condition = _parse(parse_filter, where, field="where")

@@ -10,32 +10,27 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import (
-    MOST_RIGHT,
-    OPEN,
-    DecisionSource,
-    DuplicateDecision,
-    LabelDecision,
-    Subject,
-    find_images,
-)
+from index.labels.decisions import MOST_RIGHT, OPEN, LabelDecision, Subject, find_images
 from index.labels.steps import About, Step
 from index.text import printable_path, valid_text
-from retrieval_app.api.duplicate_list import GroupList, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
-from retrieval_app.api.issue_list import Accepted, LabelIssueList, apply_verdicts, need_duplicates, page_issues
+from retrieval_app.api.issue_list import (
+    Accepted,
+    LabelDecisionEntry,
+    LabelIssueList,
+    apply_verdicts,
+    describe_decision,
+    page_issues,
+)
 from retrieval_app.api.request_context import Context, RequestContext, make_router, responses
 from retrieval_app.api.schemas import (
     AcceptVerdicts,
     Answer,
-    DuplicatePage,
     ExportRequest,
-    GroupChoice,
     LabelChoice,
     LabelDecisions,
     LabelIssuePage,
@@ -43,14 +38,7 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.api.security.access import require_review
 from retrieval_app.review.activity_log import EXPORT
-from retrieval_app.review.exports import (
-    OUTCOMES,
-    encode_table,
-    name_attachment,
-    stream_duplicate_file,
-    stream_label_file,
-    stream_zip,
-)
+from retrieval_app.review.exports import OUTCOMES, encode_table, name_attachment, stream_label_file, stream_zip
 from retrieval_app.review.places import shorten_path
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_by_contents, find_decided_ids, find_subjects
@@ -60,23 +48,23 @@ from retrieval_app.serving.search_engine import Engine
 
 router = make_router("review")
 MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
-_LAST_STEP = Undo()
+LAST_STEP = Undo()
 _TABLE = {"text/csv": {"schema": {"type": "string"}}}
 _ARCHIVE = {"application/zip": BYTES}
 _MOST_LOGGED = 100  # ids of an export
 _COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
 _COUNTS = {f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"} for outcome in OUTCOMES}
-_CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
-_LABELS_CSV: dict[int, dict[str, Any]] = {200: {**_CSV[200], "headers": _COUNTS}}
+CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
+_LABELS_CSV: dict[int, dict[str, Any]] = {200: {**CSV[200], "headers": _COUNTS}}
 _EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or images and a table"}}
 _BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
 _CHUNK_BYTES = 64 * 1024
 
 
-class Decided(Answer):
-    """The number of decisions, and the step that undoes them."""
+class Changed(Answer):
+    """A step of decisions: the number of images, labels, groups or leaks that it changes, and its own, to undo it."""
 
-    decided: int
+    changed: int
     step: int
     can_undo: bool
 
@@ -94,10 +82,7 @@ class DecidedLabel(Answer):
     image_id: int | None
     path: str
     label: str | None
-    decision: Literal["keep", "change", "set_aside", "drop"]
-    new_label: str | None
-    source: DecisionSource
-    p_right: float = Field(description="probability that the label is right; 1 where a person looked")
+    decision: LabelDecisionEntry
     decided_at: str
 
 
@@ -108,7 +93,7 @@ class DecidedLabels(Answer):
     can_undo: bool
 
 
-_DECIDES = {**MAY_DECIDE, **responses(Decided, 404, 409, *BODY_ERRORS)}
+DECIDES = {**MAY_DECIDE, **responses(Changed, 404, 409, *BODY_ERRORS)}
 UNDOES = {**MAY_DECIDE, **responses(Undone, 409, *BODY_ERRORS)}
 
 Paths = Annotated[
@@ -142,7 +127,7 @@ def keep_label_decisions(
         for one in body.decisions
     ]
     log("decide-labels", step=step.number, decisions=lines)
-    return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
+    return {"changed": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
 
 
 def _decide_label(snapshot: Snapshot, subject: Subject, choice: LabelChoice, *, place: int) -> LabelDecision:
@@ -185,10 +170,7 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
             "image_id": ids.get(key),
             "path": valid_text(decision.path if folders else shorten_path(snapshot.gallery, decision.path)),
             "label": decision.label,
-            "decision": decision.decision,
-            "new_label": decision.new_label,
-            "source": decision.source,
-            "p_right": decision.p_right,
+            "decision": describe_decision(decision, names=folders),
             "decided_at": decision.decided_at,
         }
         for key, decision in decisions.items()
@@ -196,27 +178,10 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
     return {"decisions": listed, "can_undo": review.can_undo()}
 
 
-def _keep_group_decision(context: RequestContext, body: GroupChoice) -> dict[str, Any]:
-    gallery, review = context.snapshot.gallery, context.review
-    group = need_duplicates(context.snapshot).by_name.get(body.group)
-    if group is None:
-        message = "the gallery does not have this group any more; look at the list again"
-        raise ApiError(message, status=404, field="group")
-    ids = [image.id for image in group.images]
-    subjects = find_subjects(gallery, ids)
-    decision = DuplicateDecision(tuple(subjects[one] for one in ids), body.decision, tuple(body.keep))
-    step = review.decide([decision], by=context.visitor.name)
-    context.log("decide-duplicates", step=step.number, images=ids, decision=body.decision, keep=list(body.keep))
-    return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo("duplicates")}
-
-
-async def _send_table(
+async def send_table(
     engine: Engine, blocks: Iterable[bytes], *, name: str, counts: Mapping[str, int] | None = None
 ) -> Response:
-    """A CSV of our own file name, written whole by one thread, to which the reader of a catalogue belongs.
-
-    `counts` are complete once it is written.
-    """
+    """A CSV, written whole by one thread, to which the reader of a catalogue belongs; `counts` are complete then."""
     file, size = await engine.run(_write_all, blocks)
     found = {f"{_COUNTED}{outcome}": str(counts[outcome]) for outcome in OUTCOMES} if counts is not None else {}
     return StreamingResponse(
@@ -248,35 +213,16 @@ def _read_all(file: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
 
 @router.get("/labels/issues", **responses(LabelIssueList | Failed, also=COMPUTING))
 async def list_label_issues(context: Context, page: Annotated[LabelIssuePage, Query()]) -> Any:
-    """List label issues.
-
-    The most probable errors first, with kind, suggested labels, nearest images and the decision.
-    """
+    """List label issues, the most probable errors first, with suggestions, nearest images and the decision."""
     issues = context.snapshot.insights.label_issues
     if issues.value is None:
         return send_unready(context, issues)
     return await context.read(page_issues, context.snapshot, context.review, page=page, names=context.folders)
 
 
-@router.get("/duplicates", **responses(GroupList | Failed, also=COMPUTING))
-async def list_duplicates(context: Context, page: Annotated[DuplicatePage, Query()]) -> Any:
-    """List near-duplicates.
-
-    Near-duplicate groups, including images that the build left out, and their decisions.
-    """
-    duplicates = context.snapshot.insights.duplicates
-    if duplicates.value is None:
-        return send_unready(context, duplicates)
-    return await context.read(page_groups, context.snapshot, duplicates.value, context.review, page=page)
-
-
-@router.post("/labels/decisions", **_DECIDES)
+@router.post("/labels/decisions", **DECIDES)
 async def decide_labels(context: Context, body: LabelDecisions) -> Any:
-    """Decide about labels.
-
-    One undo takes all decisions of a request back. With `label_seen`, 409 where an image has another label now: then no
-    decision is kept.
-    """
+    """Decide about labels in one step; 409, and no decision is kept, where an image has not the `label_seen` now."""
     keep = partial(keep_label_decisions, log=context.log, by=context.visitor.name)
     return await context.read(keep, context.snapshot, context.review, body)
 
@@ -285,13 +231,9 @@ async def decide_labels(context: Context, body: LabelDecisions) -> Any:
 async def accept_verdicts(context: Context, body: AcceptVerdicts) -> Any:
     """Accept the verdicts on label issues, so that a share of the labels that stay is right.
 
-    Without a digest it only counts; with the digest of that response it decides.
-
-    Labels change where the suggested one is probable enough, images without a probable label are set aside, and those
-    that show none of the labels are dropped. One undo takes all of it back; at most 100,000 decisions, the most
-    probable errors. Rare classes and decided labels stay as they are. An image with near-duplicates is dropped only
-    where one of them stays and all that stay have other labels. 409 where other decisions would be made than were
-    counted: then none is made.
+    Without a digest it only counts; with the digest of that response it decides in one step, or is refused by 409 where
+    other decisions would be made now: at most 100,000, the most probable errors. Rare classes and decided labels stay
+    as they are. An image is dropped only where one of its near-duplicates stays, and all that stay have other labels.
     """
 
     def accept() -> dict[str, Any]:
@@ -306,84 +248,37 @@ async def accept_verdicts(context: Context, body: AcceptVerdicts) -> Any:
 
 @router.get("/labels/decisions", **responses(DecidedLabels, 409))
 async def list_label_decisions(context: Context) -> Any:
-    """List label decisions.
-
-    In the order they were made.
-    """
+    """List label decisions in the order they were made."""
     return await context.read(_list_decisions, context.snapshot, context.review, folders=context.folders)
 
 
 @router.post("/labels/undo", **UNDOES)
-async def undo_label_decisions(context: Context, body: Undo = _LAST_STEP) -> Any:
-    """Undo the last label decisions.
-
-    Those of the last step; none where the given step was undone before. 409 where another decision was made since.
-    """
+async def undo_label_decisions(context: Context, body: Undo = LAST_STEP) -> Any:
+    """Undo the last step of label decisions; 409 where another decision was made since."""
     return await context.read(take_back, context, body, about="labels")
 
 
 @router.get("/labels/file", **responses(None, 409, also=_LABELS_CSV))
 async def get_label_file(context: Context, paths: Paths = None) -> Response:
-    """Download the labels with the decisions applied.
+    """Download the labels with the decisions applied, for `retrieval train` and `retrieval index build --labels`.
 
-    A CSV of path, label, the label as given and `p_right`, the probability that the label is right (empty where it is
-    not known), for `retrieval train` and `retrieval index build --labels`.
-
-    Headers count the images: rows are `kept` or `changed`; left out are images `set-aside` or `dropped` by a decision,
-    `unlabelled`, `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with
-    `paths=relative`, and for strangers, relative to the sources: such a file, saved in the folder of the images, works
-    on other machines.
+    A CSV of path, label, the label as given and `p_right`, the probability that the label is right, if known. Headers
+    count the images: rows are `kept` or `changed`, others `set-aside` or `dropped` by a decision, `unlabelled`,
+    `in-archives`, which training does not read, or `unnamable` in UTF-8. Relative paths are those within the sources.
     """
-    folders, counts = _choose_folders(context, paths), Counter[str]()
+    folders, counts = choose_folders(context, paths), Counter[str]()
 
     def read() -> Iterator[bytes]:
         trust = context.review.label_trust()
         context.log(EXPORT, file="labels.csv")
         return stream_label_file(context.snapshot.gallery, trust, counts=counts, folders=folders)
 
-    return await _send_table(context.engine, await context.engine.run(read), name="labels.csv", counts=counts)
-
-
-@router.post("/duplicates/decisions", **_DECIDES)
-async def decide_duplicates(context: Context, body: GroupChoice) -> Any:
-    """Decide about a group of near-duplicates.
-
-    Whether its images are duplicates, and which of them stay.
-    """
-    return await context.read(_keep_group_decision, context, body)
-
-
-@router.post("/duplicates/undo", **UNDOES)
-async def undo_duplicate_decisions(context: Context, body: Undo = _LAST_STEP) -> Any:
-    """Undo the last decision about duplicates.
-
-    As for labels.
-    """
-    return await context.read(take_back, context, body, about="duplicates")
-
-
-@router.get("/duplicates/file", **responses(None, 409, also=_CSV))
-async def get_duplicate_file(context: Context, paths: Paths = None) -> Response:
-    """Download the decisions about duplicates.
-
-    A CSV of path, decision (keep or drop) and group; paths as in the label file.
-    """
-    folders, name = _choose_folders(context, paths), "duplicate-decisions.csv"
-
-    def read() -> Iterator[bytes]:
-        decisions = context.review.duplicate_decisions().values()
-        context.log(EXPORT, file=name)
-        return stream_duplicate_file(context.snapshot.gallery, decisions, folders=folders)
-
-    return await _send_table(context.engine, await context.engine.run(read), name=name)
+    return await send_table(context.engine, await context.engine.run(read), name="labels.csv", counts=counts)
 
 
 @router.post("/export", **responses(None, 404, *BODY_ERRORS, also=_EXPORT))
 async def export_images(context: Context, body: ExportRequest) -> Response:
-    """Download images as a table, or as a ZIP with the table.
-
-    In the given order; images are re-encoded, never the files themselves.
-    """
+    """Download images in the given order as a table, or re-encoded in a ZIP with the table."""
     engine, gallery, folders = context.engine, context.snapshot.gallery, context.folders
     name = name_attachment(gallery, f".{body.format}")
 
@@ -398,12 +293,12 @@ async def export_images(context: Context, body: ExportRequest) -> Response:
 
     blocks = await engine.run(stream)
     if body.format == "csv":
-        return await _send_table(engine, blocks, name=name)
+        return await send_table(engine, blocks, name=name)
     # Each block of a ZIP is made when the one before is sent; any thread may make it.
     return StreamingResponse(blocks, media_type="application/zip", headers=_attach(name))
 
 
-def _choose_folders(context: RequestContext, paths: str | None) -> bool:
+def choose_folders(context: RequestContext, paths: str | None) -> bool:
     """Whether the paths of a file are absolute."""
     if paths == "absolute" and not context.folders:
         raise ApiError("absolute paths are for visitors who may decide: ask for relative ones", status=403)

@@ -1,7 +1,4 @@
-"""Schemas of requests, and bases of responses: all numbers, texts and lists have bounds, unknown fields are refused.
-
-Bodies are read strictly (a text is no number); NaN, infinities, NUL characters and lone surrogates are refused.
-"""
+"""Schemas of requests, read strictly: everything has bounds; NaN, NUL characters and unknown fields are refused."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
@@ -31,7 +28,6 @@ LabelText = Annotated[str, StringConstraints(min_length=1, max_length=200, patte
 _SEEN = "the label that the image had when somebody looked, null for none; left out, it is not compared"
 SeenLabel = Annotated[FilterText | None, Field(description=_SEEN)]
 FileName = Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)]
-Cutoff = Annotated[int, Field(ge=1, le=1000)]
 Include = Literal[RowField, "precision_at_score"]
 By = Literal["semantic", "copy"]
 _BY = (
@@ -109,12 +105,6 @@ class SearchRequest(_SearchOptions, Body):
     include: list[Include] = Field(default=[], max_length=len(get_args(Include)))
 
 
-class BatchRequest(Body):
-    """Searches that are answered together."""
-
-    searches: list[SearchRequest] = Field(min_length=1, max_length=64)
-
-
 class FacetSelection(_Condition, Parameters):
     """Which images are counted, and of which facet which values are looked for."""
 
@@ -142,6 +132,7 @@ class ImagePage(_Condition, Parameters):
 
     after: int = Field(default=-1, ge=-1, le=MAX_ID, description="the first id is above this one")
     limit: int = Field(default=60, ge=1, le=MAX_PAGE_IMAGES)
+    seed: int | None = Field(default=None, ge=0, le=MAX_ID, description="images at random, the same for the same seed")
     include: ImageIncludeText = ""
 
 

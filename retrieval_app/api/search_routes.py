@@ -1,6 +1,5 @@
 """Search routes: kept photos, queries of several parts, a photo as the body, many searches at once, embedding."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,21 +14,11 @@ from typing_extensions import TypedDict
 
 from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
-from retrieval_app.api.errors import BODY_ERRORS, ApiError
+from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.image_routes import ImageEntry
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses, write
-from retrieval_app.api.schemas import (
-    STRICT,
-    Answer,
-    BatchRequest,
-    By,
-    FileName,
-    ImageSearch,
-    PhotoAddress,
-    SearchRequest,
-    Versioned,
-)
+from retrieval_app.api.schemas import STRICT, Answer, By, FileName, ImageSearch, PhotoAddress, SearchRequest, Versioned
 from retrieval_app.api.security.access import require_fetching
 from retrieval_app.insights.calibration import PrecisionAtScore
 from retrieval_app.review.places import ROW_FIELDS, describe_row
@@ -39,7 +28,6 @@ from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.searching import PhotoToken, Search, SearchQuery
 
 router = make_router("search")
-MAX_CROPS = 64
 EmbedBy = Annotated[
     By, Query(description="for semantic similarity, or for copy detection where the gallery's model has that output")
 ]
@@ -79,12 +67,6 @@ class SearchResponse(Versioned):
     collapsed: bool | None = Field(
         description="whether near-duplicates were collapsed; false while they are still computed, null where not asked"
     )
-
-
-class BatchResponse(Answer):
-    """The answers in the order of the searches."""
-
-    results: list[SearchResponse]
 
 
 class PhotoAnswer(Answer):
@@ -150,46 +132,21 @@ def _describe_hits(
 
 @router.post("/search", **responses(SearchResponse, 404, *BODY_ERRORS))
 async def search(context: Context, body: SearchRequest) -> Response | dict[str, Any]:
-    """Search by images of the gallery, photos and vectors, alone or weighted together.
-
-    The members most similar to the queries; ids and scores, and what `include` names.
-    """
-    return await _send(context, await _search_by_parts(context, body))
-
-
-@router.post("/search/batch", **responses(BatchResponse, 404, *BODY_ERRORS))
-async def search_batch(context: Context, body: BatchRequest) -> Response | dict[str, Any]:
-    """Many searches at once.
-
-    The answers in the order of the searches, all from the same version of the gallery.
-    """
-    crops = sum(getattr(part, "crop", None) is not None for one in body.searches for part in one.queries)
-    if crops > MAX_CROPS:
-        message = f"{crops} crops in one batch; at most {MAX_CROPS} are embedded for one request"
-        raise ApiError(message, status=422, code="invalid", field="searches")
-    results = await asyncio.gather(*(_search_by_parts(context, one) for one in body.searches))
-    if sum(len(found["hits"]) for found in results) > DESCRIBED_AT_ONCE:
-        return await context.engine.run(write, BatchResponse, {"results": results})
-    return {"results": results}
+    """Search by images of the gallery, photos and vectors, alone or weighted together."""
+    excluded = frozenset(body.exclude_ids)
+    return await _search(context, body, include=body.include, parts=body.queries, exclude_ids=excluded)
 
 
 @router.post("/search/image", openapi_extra=IMAGE_BODY, **responses(SearchResponse, *BODY_ERRORS))
 async def search_by_image(context: Context, parameters: Annotated[ImageSearch, Query()]) -> Response | dict[str, Any]:
-    """Search by a photo, which is the body.
-
-    The members most similar to the photo, which is not kept.
-    """
+    """Search by a photo, which is the body and is not kept."""
     upload = Upload(await read_image(context), printable_path(parameters.name))
-    found = await _search(context, parameters, include=parameters.include.split(","), upload=upload)
-    return await _send(context, found)
+    return await _search(context, parameters, include=parameters.include.split(","), upload=upload)
 
 
 @router.post("/photos", status_code=201, openapi_extra=IMAGE_BODY, **responses(PhotoAnswer, *BODY_ERRORS))
 async def keep_photo(context: Context, name: FileName = "photo") -> dict[str, Any]:
-    """Keep a photo for a while, to search with it or parts of it.
-
-    The body is the photo. Memory keeps the most recently used ones; the response has the token of this one.
-    """
+    """Keep a photo, the body, among those used last, to search with it or parts of it by the token of the answer."""
     return _describe_photo(await context.engine.keep_photo(await read_image(context), name=name))
 
 
@@ -201,51 +158,34 @@ def _describe_photo(photo: Photo) -> dict[str, Any]:
     "/photos/address", status_code=201, dependencies=[Depends(require_fetching)], **responses(PhotoAnswer, *BODY_ERRORS)
 )
 async def fetch_photo(context: Context, body: PhotoAddress) -> dict[str, Any]:
-    """Fetch a photo from its address, and keep it for a while to search with it.
-
-    Only by a server with `--fetch-addresses`, and from public addresses.
-    """
+    """Fetch a photo from a public address and keep it to search with; only with `--fetch-addresses`."""
     fetched = await context.request.app.state.fetcher.fetch(body.address)
     return _describe_photo(await context.engine.keep_photo(fetched.data, name=fetched.name))
 
 
 @router.get("/photos/{token}/preview", **responses(None, 404, also=_JPEG))
 async def get_photo(context: Context, token: PhotoToken) -> Response:
-    """Get a kept photo.
-
-    As JPEG of at most about 1024 pixels a side.
-    """
+    """Get a kept photo as JPEG of at most about 1024 pixels a side."""
     photo = await context.engine.photo(token)
     return Response(photo.jpeg, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.post("/embed", openapi_extra=IMAGE_BODY, **responses(EmbedAnswer, *BODY_ERRORS))
 async def embed_photo(context: Context, name: FileName = "photo", by: EmbedBy = "semantic") -> dict[str, Any]:
-    """Embed a photo, which is the body.
-
-    The unit vector of the gallery's model.
-    """
+    """Embed a photo, which is the body: the unit vector of the gallery's model."""
     data = await read_image(context)
     vector = await context.engine.embed(context.snapshot.by(by), data, name=printable_path(name))
     model = context.snapshot.gallery.manifest.model_sha256
     return {"vector": vector.tolist(), "embedding_dim": len(vector), "model_sha256": model}
 
 
-async def _send(context: RequestContext, found: dict[str, Any]) -> Response | dict[str, Any]:
-    """The response of a search; a thread writes a long one, so that the event loop does not wait."""
-    is_long = len(found["hits"]) > DESCRIBED_AT_ONCE
-    return await context.engine.run(write, SearchResponse, found) if is_long else found
-
-
-async def _search_by_parts(context: RequestContext, body: SearchRequest) -> dict[str, Any]:
-    excluded = frozenset(body.exclude_ids)
-    return await _search(context, body, include=body.include, parts=body.queries, exclude_ids=excluded)
-
-
 async def _search(
     context: RequestContext, given: SearchRequest | ImageSearch, *, include: Sequence[str], **query: Any
-) -> dict[str, Any]:
+) -> Response | dict[str, Any]:
+    """The response of a search; a thread writes a long one, so that the event loop does not wait."""
     options = {name: getattr(given, name) for name in _SAME_OPTIONS}
     where = read_condition(given.where, given.text, folders=context.folders)
     asked = SearchQuery(where=where, **options, **query)
-    return await describe_search(context.engine, context.snapshot, asked, include=include, folders=context.folders)
+    found = await describe_search(context.engine, context.snapshot, asked, include=include, folders=context.folders)
+    is_long = len(found["hits"]) > DESCRIBED_AT_ONCE
+    return await context.engine.run(write, SearchResponse, found) if is_long else found

@@ -42,12 +42,6 @@ class GalleryList(Answer):
     galleries: list[GalleryEntry]
 
 
-class AllReady(Answer):
-    """Every gallery can be searched."""
-
-    status: Literal["ready"]
-
-
 def _list_allowed(request: Request, right: str) -> dict[str, tuple[FastAPI, frozenset[str]]]:
     """The galleries in which the visitor has a right, with all rights there."""
     galleries: dict[str, FastAPI] = request.app.state.galleries
@@ -57,10 +51,7 @@ def _list_allowed(request: Request, right: str) -> dict[str, tuple[FastAPI, froz
 
 @router.get("/galleries", **responses(GalleryList))
 async def list_galleries(request: Request) -> GalleryList:
-    """The galleries of the server.
-
-    Those that the visitor may search; the API of each is below its path.
-    """
+    """The galleries that the visitor may search; the API of each is below its path."""
     allowed = _list_allowed(request, READ)
     entries = await asyncio.to_thread(lambda: [_describe(name, *one) for name, one in allowed.items()])
     return GalleryList(galleries=entries)
@@ -82,12 +73,9 @@ def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
 health_router.get("/health", **responses(Health))(get_health)
 
 
-@health_router.get("/ready", **responses(AllReady))
+@health_router.get("/ready", **responses(Health))
 async def get_readiness(request: Request) -> dict[str, str]:
-    """Is every gallery ready?
-
-    503 where one of them cannot be searched; its own /v1/ready says why to visitors who may know.
-    """
+    """Is every gallery ready? 503 where one cannot be searched; its own /v1/ready says why."""
 
     async def check(engine: Engine) -> None:
         await engine.probe.check(engine.snapshot())
@@ -102,10 +90,7 @@ async def get_readiness(request: Request) -> dict[str, str]:
 
 @health_router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
 async def get_metrics(request: Request) -> Response:
-    """Prometheus metrics of the galleries.
-
-    Those of each gallery whose metrics the visitor may read, with its name as the label `gallery`.
-    """
+    """Prometheus metrics of the galleries that the visitor may read, by the label `gallery`."""
     allowed = {name: app.state.metrics for name, (app, _) in _list_allowed(request, METRICS).items()}
     text = await asyncio.to_thread(generate_latest, JoinedMetrics({"": request.app.state.metrics, **allowed}))
     return Response(text, media_type=CONTENT_TYPE_LATEST)

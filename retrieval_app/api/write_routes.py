@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, HTTPException, Path
+from fastapi import Depends, Path
 
 from index.images.image_headers import is_cheap
 from retrieval_app.api.errors import BODY_ERRORS
@@ -35,46 +35,28 @@ _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require
 
 @router.post("/images", openapi_extra=IMAGE_BODY, **_CHANGES, **responses(JobAnswer, *BODY_ERRORS))
 async def add_image(context: Context, name: FileName = "photo", label: LabelText | None = None) -> dict[str, Any]:
-    """Add an image, which is the body.
-
-    The image is decoded and kept at once; it is found when the job is done.
-    """
+    """Add an image, which is the body and is kept at once; it is found when the job is done."""
     data, engine = await read_image(context), context.engine
     begin = partial(context.jobs.add, data, name=name, label=label)
     run = engine.run if is_cheap(data) else engine.run_costly
     return await _begin(context, "add", begin, run=run, name=name, label=label, bytes=len(data))
 
 
-@router.delete("/images/random", include_in_schema=False)
-async def refuse_removal() -> None:
-    """`random` is no id."""
-    raise HTTPException(405)
-
-
 @router.delete("/images/{image_id}", **_CHANGES, **responses(JobAnswer, 404, *BODY_ERRORS))
 async def remove_image(context: Context, image_id: ImageId) -> dict[str, Any]:
-    """Remove an image.
-
-    The image leaves the gallery; its file stays.
-    """
+    """Remove an image from the gallery; its file stays."""
     return await _begin(context, "remove", partial(context.jobs.remove, [image_id]), images=[image_id])
 
 
 @router.post("/update", **_CHANGES, **responses(JobAnswer, *BODY_ERRORS))
 async def update_gallery(context: Context) -> dict[str, Any]:
-    """Update the gallery from its sources.
-
-    New, changed and vanished files make one new version; the response may be an update that waits already.
-    """
+    """Update the gallery from its sources to one new version; the job may be an update that waits already."""
     return await _begin(context, "update", context.jobs.update)
 
 
 @router.get("/jobs/{job}", **responses(JobAnswer, 404))
 async def get_job(context: Context, job: JobId) -> dict[str, Any]:
-    """The state of a job.
-
-    The server keeps the last thousand until it ends.
-    """
+    """The state of a job; the server keeps the last thousand until it ends."""
     found: dict[str, Any] = (await context.engine.run(context.jobs.get, job)).to_json()
     if found["state"] == FAILED and not context.folders:
         found["message"] = _FAILED
@@ -83,10 +65,7 @@ async def get_job(context: Context, job: JobId) -> dict[str, Any]:
 
 @router.delete("/jobs/{job}", dependencies=[Depends(require_writing)], **responses(JobAnswer, 404, 409, *BODY_ERRORS))
 async def cancel_job(context: Context, job: JobId) -> dict[str, Any]:
-    """Cancel a job.
-
-    At once where it waits, else at its next step, unless it is done before; the gallery stays as it was.
-    """
+    """Cancel a job at once where it waits, else at its next step, unless it is done before."""
 
     def cancel() -> Job:
         cancelled = context.jobs.cancel(job)

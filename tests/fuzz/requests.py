@@ -28,7 +28,7 @@ _GETS = (
     "/v1/gallery",
     "/v1/images?limit=5&include=label,path",
     "/v1/images?where=label%20%3D%20%27red%27",
-    "/v1/images/random?count=3&seed=1",
+    "/v1/images?limit=3&seed=1",
     "/v1/images/1",
     "/v1/images/1/thumbnail?side=64",
     "/v1/images/1/preview",
@@ -58,7 +58,7 @@ _BODIES = (
             "collapse_duplicates": True,
         },
     ),
-    ("/v1/search/batch", {"searches": [{"queries": [{"vector": [0.5] * 16}, {"image_id": 2, "weight": -1}]}] * 3}),
+    ("/v1/search", {"queries": [{"vector": [0.5] * 16}, {"image_id": 2, "weight": -1}]}),
     (
         "/v1/labels/decisions",
         {"decisions": [{"image_id": 4, "decision": "change", "label": "blue"}, {"image_id": 5, "decision": "drop"}]},

@@ -1,8 +1,4 @@
-"""Hosts, paths, proxies and origins: which requests are for this server, and where they come from.
-
-Checked host names keep others from reaching the server by pointing a name of theirs at its address. A request with a
-header that proxies add comes from elsewhere, even if its address is local.
-"""
+"""Hosts, paths, proxies and origins: which requests are for this server, and where they come from."""
 
 from __future__ import annotations
 
@@ -195,12 +191,10 @@ def check_origins(texts: Iterable[str]) -> frozenset[str]:
 
 
 def comes_from_another_site(headers: Headers, *, by_tls: bool = False) -> bool:
-    """Whether a page of another site caused a request, by the headers that browsers send.
+    """Whether a page of another site, or with TLS one without it, caused a request, by headers that browsers send.
 
-    With TLS, a page that came without it is another site's. Programs send no such header. Browsers leave out
-    `Sec-Fetch-Site` over plain HTTP, `Origin` where an image is embedded, and `Referer` where the other page wishes so.
-    Then two things remain: the cookie, which they do not send for such an image, and `Cross-Origin-Resource-Policy`,
-    which keeps them from showing it.
+    Over plain HTTP an embedded image may have none of them: it is sent without the cookie, and not shown, because of
+    `Cross-Origin-Resource-Policy`.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:
@@ -224,9 +218,6 @@ def is_gradio_data(path: str) -> bool:
 
 
 def is_open_gradio(path: str, method: str) -> bool:
-    """Whether a request may reach the Gradio app: only what its page and its clients need.
-
-    Its other addresses proxy, run functions beside the queue, log in, record or monitor. They answer 404.
-    """
+    """Whether a request is one that the Gradio app's page and clients need: none to proxy, log in or monitor."""
     known = {"GET": _GRADIO_READ, "HEAD": _GRADIO_READ, "POST": _GRADIO_WRITTEN}.get(method)
     return ".." not in path and known is not None and known.fullmatch(path) is not None

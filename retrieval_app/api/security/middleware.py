@@ -1,7 +1,4 @@
-"""Access control middleware: lets through only the addresses, methods and bodies that the page and the API need.
-
-It reads bodies whole. Beside it: the root path of a server behind a proxy, and CORS for the API.
-"""
+"""Middleware: access control, which also reads bodies whole, the root path behind a proxy, and CORS for the API."""
 
 import re
 import secrets

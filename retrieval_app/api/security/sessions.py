@@ -1,8 +1,4 @@
-"""Session cookies and one-time codes: signed values.
-
-The key comes from the token, or from the token file and a secret beside it. So values outlive a restart, and end with
-the token.
-"""
+"""Session cookies and one-time codes: signed values, which outlive a restart and end with the token."""
 
 import hmac
 import logging
@@ -35,10 +31,9 @@ class SignedValue:
 
 
 class SignedValues:
-    """Signed values that expire, and can be spent before; safe among threads.
+    """Signed values that expire, and can be spent before; safe among threads. Without a key none can be read.
 
-    Each folder has a file with a line for every spent value, its id and its end. Without a key of signatures no value
-    can be read.
+    Each folder has a file with a line for every spent value, its id and its end.
     """
 
     def __init__(self, folders: Sequence[Path], *, key: Callable[[], bytes | None], clock: Clock = time.time) -> None:

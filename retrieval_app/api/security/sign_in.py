@@ -1,7 +1,4 @@
-"""Signing in: by a header, by the one-time address, or by a token typed into the page.
-
-One credential of a request counts: the code of the address, else the header, else the cookie.
-"""
+"""Signing in: by the code of the one-time address, else a header, else the cookie of a token typed into the page."""
 
 import asyncio
 import logging
@@ -210,7 +207,7 @@ class SignIn:
 
     def _log_wrong(self, address: str, tries: int, *, by: str = "", request: str = "") -> None:
         what = "a used or wrong address code" if by == "code" else "a wrong token"
-        logger.warning("%s from %s", what if tries == 1 else f"{tries:,} more wrong tries", address)
+        logger.warning("%s from %s", what if by else f"{tries:,} more wrong tries", address)
         details = {"by": by} if by else {}
         for log in self._logs.values():
             log.record(REFUSED, Client(STRANGER.name, address, request), wait=False, tries=tries, **details)

@@ -1,13 +1,7 @@
-"""Tokens: the one token of a server, and token files with names and rights.
+"""Tokens: the one token of a server, and token files with names, rights, days and salted SHA-256 hashes.
 
-A token file keeps names, rights, days and salted SHA-256 hashes. A token is 256 random bits, so a slow hash would only
-help a client that floods the server with wrong tokens.
-
-    {"format": "retrieval-tokens", "format_version": 1, "salt": "9f…", "tokens": [
-     {"name": "anna", "may": ["read", "review:shop"], "sha256": "3c…", "made_at": "2026-11-01T09:00:00+00:00",
-      "days": 90}]}
-
-A running server follows the file. While it is missing, damaged or writable by others, no token opens anything.
+A token is 256 random bits, so a slow hash would only help a client that floods the server with wrong tokens. While the
+file is missing, damaged or writable by others, no token opens anything.
 """
 
 import hashlib
@@ -159,7 +153,9 @@ def _decode(content: bytes) -> KnownTokens:
         if document["format"] != _FORMAT or document["format_version"] != _VERSION:
             raise ValueError("another format, or a version that this program does not know")
         entries = [_decode_entry(**values) for values in document["tokens"]]
-        salt = _check_hex(document["salt"])
+        salt = document["salt"]
+        if not all(_HEX.fullmatch(text) for text in (salt, *(entry.sha256 for entry in entries))):
+            raise ValueError("a salt or hash has not 64 hexadecimal digits")
         for what in ("name", "sha256"):
             if not len({getattr(entry, what) for entry in entries}) == len(entries) <= MAX_TOKENS:
                 raise ValueError(f"names occur twice, or there are more than {MAX_TOKENS:,}")
@@ -173,13 +169,7 @@ def _decode_entry(*, name: str, may: list[str], sha256: str, made_at: str, days:
     if made.tzinfo is None or not isinstance(may, list) or isinstance(days, bool | float):
         raise TypeError("expected a time with its zone, a list of rights, and days as a whole number or none")
     rights = check_rights(map(str, may))
-    return TokenEntry(_check_name(name), rights, _check_hex(sha256), made.astimezone(UTC), _check_days(days))
-
-
-def _check_hex(value: str) -> str:
-    if not _HEX.fullmatch(value):
-        raise ValueError("expected 64 hexadecimal digits")
-    return value
+    return TokenEntry(_check_name(name), rights, sha256, made.astimezone(UTC), _check_days(days))
 
 
 def add_token(file: Path, name: str, *, may: Iterable[str], days: int | None = None) -> tuple[TokenEntry, str]:
@@ -289,10 +279,7 @@ def _check_days(days: int | None) -> int | None:
 
 
 class TokenBook:
-    """The tokens of a file that a server follows; used by the event loop alone.
-
-    The key of session cookies comes from `secret` and the file's salt.
-    """
+    """The tokens of a file that a server follows, in the event loop; `secret` is for the key of session cookies."""
 
     def __init__(self, file: Path, *, secret: bytes | None = None) -> None:
         self._file, self._secret = file, secret or secrets.token_bytes(32)

@@ -31,10 +31,7 @@ class _Arriving:
 
 
 class BodyRoom:
-    """The bytes of all bodies that are arriving or in use.
-
-    At the limit, a body that has been arriving for longer than a window gives way to a newer one.
-    """
+    """The bytes of all bodies that are arriving or in use; at the limit, a slow one gives way to a newer one."""
 
     def __init__(self, config: ServingConfig) -> None:
         self._config, self.held = config, 0  # bytes that there are now
@@ -42,10 +39,7 @@ class BodyRoom:
 
     @asynccontextmanager
     async def read(self, receive: Receive, *, announced: int) -> AsyncIterator[bytes | None]:
-        """The body, which counts until the end of the context; None where the client left.
-
-        A BusyError at the limit, an ApiError where it does not arrive as it should.
-        """
+        """The body, which counts until the end of the context; None where the client left; else BusyError, ApiError."""
         body = _Arriving(announced, time.monotonic())
         self._unfinished[body] = None
         try:

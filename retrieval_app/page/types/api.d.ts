@@ -15,29 +15,9 @@ export interface paths {
         put?: never;
         /**
          * Search by images of the gallery, photos and vectors, alone or weighted together
-         * @description The members most similar to the queries; ids and scores, and what `include` names.
+         * @description Search by images of the gallery, photos and vectors, alone or weighted together.
          */
         post: operations["search"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/search/batch": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Many searches at once
-         * @description The answers in the order of the searches, all from the same version of the gallery.
-         */
-        post: operations["search_batch"];
         delete?: never;
         options?: never;
         head?: never;
@@ -54,8 +34,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Search by a photo, which is the body
-         * @description The members most similar to the photo, which is not kept.
+         * Search by a photo, which is the body and is not kept
+         * @description Search by a photo, which is the body and is not kept.
          */
         post: operations["search_by_image"];
         delete?: never;
@@ -74,8 +54,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Keep a photo for a while, to search with it or parts of it
-         * @description The body is the photo. Memory keeps the most recently used ones; the response has the token of this one.
+         * Keep a photo, the body, among those used last, to search with it or parts of it by the token of the answer
+         * @description Keep a photo, the body, among those used last, to search with it or parts of it by the token of the answer.
          */
         post: operations["keep_photo"];
         delete?: never;
@@ -94,8 +74,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Fetch a photo from its address, and keep it for a while to search with it
-         * @description Only by a server with `--fetch-addresses`, and from public addresses.
+         * Fetch a photo from a public address and keep it to search with; only with `--fetch-addresses`
+         * @description Fetch a photo from a public address and keep it to search with; only with `--fetch-addresses`.
          */
         post: operations["fetch_photo"];
         delete?: never;
@@ -112,8 +92,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get a kept photo
-         * @description As JPEG of at most about 1024 pixels a side.
+         * Get a kept photo as JPEG of at most about 1024 pixels a side
+         * @description Get a kept photo as JPEG of at most about 1024 pixels a side.
          */
         get: operations["get_photo"];
         put?: never;
@@ -134,8 +114,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Embed a photo, which is the body
-         * @description The unit vector of the gallery's model.
+         * Embed a photo, which is the body: the unit vector of the gallery's model
+         * @description Embed a photo, which is the body: the unit vector of the gallery's model.
          */
         post: operations["embed_photo"];
         delete?: never;
@@ -152,36 +132,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List images
-         * @description Those that fulfil the condition, in the order of their ids.
+         * List images that fulfil the condition, in the order of their ids; or some of them at random
+         * @description List images that fulfil the condition, in the order of their ids; or some of them at random.
          */
         get: operations["list_images"];
         put?: never;
         /**
-         * Add an image, which is the body
-         * @description The image is decoded and kept at once; it is found when the job is done.
+         * Add an image, which is the body and is kept at once; it is found when the job is done
+         * @description Add an image, which is the body and is kept at once; it is found when the job is done.
          */
         post: operations["add_image"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/images/random": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Random images
-         * @description Different ones in random order, the same ones for the same seed.
-         */
-        get: operations["list_random_images"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -196,15 +156,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Describe an image
-         * @description An image of the gallery, or a near-duplicate that its build left out.
+         * Describe an image of the gallery, or a near-duplicate that its build left out
+         * @description Describe an image of the gallery, or a near-duplicate that its build left out.
          */
         get: operations["get_image"];
         put?: never;
         post?: never;
         /**
-         * Remove an image
-         * @description The image leaves the gallery; its file stays.
+         * Remove an image from the gallery; its file stays
+         * @description Remove an image from the gallery; its file stays.
          */
         delete: operations["remove_image"];
         options?: never;
@@ -220,8 +180,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * A thumbnail of an image
-         * @description A WebP of about the wanted size, from re-encoded pixels.
+         * A thumbnail: a WebP of about the wanted size, from re-encoded pixels
+         * @description A thumbnail: a WebP of about the wanted size, from re-encoded pixels.
          */
         get: operations["get_thumbnail"];
         put?: never;
@@ -240,8 +200,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An image, large
-         * @description A WebP of at most 2048 pixels a side, from re-encoded pixels.
+         * A large preview: a WebP of at most 2048 pixels a side, from re-encoded pixels
+         * @description A large preview: a WebP of at most 2048 pixels a side, from re-encoded pixels.
          */
         get: operations["get_preview"];
         put?: never;
@@ -260,8 +220,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The labels of an image's neighbours
-         * @description The labels' shares among the nearest neighbours: why an image is found, or its label is an issue.
+         * The shares of labels among the nearest neighbours: why an image is found, or its label is an issue
+         * @description The shares of labels among the nearest neighbours: why an image is found, or its label is an issue.
          */
         get: operations["get_neighbour_labels"];
         put?: never;
@@ -280,8 +240,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The vector of an image
-         * @description The stored unit vector.
+         * The stored unit vector of an image
+         * @description The stored unit vector of an image.
          */
         get: operations["get_vector"];
         put?: never;
@@ -300,8 +260,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Describe the gallery
-         * @description Its version, size, model, labels and index, with permissions, limits and the calibration of scores.
+         * Describe the gallery: version, size, model, labels, index, permissions, limits, calibration of scores
+         * @description Describe the gallery: version, size, model, labels, index, permissions, limits, calibration of scores.
          */
         get: operations["get_gallery"];
         put?: never;
@@ -320,9 +280,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List facets
-         * @description Labels, folders, sources and metadata of few values, with counts and the condition that selects each. Of every facet
-         *     the 50 most frequent values, or of those in which `find` occurs.
+         * List facets: labels, folders, sources and metadata, the 50 most frequent values with counts and conditions
+         * @description List facets: labels, folders, sources and metadata, the 50 most frequent values with counts and conditions.
          */
         get: operations["list_facets"];
         put?: never;
@@ -341,8 +300,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List image problems
-         * @description Blurred, dark, bright, empty, tiny, oddly shaped, bordered and heavily compressed images, and placeholders.
+         * List image problems: blurred, dark, bright, empty, tiny, bordered images, placeholders and others
+         * @description List image problems: blurred, dark, bright, empty, tiny, bordered images, placeholders and others.
          */
         get: operations["list_problems"];
         put?: never;
@@ -361,8 +320,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Measure retrieval quality on the gallery's own labels
-         * @description Recall, the worst classes and queries, scores of same and different class, confusion.
+         * Measure retrieval quality on the gallery's own labels: recall, worst classes and queries, confusion
+         * @description Measure retrieval quality on the gallery's own labels: recall, worst classes and queries, confusion.
          */
         get: operations["get_quality"];
         put?: never;
@@ -381,8 +340,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Map of all images
-         * @description Ids, places and labels, as columns.
+         * Map of all images: ids, places and labels, as columns
+         * @description Map of all images: ids, places and labels, as columns.
          */
         get: operations["get_map"];
         put?: never;
@@ -401,30 +360,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List label issues
-         * @description The most probable errors first, with kind, suggested labels, nearest images and the decision.
+         * List label issues, the most probable errors first, with suggestions, nearest images and the decision
+         * @description List label issues, the most probable errors first, with suggestions, nearest images and the decision.
          */
         get: operations["list_label_issues"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/duplicates": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List near-duplicates
-         * @description Near-duplicate groups, including images that the build left out, and their decisions.
-         */
-        get: operations["list_duplicates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -441,15 +380,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List label decisions
-         * @description In the order they were made.
+         * List label decisions in the order they were made
+         * @description List label decisions in the order they were made.
          */
         get: operations["list_label_decisions"];
         put?: never;
         /**
-         * Decide about labels
-         * @description One undo takes all decisions of a request back. With `label_seen`, 409 where an image has another label now: then no
-         *     decision is kept.
+         * Decide about labels in one step; 409, and no decision is kept, where an image has not the `label_seen` now
+         * @description Decide about labels in one step; 409, and no decision is kept, where an image has not the `label_seen` now.
          */
         post: operations["decide_labels"];
         delete?: never;
@@ -469,13 +407,9 @@ export interface paths {
         put?: never;
         /**
          * Accept the verdicts on label issues, so that a share of the labels that stay is right
-         * @description Without a digest it only counts; with the digest of that response it decides.
-         *
-         *     Labels change where the suggested one is probable enough, images without a probable label are set aside, and those
-         *     that show none of the labels are dropped. One undo takes all of it back; at most 100,000 decisions, the most
-         *     probable errors. Rare classes and decided labels stay as they are. An image with near-duplicates is dropped only
-         *     where one of them stays and all that stay have other labels. 409 where other decisions would be made than were
-         *     counted: then none is made.
+         * @description Without a digest it only counts; with the digest of that response it decides in one step, or is refused by 409 where
+         *     other decisions would be made now: at most 100,000, the most probable errors. Rare classes and decided labels stay
+         *     as they are. An image is dropped only where one of its near-duplicates stays, and all that stay have other labels.
          */
         post: operations["accept_verdicts"];
         delete?: never;
@@ -494,8 +428,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Undo the last label decisions
-         * @description Those of the last step; none where the given step was undone before. 409 where another decision was made since.
+         * Undo the last step of label decisions; 409 where another decision was made since
+         * @description Undo the last step of label decisions; 409 where another decision was made since.
          */
         post: operations["undo_label_decisions"];
         delete?: never;
@@ -512,76 +446,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Download the labels with the decisions applied
-         * @description A CSV of path, label, the label as given and `p_right`, the probability that the label is right (empty where it is
-         *     not known), for `retrieval train` and `retrieval index build --labels`.
-         *
-         *     Headers count the images: rows are `kept` or `changed`; left out are images `set-aside` or `dropped` by a decision,
-         *     `unlabelled`, `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with
-         *     `paths=relative`, and for strangers, relative to the sources: such a file, saved in the folder of the images, works
-         *     on other machines.
+         * Download the labels with the decisions applied, for `retrieval train` and `retrieval index build --labels`
+         * @description A CSV of path, label, the label as given and `p_right`, the probability that the label is right, if known. Headers
+         *     count the images: rows are `kept` or `changed`, others `set-aside` or `dropped` by a decision, `unlabelled`,
+         *     `in-archives`, which training does not read, or `unnamable` in UTF-8. Relative paths are those within the sources.
          */
         get: operations["get_label_file"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/duplicates/decisions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Decide about a group of near-duplicates
-         * @description Whether its images are duplicates, and which of them stay.
-         */
-        post: operations["decide_duplicates"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/duplicates/undo": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Undo the last decision about duplicates
-         * @description As for labels.
-         */
-        post: operations["undo_duplicate_decisions"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/duplicates/file": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Download the decisions about duplicates
-         * @description A CSV of path, decision (keep or drop) and group; paths as in the label file.
-         */
-        get: operations["get_duplicate_file"];
         put?: never;
         post?: never;
         delete?: never;
@@ -600,8 +470,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Download images as a table, or as a ZIP with the table
-         * @description In the given order; images are re-encoded, never the files themselves.
+         * Download images in the given order as a table, or re-encoded in a ZIP with the table
+         * @description Download images in the given order as a table, or re-encoded in a ZIP with the table.
          */
         post: operations["export_images"];
         delete?: never;
@@ -618,8 +488,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List classes
-         * @description Every label with its images, those with the most wrong labels first.
+         * List every label with its images, those with the most wrong labels first
+         * @description List every label with its images, those with the most wrong labels first.
          */
         get: operations["list_classes"];
         put?: never;
@@ -638,8 +508,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the images of a class
-         * @description The least typical first, which are those that most probably do not belong to it.
+         * List the images of a class, the least typical first: those most probably do not belong to it
+         * @description List the images of a class, the least typical first: those most probably do not belong to it.
          */
         get: operations["list_class_images"];
         put?: never;
@@ -660,9 +530,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Set the label of many images
-         * @description Also of images without one; null takes back what was decided about their labels. It is one step of decisions, which
-         *     `/v1/labels/undo` takes back. 409 where `count` is given and another number of images is meant now.
+         * Set the label of many images, also of those without one, in one step, which `/v1/labels/undo` takes back
+         * @description Set the label of many images, also of those without one, in one step, which `/v1/labels/undo` takes back.
          */
         post: operations["set_labels"];
         delete?: never;
@@ -681,9 +550,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Drop many images
-         * @description They leave results, label files and data sets. It is one step of decisions, which `/v1/labels/undo` takes back. 409
-         *     where `count` is given and another number of images is meant now.
+         * Drop many images from results, label files and data sets in one step, which `/v1/labels/undo` takes back
+         * @description Drop many images from results, label files and data sets in one step, which `/v1/labels/undo` takes back.
          */
         post: operations["drop_many"];
         delete?: never;
@@ -700,15 +568,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List tags
-         * @description With the number of images of each that searches find.
+         * List the tags, with the number of images of each that searches find
+         * @description List the tags, with the number of images of each that searches find.
          */
         get: operations["list_tags"];
         put?: never;
         /**
-         * Give images a tag, or take it away
-         * @description All images that are meant, or a `sample` of them. One step, which `/v1/tags/undo` takes back. 409 where `count` is
-         *     given and another number of images is meant now.
+         * Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back
+         * @description Give images, or a sample of them, a tag or take it away, in one step, which `/v1/tags/undo` takes back.
          */
         post: operations["change_tag"];
         delete?: never;
@@ -728,7 +595,7 @@ export interface paths {
         put?: never;
         /**
          * Undo the last change of tags or splits
-         * @description As for labels.
+         * @description Undo the last change of tags or splits.
          */
         post: operations["undo_tags"];
         delete?: never;
@@ -745,14 +612,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List saved searches
-         * @description Those whose conditions the visitor may not use are left out.
+         * List the saved searches, without those whose conditions the visitor may not use
+         * @description List the saved searches, without those whose conditions the visitor may not use.
          */
         get: operations["list_searches"];
         put?: never;
         /**
-         * Save a search under a name
-         * @description It takes the place of one with the same name.
+         * Save a search under a name, in the place of one with the same name
+         * @description Save a search under a name, in the place of one with the same name.
          */
         post: operations["save_search"];
         /**
@@ -760,6 +627,86 @@ export interface paths {
          * @description Delete a saved search.
          */
         delete: operations["delete_search"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/duplicates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List near-duplicate groups, with images that the build left out, and their decisions
+         * @description List near-duplicate groups, with images that the build left out, and their decisions.
+         */
+        get: operations["list_duplicates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/duplicates/decisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Decide whether the images of a group are duplicates, and which of them stay
+         * @description Decide whether the images of a group are duplicates, and which of them stay.
+         */
+        post: operations["decide_duplicates"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/duplicates/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Undo the last decision about duplicates
+         * @description Undo the last decision about duplicates.
+         */
+        post: operations["undo_duplicate_decisions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/duplicates/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group
+         * @description Download the decisions about duplicates as CSV: path as in the label file, keep or drop, group.
+         */
+        get: operations["get_duplicate_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -775,9 +722,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Decide which image of every group is kept
-         * @description Without `count` it only counts. Tags of dropped images go to the kept one, and so does their label, if it has none.
-         *     One undo of `/v1/duplicates/undo` takes all of it back.
+         * Decide which image of every group is kept, in one step; without `count` only count
+         * @description Tags of dropped images go to the kept one, and so does their label, if it has none.
          */
         post: operations["keep_by_rule"];
         delete?: never;
@@ -794,14 +740,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List leaks between splits
-         * @description Near-duplicates, and images with one value of the column `group`, whose split differs.
+         * List leaks: near-duplicates, and images of one `group`, in several splits
+         * @description List leaks: near-duplicates, and images of one `group`, in several splits.
          */
         get: operations["list_leaks"];
         put?: never;
         /**
-         * Move or drop the images of all leaks
-         * @description One step. 409 where there are more or fewer than `count` leaks now.
+         * Move the images of all leaks in one step, undone by `/v1/tags/undo`, or drop them: `/v1/duplicates/undo`
+         * @description Move the images of all leaks in one step, undone by `/v1/tags/undo`, or drop them: `/v1/duplicates/undo`.
          */
         post: operations["mend_leaks"];
         delete?: never;
@@ -820,8 +766,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Update the gallery from its sources
-         * @description New, changed and vanished files make one new version; the response may be an update that waits already.
+         * Update the gallery from its sources to one new version; the job may be an update that waits already
+         * @description Update the gallery from its sources to one new version; the job may be an update that waits already.
          */
         post: operations["update_gallery"];
         delete?: never;
@@ -838,15 +784,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The state of a job
-         * @description The server keeps the last thousand until it ends.
+         * The state of a job; the server keeps the last thousand until it ends
+         * @description The state of a job; the server keeps the last thousand until it ends.
          */
         get: operations["get_job"];
         put?: never;
         post?: never;
         /**
-         * Cancel a job
-         * @description At once where it waits, else at its next step, unless it is done before; the gallery stays as it was.
+         * Cancel a job at once where it waits, else at its next step, unless it is done before
+         * @description Cancel a job at once where it waits, else at its next step, unless it is done before.
          */
         delete: operations["cancel_job"];
         options?: never;
@@ -862,8 +808,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Is the server alive?
-         * @description Always, if anything answers.
+         * Is the server alive? Always, if anything answers
+         * @description Is the server alive? Always, if anything answers.
          */
         get: operations["get_health"];
         put?: never;
@@ -882,8 +828,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Is the server ready?
-         * @description 503 with the reason where no sound gallery with images is served, or where searching it fails.
+         * Is the server ready? 503 with the reason where no gallery with images can be searched
+         * @description Is the server ready? 503 with the reason where no gallery with images can be searched.
          */
         get: operations["get_readiness"];
         put?: never;
@@ -902,8 +848,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Prometheus metrics
-         * @description Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
+         * Prometheus metrics: requests, seconds, queues, refusals, photos kept, the gallery's version and size
+         * @description Prometheus metrics: requests, seconds, queues, refusals, photos kept, the gallery's version and size.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -1010,26 +956,8 @@ export interface components {
             can_undo: boolean;
         };
         /**
-         * BatchRequest
-         * @description Searches that are answered together.
-         */
-        BatchRequest: {
-            /** Searches */
-            searches: components["schemas"]["SearchRequest"][];
-        };
-        /**
-         * BatchResponse
-         * @description The answers in the order of the searches.
-         */
-        BatchResponse: {
-            /** Results */
-            results: components["schemas"]["SearchResponse"][];
-        };
-        /**
          * CalibrationFacts
-         * @description Calibration of scores: rows of score, share of neighbours with the same label, and its 95 % interval.
-         *
-         *     There are no points until they are computed, and where too few images have labels.
+         * @description Rows of score, share of neighbours with the same label, and its 95 % interval; none with too few labels.
          */
         CalibrationFacts: {
             /**
@@ -1047,11 +975,11 @@ export interface components {
         };
         /**
          * Changed
-         * @description The number of images that change, those with the same bytes included, and the step that undoes the change.
+         * @description A step of decisions: the number of images, labels, groups or leaks that it changes, and its own, to undo it.
          */
         Changed: {
-            /** Images */
-            images: number;
+            /** Changed */
+            changed: number;
             /** Step */
             step: number;
             /** Can Undo */
@@ -1076,7 +1004,7 @@ export interface components {
         };
         /**
          * ClassImage
-         * @description An image of a class.
+         * @description An image of a class, or one with this given label that a decision leaves out.
          */
         ClassImage: {
             /** Id */
@@ -1087,12 +1015,14 @@ export interface components {
              * Typicality
              * @description cosine of its vector to the mean of the class's images, both from the middle of the gallery
              */
-            typicality: number;
+            typicality?: number | null;
             /**
              * P Error
-             * @description probability that the label is wrong; null where that is no open issue
+             * @description probability that the label is wrong, of an open issue
              */
-            p_error: number | null;
+            p_error?: number | null;
+            /** @description of an image that is left out */
+            decision?: components["schemas"]["LabelDecisionEntry"] | null;
         };
         /**
          * ClassImages
@@ -1108,7 +1038,7 @@ export interface components {
             /** Images */
             images: components["schemas"]["ClassImage"][];
             /** Left Out */
-            left_out: components["schemas"]["LeftOutImage"][];
+            left_out: components["schemas"]["ClassImage"][];
             /** Can Undo */
             can_undo: boolean;
         };
@@ -1169,18 +1099,6 @@ export interface components {
             height: number;
         };
         /**
-         * Decided
-         * @description The number of decisions, and the step that undoes them.
-         */
-        Decided: {
-            /** Decided */
-            decided: number;
-            /** Step */
-            step: number;
-            /** Can Undo */
-            can_undo: boolean;
-        };
-        /**
          * DecidedLabel
          * @description A decision; `image_id` is null where the gallery does not have the image any more.
          */
@@ -1191,23 +1109,7 @@ export interface components {
             path: string;
             /** Label */
             label: string | null;
-            /**
-             * Decision
-             * @enum {string}
-             */
-            decision: "keep" | "change" | "set_aside" | "drop";
-            /** New Label */
-            new_label: string | null;
-            /**
-             * Source
-             * @enum {string}
-             */
-            source: "person" | "bulk" | "import" | "agent";
-            /**
-             * P Right
-             * @description probability that the label is right; 1 where a person looked
-             */
-            p_right: number;
+            decision: components["schemas"]["LabelDecisionEntry"];
             /** Decided At */
             decided_at: string;
         };
@@ -1424,9 +1326,7 @@ export interface components {
         };
         /**
          * GalleryMap
-         * @description The place of every image, 0 to 1; `label` is a position in `labels`, -1 without one.
-         *
-         *     So is `cluster` in `clusters`; both are empty for a gallery without clusters.
+         * @description The place of every image, 0 to 1; `label` and `cluster` are positions in `labels` and `clusters`, or -1.
          */
         GalleryMap: {
             /**
@@ -1593,14 +1493,14 @@ export interface components {
         };
         /**
          * Health
-         * @description The process answers.
+         * @description The process answers; or every gallery is ready.
          */
         Health: {
             /**
              * Status
-             * @constant
+             * @enum {string}
              */
-            status: "alive";
+            status: "alive" | "ready";
         };
         /**
          * ImageChoice
@@ -1994,17 +1894,14 @@ export interface components {
             /** Agreeing */
             agreeing: components["schemas"]["Neighbour"][];
             /** Disagreeing */
-            disagreeing: components["schemas"]["OtherNeighbour"][];
+            disagreeing: components["schemas"]["Neighbour"][];
             decision: components["schemas"]["LabelDecisionEntry"] | null;
         };
         /**
          * LabelIssueList
-         * @description Label issues, the most probable errors first; of kind `unlabelled`, the most probable proposals.
+         * @description Label issues, the most probable errors first; decided ones that were accepted in bulk before the rest.
          *
-         *     Of the decided ones, what was accepted in bulk comes first, the least probable of it before the rest.
-         *
-         *     Proposals are listed only with that kind. `open` and `decided` count the issues of the filter (`label`, `suggested`,
-         *     `kind`), without the images that are `set_aside`; `total` those in the requested state.
+         *     `open` and `decided` count those of the filter without the images `set_aside`, `total` those in the requested state.
          */
         LabelIssueList: {
             /**
@@ -2222,17 +2119,6 @@ export interface components {
             next: number;
         };
         /**
-         * LeftOutImage
-         * @description An image with this given label that a decision leaves out.
-         */
-        LeftOutImage: {
-            /** Id */
-            id: number;
-            /** Path */
-            path: string;
-            decision: components["schemas"]["LabelDecisionEntry"];
-        };
-        /**
          * Limits
          * @description Limits of a request.
          */
@@ -2337,16 +2223,6 @@ export interface components {
             by?: string;
         };
         /**
-         * MendedLeaks
-         * @description The number of leaks, and the step that undoes it: of marks (`/v1/tags/undo`), or of `/v1/duplicates/undo`.
-         */
-        MendedLeaks: {
-            /** Leaks */
-            leaks: number;
-            /** Step */
-            step: number;
-        };
-        /**
          * ModelFacts
          * @description The model of the gallery.
          */
@@ -2366,25 +2242,15 @@ export interface components {
         };
         /**
          * Neighbour
-         * @description A neighbour with the image's own label.
+         * @description A neighbour, with its label if that is another than the image's.
          */
         Neighbour: {
             /** Id */
             id: number;
             /** Score */
             score: number;
-        };
-        /**
-         * OtherNeighbour
-         * @description A neighbour with another label.
-         */
-        OtherNeighbour: {
-            /** Id */
-            id: number;
-            /** Score */
-            score: number;
             /** Label */
-            label: string;
+            label?: string | null;
         };
         /**
          * Permissions
@@ -2512,17 +2378,14 @@ export interface components {
         };
         /**
          * Readiness
-         * @description A sound gallery is served, and a search of it was tried.
-         *
-         *     `problem` says that a newer version of it, or of its label decisions, is not served. Visitors with a token who may
-         *     decide see why.
+         * @description A gallery is served, and a search of it was tried; `problem` says that something newer of it is not served.
          */
         Readiness: {
             /**
              * Status
-             * @constant
+             * @enum {string}
              */
-            status: "ready";
+            status: "alive" | "ready";
             /** Version */
             version: string;
             /** Problem */
@@ -2880,8 +2743,6 @@ export interface components {
 }
 export type AcceptVerdicts = components['schemas']['AcceptVerdicts'];
 export type Accepted = components['schemas']['Accepted'];
-export type BatchRequest = components['schemas']['BatchRequest'];
-export type BatchResponse = components['schemas']['BatchResponse'];
 export type CalibrationFacts = components['schemas']['CalibrationFacts'];
 export type Changed = components['schemas']['Changed'];
 export type ClassEntry = components['schemas']['ClassEntry'];
@@ -2891,7 +2752,6 @@ export type Computing = components['schemas']['Computing'];
 export type ConfusedClasses = components['schemas']['ConfusedClasses'];
 export type Confusion = components['schemas']['Confusion'];
 export type Crop = components['schemas']['Crop'];
-export type Decided = components['schemas']['Decided'];
 export type DecidedLabel = components['schemas']['DecidedLabel'];
 export type DecidedLabels = components['schemas']['DecidedLabels'];
 export type DuplicateHit = components['schemas']['DuplicateHit'];
@@ -2939,16 +2799,13 @@ export type Leak = components['schemas']['Leak'];
 export type LeakImage = components['schemas']['LeakImage'];
 export type LeakList = components['schemas']['LeakList'];
 export type Left = components['schemas']['Left'];
-export type LeftOutImage = components['schemas']['LeftOutImage'];
 export type Limits = components['schemas']['Limits'];
 export type MeanPrecision = components['schemas']['MeanPrecision'];
 export type Measures = components['schemas']['Measures'];
 export type MemberQuery = components['schemas']['MemberQuery'];
 export type MendLeaks = components['schemas']['MendLeaks'];
-export type MendedLeaks = components['schemas']['MendedLeaks'];
 export type ModelFacts = components['schemas']['ModelFacts'];
 export type Neighbour = components['schemas']['Neighbour'];
-export type OtherNeighbour = components['schemas']['OtherNeighbour'];
 export type Permissions = components['schemas']['Permissions'];
 export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
@@ -2996,30 +2853,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SearchResponse"];
-                };
-            };
-        };
-    };
-    search_batch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["BatchRequest"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchResponse"];
                 };
             };
         };
@@ -3194,6 +3027,8 @@ export interface operations {
                 /** @description the first id is above this one */
                 after?: number;
                 limit?: number;
+                /** @description images at random, the same for the same seed */
+                seed?: number | null;
                 /** @description fields of each image besides its id, with commas between */
                 include?: string;
             };
@@ -3242,31 +3077,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobAnswer"];
-                };
-            };
-        };
-    };
-    list_random_images: {
-        parameters: {
-            query?: {
-                count?: number;
-                seed?: number;
-                /** @description fields of each image besides its id, with commas between */
-                include?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ImageList"];
                 };
             };
         };
@@ -3594,41 +3404,6 @@ export interface operations {
             };
         };
     };
-    list_duplicates: {
-        parameters: {
-            query?: {
-                offset?: number;
-                limit?: number;
-                state?: "open" | "decided" | "all";
-                /** @description only groups whose images have different labels */
-                labels_differ?: boolean | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["GroupList"] | components["schemas"]["Failed"];
-                };
-            };
-            /** @description It is being computed: ask again. */
-            202: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Computing"];
-                };
-            };
-        };
-    };
     list_label_decisions: {
         parameters: {
             query?: never;
@@ -3668,7 +3443,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Decided"];
+                    "application/json": components["schemas"]["Changed"];
                 };
             };
         };
@@ -3750,77 +3525,6 @@ export interface operations {
                     "x-labels-in-archives"?: number;
                     /** @description images */
                     "x-labels-unnamable"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/csv": string;
-                };
-            };
-        };
-    };
-    decide_duplicates: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["GroupChoice"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Decided"];
-                };
-            };
-        };
-    };
-    undo_duplicate_decisions: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Undo"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Undone"];
-                };
-            };
-        };
-    };
-    get_duplicate_file: {
-        parameters: {
-            query?: {
-                /** @description those of the machine, or within the sources; absolute ones where the visitor may see them */
-                paths?: ("absolute" | "relative") | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description a table */
-            200: {
-                headers: {
                     [name: string]: unknown;
                 };
                 content: {
@@ -4080,6 +3784,112 @@ export interface operations {
             };
         };
     };
+    list_duplicates: {
+        parameters: {
+            query?: {
+                offset?: number;
+                limit?: number;
+                state?: "open" | "decided" | "all";
+                /** @description only groups whose images have different labels */
+                labels_differ?: boolean | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupList"] | components["schemas"]["Failed"];
+                };
+            };
+            /** @description It is being computed: ask again. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Computing"];
+                };
+            };
+        };
+    };
+    decide_duplicates: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GroupChoice"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
+                };
+            };
+        };
+    };
+    undo_duplicate_decisions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Undo"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Undone"];
+                };
+            };
+        };
+    };
+    get_duplicate_file: {
+        parameters: {
+            query?: {
+                /** @description those of the machine, or within the sources; absolute ones where the visitor may see them */
+                paths?: ("absolute" | "relative") | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description a table */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+        };
+    };
     keep_by_rule: {
         parameters: {
             query?: never;
@@ -4146,7 +3956,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MendedLeaks"];
+                    "application/json": components["schemas"]["Changed"];
                 };
             };
         };

@@ -55,7 +55,7 @@ def test_a_filter_gets_a_label_in_one_step_also_without_one_before(bulk: TestCli
     before = facet(bulk, "label")
     body = {"where": "label IS NULL OR label = 'red'", "count": 8, "label": "crimson/dark"}
     answer = bulk.post("/v1/labels/set", json=body).json()
-    assert (answer["images"], answer["can_undo"]) == (8, True)
+    assert (answer["changed"], answer["can_undo"]) == (8, True)
     assert count(bulk, "label = 'crimson/dark'") == 8
     details = bulk.get(f"/v1/images/{image_ids['0.png']}").json()
     assert (details["label"], details["given_label"]) == ("crimson/dark", None)
@@ -101,7 +101,7 @@ def test_images_are_dropped_in_one_step(bulk: TestClient) -> None:
     refused = bulk.post("/v1/labels/drop", json={"where": "label = 'red'", "count": 5})
     assert refused.status_code == 409
     answer = bulk.post("/v1/labels/drop", json={"where": "label = 'red'", "count": 4}).json()
-    assert (answer["images"], count(bulk, "label = 'red'")) == (4, 0)
+    assert (answer["changed"], count(bulk, "label = 'red'")) == (4, 0)
     assert "red" not in facet(bulk, "label")
     bulk.post("/v1/labels/undo", json={"step": answer["step"]})
     assert count(bulk, "label = 'red'") == 4
@@ -113,7 +113,7 @@ def test_tags_are_given_counted_filtered_and_taken_away(bulk: TestClient, image_
     sampled = bulk.post(
         "/v1/tags", json={"where": "label IS NOT NULL", "tag": "gold", "sample": {"how": "typical", "per_label": 1}}
     ).json()
-    assert sampled["images"] == 3
+    assert sampled["changed"] == 3
     tags = bulk.get("/v1/tags").json()
     assert {one["tag"]: one["count"] for one in tags["tags"]} == {"it's best": 4, "gold": 3}
     assert [count(bulk, one["where"]) for one in tags["tags"]] == [4, 3]
@@ -153,7 +153,7 @@ def test_a_sample_may_be_of_more_images_than_one_step_changes(
     body: dict[str, Any] = {"where": "id >= 0", "count": 16, "tag": "few"}
     assert bulk.post("/v1/tags", json=body).status_code == 422
     sample = {"how": "random", "count": 5}
-    assert bulk.post("/v1/tags", json={**body, "sample": sample}).json()["images"] == 5
+    assert bulk.post("/v1/tags", json={**body, "sample": sample}).json()["changed"] == 5
 
 
 def test_commands_and_python_do_the_same_and_a_server_shows_it(bulk: TestClient, served: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_rule_keeps_one_image_of_every_group_and_unites_labels_and_tags(client
     assert after["pair1.png"] == ("red", ("best",))  # both of the image that left
     assert before["pair1.png"] == (None, ())
     untag = {"where": "path LIKE '%pair1.png'", "tag": "best", "action": "remove"}
-    assert client.post("/v1/tags", json=untag).json()["images"] == 2  # the image that left gave it
+    assert client.post("/v1/tags", json=untag).json()["changed"] == 2  # the image that left gave it
     assert listed(gallery)["pair1.png"] == ("red", ())
     assert client.post("/v1/tags", json=untag).status_code == 422
     client.post("/v1/tags/undo")

@@ -121,17 +121,3 @@ def test_a_full_disk_is_known_by_what_an_error_was_raised_from() -> None:
     loop = InputError("x")
     loop.__cause__ = loop
     assert not is_disk_full(loop)
-
-
-def test_a_log_that_cannot_be_written_costs_no_decision_and_no_time(tmp_path: Path, tiny_model: Path) -> None:
-    build(draw_folder(tmp_path / "images"), tmp_path / "gallery", tiny_model)
-    (tmp_path / "gallery" / "annotations").mkdir(exist_ok=True)
-    (tmp_path / "gallery" / "annotations" / "log.sqlite").mkdir()
-    with serve(tmp_path / "gallery", access=Access()) as client:
-        begun = time.monotonic()
-        for label in ("hat", "shoe", "coat"):
-            body = {"decisions": [{"image_id": 1, "decision": "change", "label": label}]}
-            assert client.post("/v1/labels/decisions", json=body).status_code == 200
-        assert time.monotonic() - begun < 5
-        decided = client.get("/v1/labels/decisions").json()["decisions"]
-    assert [decision["new_label"] for decision in decided] == ["coat"]

@@ -88,7 +88,7 @@ def test_a_class_is_listed_with_the_least_typical_images_first_and_those_left_ou
     ]
 
     drop = [{"image_id": image["id"], "decision": "drop", "label_seen": "red"} for image in worst]
-    assert review.post("/v1/labels/decisions", json={"decisions": drop}).json()["decided"] == 2
+    assert review.post("/v1/labels/decisions", json={"decisions": drop}).json()["changed"] == 2
     now = review.get("/v1/labels/class", params={"label": "red", "limit": 3}).json()
     assert (now["total"], len(now["images"]), now["can_undo"]) == (listed["total"] - 2, 3, True)
     assert [image["id"] for image in now["left_out"]] == [image["id"] for image in reversed(worst)]
@@ -109,7 +109,7 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
         answer: dict[str, Any] = review.post("/v1/labels/decisions", json=body).json()
         return answer
 
-    assert (answer := decide(**changed))["decided"] == 1
+    assert (answer := decide(**changed))["changed"] == 1
     assert answer["can_undo"]
     now = review.get("/v1/labels/issues").json()
     assert (now["open"], now["decided"]) == (issues["open"] - 1, 1)
@@ -118,7 +118,7 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
     assert (decided["id"], decided["decision"]) == (chosen, by_person)
     assert review.get(f"/v1/images/{chosen}").json()["decision"] == by_person
     [listed] = review.get("/v1/labels/decisions").json()["decisions"]
-    assert (listed["image_id"], listed["new_label"]) == (chosen, "blue")
+    assert (listed["image_id"], listed["decision"]["label"]) == (chosen, "blue")
     decide(decision="open")  # which forgets it
     assert review.get("/v1/labels/decisions").json()["decisions"] == []
     assert review.post("/v1/labels/undo").json() == {"undone": [chosen], "can_undo": True}
@@ -167,9 +167,8 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
     shown_map = wait_for(review, "/v1/map")
     assert len(shown_map["ids"]) == before["map"] - 1
     assert shown_map["labels"][shown_map["label"][shown_map["ids"].index(changed)]] == "blue"
-    assert (
-        review.get("/v1/labels/issues").json()["total"] == before["label_issues"]
-    )  # of the given labels, as they were
+    issues = review.get("/v1/labels/issues").json()["total"]
+    assert issues == before["label_issues"]  # of the given labels, as they were
     listed = review.get("/v1/labels/decisions").json()["decisions"]
     assert [entry["image_id"] for entry in listed] == [changed, dropped]
     again = {"image_id": changed, "decision": "change", "label": "green", "label_seen": "blue"}
@@ -264,7 +263,7 @@ def test_a_label_that_was_seen_must_be_the_label_still(review: TestClient, image
         assert (refused.status_code, refused.json()["error"]["field"]) == (409, "decisions.1.label_seen")
         assert "red now" in refused.json()["error"]["message"]
     assert review.get("/v1/labels/decisions").json()["decisions"] == []
-    assert decide({"label_seen": "red"}, {}).json()["decided"] == 2
+    assert decide({"label_seen": "red"}, {}).json()["changed"] == 2
     body = {"image_id": image_ids["red/1.png"], "decision": "change", "label": "blue", "label_seen": "green"}
     assert review.post("/v1/labels/decisions", json={"decisions": [body]}).status_code == 409
 
@@ -292,15 +291,8 @@ def test_the_label_file_has_the_decisions(review: TestClient, image_ids: dict[st
     assert response.headers["content-disposition"] == 'attachment; filename="labels.csv"'
     counts = {name[9:]: int(text) for name, text in response.headers.items() if name.startswith("x-labels-")}
     rows = len(image_ids) - 1
-    assert counts == {
-        "kept": rows - 1,
-        "changed": 1,
-        "set-aside": 0,
-        "dropped": 1,
-        "unlabelled": 0,
-        "in-archives": 0,
-        "unnamable": 0,
-    }
+    left_out = ("set-aside", "unlabelled", "in-archives", "unnamable")
+    assert counts == {"kept": rows - 1, "changed": 1, "dropped": 1, **dict.fromkeys(left_out, 0)}
 
     def read(query: str) -> dict[str, str]:
         text = review.get(f"/v1/labels/file{query}").text
@@ -352,7 +344,7 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
         assert review.post("/v1/duplicates/decisions", json=wrong).status_code == status, change
     body = {"group": group["group"], "decision": "duplicates", "keep": keep}
     answer = review.post("/v1/duplicates/decisions", json=body).json()
-    assert (answer["decided"], answer["can_undo"]) == (1, True)
+    assert (answer["changed"], answer["can_undo"]) == (1, True)
     decided = review.get("/v1/duplicates", params={"state": "decided"}).json()
     assert decided["items"][0]["decision"] == {"decision": "duplicates", "keep": keep}
     rows = list(csv.DictReader(io.StringIO(review.get("/v1/duplicates/file").text)))

@@ -162,7 +162,7 @@ def test_only_safe_requests_are_repeated(page: Any, ask: str, refusal: list[Any]
 
 @pytest.mark.browser
 def test_a_label_is_decided_as_it_was_seen_and_undone_by_its_step(page: Any) -> None:
-    decided = [200, {"decided": 1, "step": 7, "can_undo": True}]
+    decided = [200, {"changed": 1, "step": 7, "can_undo": True}]
     code = """
       const {drawLabelForm} = await import('/page/details/fix_label.js');
       const facts = {permissions: {review: true}, labels: {names: []}};

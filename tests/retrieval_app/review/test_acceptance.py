@@ -86,9 +86,9 @@ def test_labels_change_to_what_the_images_show_and_the_doubt_about_them_stays(cl
     decided = client.get("/v1/labels/decisions").json()["decisions"]
     assert len(decided) == done["changed"] > 8
     shown = {Path(path).name: label for path, label in WRONG.items()}
-    assert {one["path"].rpartition("/")[2]: one["new_label"] for one in decided}.items() <= shown.items()
-    assert {one["source"] for one in decided} == {"bulk"}
-    doubt = sum(1 - one["p_right"] for one in decided)
+    assert {one["path"].rpartition("/")[2]: one["decision"]["label"] for one in decided}.items() <= shown.items()
+    assert {one["decision"]["source"] for one in decided} == {"bulk"}
+    doubt = sum(1 - one["decision"]["p_right"] for one in decided)
     assert done["changed_right"] == pytest.approx(len(decided) - doubt)
     assert doubt > 0.5
     kept = done["kept"]
@@ -124,7 +124,7 @@ def test_images_set_aside_leave_results_until_their_decision_is_open_again(clien
     assert done["changed"] == 0
     decided = client.get("/v1/labels/decisions").json()["decisions"]
     aside = {one["image_id"] for one in decided}
-    assert {one["decision"] for one in decided} == {"set_aside"}
+    assert {one["decision"]["decision"] for one in decided} == {"set_aside"}
     assert len(aside) == done["set_aside"]
     assert find_paths(client, asking) == found - aside
     one = min(aside)

@@ -46,7 +46,7 @@ CHANGES = {
     "get_metrics": "metrics",
 }
 """Every operation that more than reads; whoever adds one says here what it needs."""
-ASKS_ONLY = {"search", "search_batch", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images"}
+ASKS_ONLY = {"search", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images"}
 """Operations that are sent a body, and change nothing."""
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -222,7 +222,8 @@ def test_visits_are_logged_and_a_guesser_once_a_minute(server: App, team: dict[s
     assert server.ask("POST", "/", body=b"token=guess-7", headers=typed).status == 401
     [*_, last] = _await_lines(gallery, "sign-in-refused", count=2)
     assert (last["who"], last["from"], last["by"], last["tries"]) == ("a visitor", "198.51.100.8", "token", 1)
-    lines = [line for line in read_log(gallery)[before:] if not line["what"].startswith("job")]
+    new = read_log(gallery)[before:]
+    lines = [line for line in new if not line["what"].startswith("job") and line["from"] != "any address"]
     assert [(line["what"], line["who"], line["from"]) for line in lines] == [
         ("sign-in", "reader", "127.0.0.1"),
         ("sign-out", "reader", "127.0.0.1"),

@@ -35,10 +35,10 @@ export async function askBulkLabel({body, amount, done}) {
     others: [{text: 'As given', action: 'open', nameless: true}],
     done(name, action) {
       const label = action === 'open' ? null : name;
-      const words = ({images}) =>
+      const words = ({changed}) =>
         label === null
-          ? `${count(images, 'label')} as given again`
-          : `${count(images, 'image')} labelled ${quoted(label)}`;
+          ? `${count(changed, 'label')} as given again`
+          : `${count(changed, 'image')} labelled ${quoted(label)}`;
       change({path: 'labels/set', body: {...body, label}, undo: 'labels/undo', words, done});
     },
   });
@@ -46,7 +46,7 @@ export async function askBulkLabel({body, amount, done}) {
 
 /** Leave images out of results and label files; `done()` is called once they are. */
 export function dropImages({body, done}) {
-  const words = ({images}) => `${count(images, 'image')} dropped: no search finds them, their files stay`;
+  const words = ({changed}) => `${count(changed, 'image')} dropped: no search finds them, their files stay`;
   return change({path: 'labels/drop', body, undo: 'labels/undo', words, done});
 }
 
@@ -87,10 +87,10 @@ export async function askTag({body, amount, done = () => {}}) {
 
 /** Give images a tag or take it away. @param {BodyOf<'tags'>} body @param {() => void} done */
 export function changeTag(body, done = () => {}) {
-  const words = ({images}) =>
+  const words = ({changed}) =>
     body.action === 'remove'
       ? `Tag ${quoted(body.tag)} taken away`
-      : `${count(images, 'image')} tagged ${quoted(body.tag)}`;
+      : `${count(changed, 'image')} tagged ${quoted(body.tag)}`;
   return change({path: 'tags', body, undo: 'tags/undo', words, done});
 }
 

@@ -6,7 +6,7 @@ import {openZoom} from './review_bar.js';
 
 const LIKELY_ERROR = 0.5; // probability of a label error from which on it is shown
 
-/** @typedef {{id: number, path: string, p_error?: number | null, decision?: LabelDecision}} Shown */
+/** @typedef {{id: number, path: string, p_error?: number | null, decision?: LabelDecision | null}} Shown */
 
 /** The images as items of a list; `aria-pressed` says whether one is marked. @param {Shown[]} images */
 export const drawImages = (images, {canMark}) => images.map(image => make('li', drawImage(image, canMark)));

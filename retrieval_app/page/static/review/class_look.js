@@ -193,7 +193,7 @@ class ClassLook {
     const left = total - images.length;
     const fetchMore = () => this.#fetchMore();
     refill(this.more, left > 0 && button(`Show more (${left.toLocaleString('en')} left)`, {}, fetchMore));
-    const dropped = out.filter(({decision}) => decision.decision === 'drop').length;
+    const dropped = out.filter(({decision}) => decision?.decision === 'drop').length;
     const number = (some, words) => (some ? `${words} (${some.toLocaleString('en')})` : '');
     const titles = [number(out.length - dropped, 'set aside'), number(dropped, 'dropped')];
     this.outTitle.textContent = sentence(titles.filter(Boolean).join(', ') || 'set aside');

@@ -127,7 +127,7 @@ export function makeLeaks(changed, {canReview}) {
   }
   async function mend(body) {
     try {
-      const {step, leaks} = await post('leaks', body);
+      const {step, changed: leaks} = await post('leaks', body);
       const undo = async () => {
         await post(body.action === 'move' ? 'tags/undo' : 'duplicates/undo', {step}).catch(toastError);
         done();

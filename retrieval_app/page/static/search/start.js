@@ -33,7 +33,7 @@ export function makeStart({sent, search}) {
 
   async function load(seed) {
     try {
-      const {images} = await get('images/random', {count: SAMPLES, seed, include: ['label', 'path']});
+      const {images} = await get('images', {limit: SAMPLES, seed, include: ['label', 'path']});
       loaded = true;
       const drawSample = image => {
         const path = shownText(image.path);

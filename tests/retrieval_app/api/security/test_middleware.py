@@ -82,13 +82,13 @@ def test_forms_of_anything_but_an_image_are_refused(client: TestClient) -> None:
     fields = {f"field{number}": "x" for number in range(10_000)}
     assert client.post("/v1/search", data=fields).status_code == 415
     assert client.post("/v1/labels/decisions", files={"file": b"x"}).status_code == 415
-    assert client.post("/v1/search", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+    for path, kind in (("/v1/search", "text/plain"), ("/v1/embed", "multipart/mixed; boundary=b")):
+        assert client.post(path, content=b"{}", headers={"Content-Type": kind}).status_code == 415
 
 
 def test_other_methods_are_refused_with_those_there_are(client: TestClient) -> None:
     for method, path, allowed in (
         ("PUT", "/v1/images/1", "DELETE, GET"),
-        ("DELETE", "/v1/images/random", "GET"),
         ("TRACE", "/v1/search", "POST"),
         ("OPTIONS", "/v1/gallery", "GET"),
         ("HEAD", "/v1/gallery", "GET"),
@@ -109,17 +109,12 @@ def test_nothing_under_the_api_falls_through_to_the_page(client: TestClient) -> 
 def test_a_client_that_leaves_is_not_answered(client: TestClient) -> None:
     scope = {
         "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
         "method": "POST",
         "path": "/v1/photos",
-        "raw_path": b"/v1/photos",
         "query_string": b"",
-        "root_path": "",
         "scheme": "http",
         "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"3")],
         "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 7860),
     }
     sent: list[Any] = []
 

@@ -1,23 +1,34 @@
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from index.errors import InputError
-from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.access import Access, choose_access
 from retrieval_app.api.security.addresses import (
     HostNames,
     check_host,
     check_origins,
+    check_proxies,
+    check_root_path,
     choose_hosts,
     comes_from_another_site,
+    drop_forwarding,
+    is_forwarded,
     is_loopback,
+    name_client,
     read_host,
 )
+from retrieval_app.api.security.middleware import RootPath
+from retrieval_app.server.options import ServeOptions
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
 
@@ -26,26 +37,11 @@ def _admits(hosts: HostNames, *given: str, local: str = "127.0.0.1") -> bool:
     return hosts.admit(scope, Headers(raw=[(b"host", text.encode()) for text in given]))
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("photos.Example.org.", "photos.example.org"),
-        ("0:0:0:0:0:0:0:1", "::1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("my_box", "my_box"),
-        ("", None),
-        ("..", None),
-        ("a..b", None),
-        ("-a", None),
-        ("a b", None),
-        ("a/b", None),
-        ("a@b", None),
-        ("é.example", None),
-        ("a\n", None),
-    ],
-)
-def test_names_and_addresses_are_compared_in_one_form(text: str, name: str | None) -> None:
-    assert read_host(text) == name
+def test_names_and_addresses_are_compared_in_one_form() -> None:
+    assert read_host("photos.Example.org.") == "photos.example.org"
+    assert (read_host("0:0:0:0:0:0:0:1"), read_host("::ffff:192.0.2.1")) == ("::1", "192.0.2.1")
+    for text in ("", "..", "a..b", "-a", "a b", "a/b", "a@b", "é.example", "a\n"):
+        assert read_host(text) is None
 
 
 @pytest.mark.parametrize(
@@ -130,27 +126,9 @@ def test_names_that_are_given_are_answered_to_however_they_are_written() -> None
     assert not _admits(hosts, "a.photos.example.org")
 
 
-@pytest.mark.parametrize("text", ["", "*", "https://photos.example.org", "photos.example.org:443", "a b", "*.org"])
-def test_what_is_no_name_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="--allowed-host"):
-        check_host(text)
-
-
-@pytest.mark.parametrize(
-    ("host", "known"),
-    [
-        ("127.0.0.1", True),
-        ("127.0.0.9", True),
-        ("localhost", True),
-        ("::1", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("192.0.2.1", False),
-        ("box", False),
-    ],
-)
-def test_which_addresses_only_this_machine_reaches(host: str, known: bool) -> None:
-    assert is_loopback(host) is known
+def test_which_addresses_only_this_machine_reaches() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.0.0.9", "localhost", "::1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.0.2.1", "box")))
 
 
 @pytest.fixture(scope="module")
@@ -268,12 +246,114 @@ def test_the_cookie_of_a_visitor_opens_nothing_for_the_named_site(letting: TestC
     assert letting.get("/v1/gallery", headers={**FROM_APP, "Cookie": cookie}).status_code == 401
 
 
-@pytest.mark.parametrize("text", ["*", "app.example.org", f"{APP}/path", "https://*.example.org", "null", "file://x"])
-def test_what_is_no_site_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="--cors-origin"):
-        check_origins([text])
-
-
 def test_origins_are_compared_as_browsers_write_them() -> None:
     named = ["HTTPS://App.Example.org:443/", "http://localhost:80", "http://[::1]:5173"]
     assert check_origins(named) == {APP, "http://localhost", "http://[::1]:5173"}
+
+
+@pytest.mark.parametrize("name", ["forwarded", "via", "x-forwarded-for", "x-forwarded-anything", "x-real-ip"])
+def test_what_a_proxy_adds_is_seen_and_goes_no_further(name: str) -> None:
+    pairs = [(b"host", b"127.0.0.1"), (name.encode(), b"")]
+    assert is_forwarded(Headers(raw=pairs))
+    assert drop_forwarding(pairs) == [(b"host", b"127.0.0.1")]
+
+
+def test_what_browsers_and_programs_send_is_no_forwarding() -> None:
+    names = ("host", "user-agent", "x-request-id", "x-requested-with", "referer", "forwarded-by-me", "viable")
+    assert not is_forwarded(Headers(dict.fromkeys(names, "x")))
+
+
+async def _tell(scope: Scope, receive: Receive, send: Send) -> None:
+    headers = Headers(scope=scope)
+    seen = {
+        "path": scope["path"],
+        "client": name_client(scope),
+        "scheme": scope["scheme"],
+        "forwarded": is_forwarded(headers),
+        "url": str(Request(scope).url.path),
+    }
+    await JSONResponse(seen)(scope, receive, send)
+
+
+def _ask(path: str, *, peer: str, root_path: str = "", **headers: str) -> Any:
+    """What an application sees behind the middleware, with proxies on this machine and in a network."""
+    app = ProxyHeadersMiddleware(
+        RootPath(_tell, root_path=root_path), trusted_hosts=check_proxies(["127.0.0.1", "10.0.0.0/8"])
+    )
+    client = TestClient(app, client=(peer, 1), follow_redirects=False)  # type: ignore[arg-type]
+    return client.get(path, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("peer", "told", "name"),
+    [
+        ("192.0.2.1", None, "192.0.2.1"),
+        ("192.0.2.1", "198.51.100.1", "192.0.2.1"),  # who is no proxy is not believed
+        ("127.0.0.1", "203.0.113.1, 198.51.100.1", "198.51.100.1"),  # before the last anybody may have sent
+        ("127.0.0.1", "6.6.6.6, 192.0.2.1, 10.1.1.1", "192.0.2.1"),
+        ("10.2.2.2", "192.0.2.1:4711", "192.0.2.1"),
+        ("127.0.0.1", "nonsense", "unknown"),
+        ("127.0.0.1", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.1", None, "192.0.2.1"),
+        ("", None, "unknown"),
+    ],
+)
+def test_wrong_tries_are_counted_by_a_trustworthy_address(peer: str, told: str | None, name: str) -> None:
+    seen = _ask("/v1/x", peer=peer, **({} if told is None else {"X-Forwarded-For": told})).json()
+    assert (seen["client"], seen["forwarded"]) == (name, told is not None)
+
+
+@pytest.mark.parametrize(("peer", "scheme"), [("127.0.0.1", "https"), ("10.0.0.1", "https"), ("192.0.2.1", "http")])
+def test_only_a_proxy_that_is_known_is_believed_to_speak_tls(peer: str, scheme: str) -> None:
+    assert _ask("/v1/x", peer=peer, **{"X-Forwarded-Proto": "https"}).json()["scheme"] == scheme
+
+
+def test_behind_a_named_proxy_nobody_is_of_this_machine(small_gallery: Path) -> None:
+    options = {"trusted_proxies": ("127.0.0.1",), "allowed_hosts": ("photos.example.org",)}
+    assert choose_access(ServeOptions.of(small_gallery)).loopback
+    access = choose_access(ServeOptions.of(small_gallery, **options))
+    assert not access.loopback
+    assert "review" not in access.describe_stranger(Headers({})).rights  # though it adds no header
+
+
+@pytest.mark.parametrize(
+    ("asked", "path"),
+    [("/photos/", "/"), ("/photos/v1/x", "/v1/x"), ("/v1/x", "/v1/x"), ("/photosbooth", "/photosbooth")],
+)
+def test_a_path_is_the_same_whether_the_proxy_takes_the_root_away_or_not(asked: str, path: str) -> None:
+    assert _ask(asked, peer="127.0.0.1", root_path="/photos").json()["path"] == path
+
+
+def test_the_root_without_its_slash_leads_to_the_page_with_its_search() -> None:
+    answer = _ask("/photos?view=map", peer="127.0.0.1", root_path="/photos")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/photos/?view=map")
+    assert "content-security-policy" in answer.headers
+
+
+REFUSED: list[tuple[str, Callable[[str], object], list[str]]] = [
+    ("--allowed-host", check_host, ["", "*", "https://photos.example.org", "photos.example.org:443", "a b", "*.org"]),
+    (
+        "--cors-origin",
+        lambda text: check_origins([text]),
+        ["*", "app.example.org", f"{APP}/path", "https://*.example.org", "null", "file://x"],
+    ),
+    (
+        "--trusted-proxy",
+        lambda text: check_proxies([text]),
+        ["proxy", "10.0.0.1/8", "10.0.0.0/33", "", "*", "0.0.0.0/0", "::/0"],
+    ),
+    (
+        "--root-path",
+        check_root_path,
+        ["photos", "//evil.example", "/a/../b", "/a b", "/v1", "/gradio/x", "/é", "/a//b"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("option", "check", "texts"), REFUSED, ids=[option for option, _, _ in REFUSED])
+def test_an_option_that_is_no_such_thing_or_lets_everybody_in_is_refused(
+    option: str, check: Callable[[str], object], texts: list[str]
+) -> None:
+    for text in texts:
+        with pytest.raises(InputError, match=option):
+            check(text)
