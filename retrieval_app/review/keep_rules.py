@@ -25,13 +25,8 @@ class RuleOutcome:
 
     def to_json(self) -> dict[str, int]:
         """Counts of the groups that are decided and that stay open, and of the dropped images."""
-        return {
-            "groups": len(self.decisions),
-            "dropped": self.dropped,
-            "differing": self.differing,
-            "bursts": self.bursts,
-            "unmatched": self.unmatched,
-        }
+        counts = ("dropped", "differing", "bursts", "unmatched")
+        return {"groups": len(self.decisions), **{name: getattr(self, name) for name in counts}}
 
 
 def choose_kept(

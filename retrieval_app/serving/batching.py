@@ -15,6 +15,7 @@ from retrieval_app.serving.errors import BusyError
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
+_JOIN_S = 5.0  # that a running batch may still take at the end
 _ENDS = "the server is shutting down; try again when it is back"
 client_address: ContextVar[str] = ContextVar("client_address", default="")
 """The client address of the current request."""
@@ -89,7 +90,7 @@ class Workers:
             self._changed.notify()
         return future
 
-    def close(self, *, timeout_s: float = 5.0) -> None:
+    def close(self) -> None:
         """Finish running batches, refuse waiting tasks, and end the threads."""
         with self._changed:
             self._closed = True
@@ -101,7 +102,7 @@ class Workers:
             if one.future.set_running_or_notify_cancel():  # else its request has ended
                 one.future.set_exception(BusyError(_ENDS))
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(_JOIN_S)
 
     def _work(self) -> None:
         while True:

@@ -21,7 +21,6 @@ from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, Client, read_log
 from retrieval_app.review.jobs import Job, JobOverError, Jobs, UnknownJobError
 from retrieval_app.serving.errors import BusyError
-from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
 from tests.retrieval_app.review.conftest import build, ids_by_path
 from tests.waiting import wait_for
@@ -149,14 +148,6 @@ def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
     with pytest.raises(InputError, match="got 0"):
         shop.jobs.remove([])
     assert shop.announced == []
-
-
-def test_the_limit_of_pixels_holds_for_added_images(shop: Shop) -> None:
-    limits = ServingConfig(max_upload_pixels=100)
-    jobs = Jobs(shop.path, on_change=lambda: None, open_gallery=shop.open, limits=limits)
-    with pytest.raises(ImageError, match="at most 100"):
-        jobs.add(picture(1), name="x")
-    jobs.close()
 
 
 def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
