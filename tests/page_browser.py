@@ -249,9 +249,6 @@ GIVE_FILES = """([kind, where, files]) => {
   } else for (const name of ['dragenter', 'dragover', 'drop'])
     target.dispatchEvent(new DragEvent(name, {...given, dataTransfer: data}));
 }"""
-SLOW_ROUTE = """([path, milliseconds]) => { const fetch = window.fetch; window.fetch = async (url, request) => {
-  if (new URL(url).pathname === path) await new Promise(resolve => setTimeout(resolve, milliseconds));
-  return fetch(url, request); }; }"""
 CHOOSE = re.compile("^Find images like yours")
 
 

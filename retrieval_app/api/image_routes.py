@@ -76,7 +76,7 @@ class ImageDetails(Answer):
     sha256: str | None
     indexed: bool = Field(description="false for a near-duplicate that the build left out")
     dropped: bool = Field(description="whether a decision about its label or its near-duplicates drops it")
-    set_aside: bool = Field(description="whether it is out of training and results until somebody decides")
+    set_aside: bool = Field(description="whether it is out of training and results until a person decides")
     duplicates: list[DuplicateImage]
     label_issue: LabelIssueEntry | None
     decision: LabelDecisionEntry | None

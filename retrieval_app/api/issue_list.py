@@ -147,7 +147,7 @@ class Accepted(Answer):
     )
     changed: int = Field(description="number of labels that become the suggested one")
     changed_right: float = Field(description="estimated number of these that are right then")
-    set_aside: int = Field(description="number of images that leave training and results until somebody decides")
+    set_aside: int = Field(description="number of images that leave training and results until a person decides")
     dropped: int = Field(description="number of images that show none of the labels, or repeat another one")
     stay: int = Field(description="number of labels that stay as they are, undecided")
     kept: ExpectedRight = Field(

@@ -167,7 +167,7 @@ def accept(gallery: Path, as_json: bool, **options: Any) -> None:
     """Accept the verdicts on the open label issues of GALLERY in one step.
 
     A label changes where the suggested one is probable enough. Images without a probable label are set aside: they
-    leave training and results until somebody decides. Images that show none of the labels are dropped, and so are
+    leave training and results until a person decides. Images that show none of the labels are dropped, and so are
     near-duplicates of an image with a more probable label. The Labels view shows the decisions and takes them back.
 
     \b

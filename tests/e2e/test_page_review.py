@@ -132,37 +132,6 @@ def test_the_list_takes_what_decisions_teach_by_itself_but_not_under_a_dialog(vi
 
 
 @pytest.mark.usefixtures("decisions")
-def test_duplicates_propose_the_probable_label_as_soon_as_it_is_known(visit: Visit) -> None:
-    groups = visit.ask("duplicates")["items"]
-    visit.ask("labels/issues?limit=1")
-    best = next(group for group in visit.ask("duplicates")["items"] if group["labels_differ"])["best"]
-    is_known = False
-
-    def know_nothing(route: Route) -> None:
-        answer = route.fetch()
-        found = answer.json()
-        if not is_known:
-            found["is_updating"] = True
-            for group in found["items"]:
-                group["best"] = None if group["labels_differ"] else group["best"]
-        route.fulfill(response=answer, json=found)
-
-    visit.page.route(re.compile(r"/v1/duplicates\?"), know_nothing)
-    panel = visit.open_view("duplicates")
-    differing = next(group for group in groups if group["labels_differ"])
-    card = row_of(panel, differing)
-    places = [image["id"] for image in differing["images"]]
-    expect(card.get_by_role("button", name="choose what to keep")).to_be_disabled()
-    for box in card.get_by_role("checkbox").all():
-        expect(box).not_to_be_checked()
-    card.focus()
-    is_known = True
-    expect(card.get_by_role("checkbox").nth(places.index(best))).to_be_checked()
-    expect(card).to_be_focused()
-    visit.page.unroute_all()
-
-
-@pytest.mark.usefixtures("decisions")
 def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")
@@ -267,32 +236,6 @@ def test_a_goal_sets_doubtful_images_aside_and_a_person_decides_them(visit: Visi
         page.keyboard.press("u")
     visit.wait_until(lambda: visit.ask("labels/issues?limit=1&state=set_aside")["set_aside"] == 0)
     assert visit.ask("labels/decisions")["decisions"] == []
-
-
-@pytest.mark.usefixtures("decisions")
-def test_accepting_asks_again_where_the_estimate_changed_meanwhile(visit: Visit) -> None:
-    page = visit.page
-    visit.forgive("409")
-
-    refused: list[str] = []
-
-    def outdate(route: Route) -> None:
-        body = route.request.post_data_json
-        if body.get("digest") and not refused:
-            refused.append(body["digest"])
-            body["digest"] = "0" * 64
-        route.continue_(post_data=body)
-
-    page.route(re.compile("/v1/labels/accept"), outdate)
-    panel = visit.open_view("labels")
-    panel.get_by_role("button", name="Accept in bulk…").click()
-    accept = page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True)
-    accept.click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("The estimate has changed; look again.")
-    assert visit.ask("labels/issues?limit=1")["decided"] == 0
-    accept.click()
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    visit.wait_until(lambda: visit.ask("labels/issues?limit=1")["decided"] > 0)
 
 
 @pytest.mark.usefixtures("decisions")
@@ -425,42 +368,6 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     page.wait_for_url(re.compile(f"image={groups[1]['images'][1]['id']}"))
 
 
-@pytest.mark.usefixtures("decisions")
-def test_a_count_of_before_a_decision_does_not_hide_it(visit: Visit) -> None:
-    panel = visit.open_view("duplicates")
-    held: list[Route] = []
-    visit.page.route(re.compile(r"/v1/duplicates\?.*limit=1$"), lambda route: held.append(route))
-    for number in (1, 2):
-        panel.get_by_role("button", name="Different images, keep all").nth(number).click()
-        expect(panel.get_by_text(f"{number} of 3 decided")).to_be_visible()
-        if number == 1:
-            visit.wait_until(lambda: len(held) == 1)
-    held[0].continue_()
-    visit.wait_until(lambda: len(held) == 2)  # the second decision was made and is counted now
-    expect(panel.get_by_text("2 of 3 decided")).to_be_visible(timeout=1)
-    held[1].continue_()
-
-
-def test_a_file_has_absolute_or_relative_paths_as_chosen_and_the_choice_is_kept(
-    visit: Visit, page_gallery: PageGallery
-) -> None:
-    def read() -> list[dict[str, str]]:
-        with visit.page.expect_download() as saved:
-            panel.get_by_role("button", name="Download label file").click()
-        return list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
-
-    panel = visit.open_view("labels")
-    absolute = read()
-    assert all(Path(row["path"]).is_file() for row in absolute)
-    panel.get_by_label("Paths in the file").select_option("relative")
-    relative = read()
-    expect(visit.page.get_by_text(re.compile("Move it into the folder of the images"))).to_be_visible()
-    root = page_gallery.photos.parent
-    assert [str(root / row["path"]) for row in relative] == [row["path"] for row in absolute]
-    panel = visit.open_view("duplicates")
-    expect(panel.get_by_label("Paths in the file")).to_have_value("relative")
-
-
 def test_where_nobody_may_decide_the_page_says_so(
     open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
 ) -> None:
@@ -468,7 +375,7 @@ def test_where_nobody_may_decide_the_page_says_so(
         visit = open_visit(server=server)
         for view in ("labels", "duplicates"):
             panel = visit.open_view(view)
-            expect(panel.get_by_role("note")).to_contain_text("Looking only")
+            expect(panel.get_by_role("note")).to_contain_text("Read-only")
             expect(panel.get_by_label("Paths in the file")).to_have_count(0)
             expect(panel.get_by_role("article").first).to_be_visible()
             decide = re.compile("^(Undo|Keep|Drop|Duplicates|Different)")

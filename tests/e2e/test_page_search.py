@@ -7,12 +7,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import APIResponse, Locator, Route, expect
+from playwright.sync_api import Locator, expect
 
 from index.gallery.gallery import Gallery
 from tests.page_browser import (
     CHOOSE,
-    SLOW_ROUTE,
     OpenVisit,
     PageGallery,
     Visit,
@@ -62,15 +61,6 @@ def test_photos_that_cannot_be_used_are_refused_in_words(visit: Visit, tmp_path:
     expect(page.get_by_role("alert").filter(has_text="huge.png: 22 MB, at most 21 MB")).to_be_visible()
     assert sum("/v1/photos" in url for url in visit.requests) == sent
     expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
-
-
-def test_the_start_names_placeholders_and_the_most_frequent_problems(visit: Visit) -> None:
-    counts = {"blurred": 3, "dark": 0, "tiny": 7, "border": 15, "heavy_compression": 1, "placeholder": 5}
-    problems = visit.ask("problems")
-    shown = [{**problems["problems"][0], "kind": kind, "count": count} for kind, count in counts.items()]
-    visit.page.route("**/v1/problems", lambda route: route.fulfill(json={**problems, "problems": shown}))
-    link = visit.open().get_by_role("link", name=re.compile("^Image problems"))
-    expect(link).to_have_text("Image problems: 5 placeholders, 15 border, 7 tiny")
 
 
 def test_a_sample_starts_a_search_which_more_like_and_less_like_lead_on(visit: Visit) -> None:
@@ -193,42 +183,6 @@ def test_facets_narrow_with_counts_that_hold(visit: Visit) -> None:
     page.get_by_role("button", name="Clear all").click()
     expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
     expect(hat).not_to_be_checked()
-
-
-def test_counts_that_arrive_while_somebody_types_take_no_letter(visit: Visit) -> None:
-    page, held = visit.page, list[tuple[Route, APIResponse]]()
-
-    def hold_first(route: Route) -> None:
-        route.continue_() if held else held.append((route, route.fetch()))
-
-    page.route("**/v1/facets*", hold_first)
-    visit.open()
-    visit.ids()
-    visit.wait_until(lambda: len(held) > 0)
-    box = page.get_by_role("searchbox", name="Filter")
-    box.press_sequentially("sho")
-    route, answer = held[0]
-    route.fulfill(response=answer)  # before what was typed stands in the address
-    page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^hat ")).wait_for()
-    box.press_sequentially("es")
-    expect(box).to_have_value("shoes")
-    page.wait_for_url(re.compile("text=shoes"))
-    expect(box).to_have_value("shoes")
-
-
-def test_back_to_a_search_that_was_left_before_it_was_answered_asks_again(visit: Visit) -> None:
-    page = visit.open("?image=1")
-    first = visit.ids()
-    page.evaluate(SLOW_ROUTE, ["/v1/search", 800])
-    combobox = page.get_by_role("combobox", name="Results at a time")
-    combobox.select_option("24")
-    page.wait_for_url(re.compile("k=24"))
-    combobox.select_option("12")
-    page.wait_for_url(re.compile("k=12"))
-    page.go_back()
-    page.wait_for_url(re.compile("k=24"))
-    expect(page.get_by_role("heading", name=re.compile("^24 nearest"))).to_be_visible()
-    assert visit.ids() == first[:24]
 
 
 def test_near_duplicates_are_collapsed_and_expanded(visit: Visit, page_gallery: PageGallery) -> None:

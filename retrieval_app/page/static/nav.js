@@ -99,7 +99,7 @@ async function startView(view, panel) {
   }
 }
 
-/** Why a module did not come, as the server tells it of what it is asked. */
+/** Why a module failed to load, by the answer of the server to another request. */
 async function askWhy() {
   try {
     await get('gallery');

@@ -922,7 +922,7 @@ export interface components {
             changed_right: number;
             /**
              * Set Aside
-             * @description number of images that leave training and results until somebody decides
+             * @description number of images that leave training and results until a person decides
              */
             set_aside: number;
             /**
@@ -1571,7 +1571,7 @@ export interface components {
             dropped: boolean;
             /**
              * Set Aside
-             * @description whether it is out of training and results until somebody decides
+             * @description whether it is out of training and results until a person decides
              */
             set_aside: boolean;
             /** Duplicates */

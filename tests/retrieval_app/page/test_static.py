@@ -41,7 +41,7 @@ def test_the_frame_shows_a_name_as_text() -> None:
     from retrieval_app.page.shell import draw_page
 
     frame = draw_page('<img src=x onerror="alert(1)">\u202e')
-    assert 'title="Start anew">&lt;img src=x onerror=&#34;alert(1)&#34;&gt;\\u202e</a>' in frame
+    assert 'title="Start over">&lt;img src=x onerror=&#34;alert(1)&#34;&gt;\\u202e</a>' in frame
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-// What the page asks of the server: JSON under /v1, with every failure as one ApiError in words for people.
+// Client of the API under /v1: every failure is an ApiError, whose message the page can show.
 
 import {saveFile} from './dom.js';
 
@@ -31,7 +31,7 @@ export class ApiError extends Error {
   }
 }
 
-/** True of an error that only says that the page itself gave up waiting. */
+/** True of the error of a request that the page itself aborted. */
 export const isAborted = error => error?.name === 'AbortError';
 
 /** The address of a route: `address('images', {text: 'a', include: ['label', 'path']})`; null and '' are left out. */
@@ -124,7 +124,7 @@ export const photoUrl = token => address(`photos/${encodeURIComponent(token)}/pr
 /** @type {Promise<GalleryFacts> | null} */
 let described = null;
 
-/** What the gallery is (GET /v1/gallery): asked once. */
+/** Facts of the gallery (GET /v1/gallery), fetched once. */
 export function gallery() {
   described ??= get('gallery').catch(error => {
     described = null;
@@ -133,7 +133,7 @@ export function gallery() {
   return described;
 }
 
-/** The same for those who can do without: the frame tells of a failure. @param {(facts: GalleryFacts) => void} use */
+/** The same where a failure may be ignored: the frame shows it. @param {(facts: GalleryFacts) => void} use */
 export const withGallery = use => gallery().then(use, () => {});
 
 /** What it is once its calibration is no longer on its way; null where the server is gone. */
@@ -169,7 +169,7 @@ async function ask(url, request) {
   }
 }
 
-// What changes something is sent again only where the server says that it has not begun with it.
+// A request that changes something is repeated only where the server answers that it has not begun.
 function mayRepeat(answer, error, {method = 'GET'}) {
   return answer.status === 503 && answer.headers.has('retry-after') && (method === 'GET' || error.code === 'busy');
 }

@@ -6,7 +6,7 @@ import {button, make, refill, shownText} from './dom.js';
 const MOST_CHARACTERS = 200;
 
 /**
- * Ask for a name; `done(name, action)` hears of it once the dialog is closed and the focus back. `words(name, isNew)` says
+ * Ask for a name; calls `done(name, action)` when the dialog is closed and the focus restored. `words(name, isNew)` says
  * what is going to happen; `others` are further buttons, whose names `action` is, else null; `more` stands below the field.
  *
  * @param {{

@@ -50,7 +50,7 @@ export function dropImages({body, done}) {
   return change({path: 'labels/drop', body, undo: 'labels/undo', words, done});
 }
 
-/** Ask for a tag of `amount` images, given or taken away. */
+/** Ask for a tag of `amount` images, added or removed. */
 export async function askTag({body, amount, done = () => {}}) {
   const known = await ask(get('tags'));
   if (!known) return;
@@ -89,7 +89,7 @@ export async function askTag({body, amount, done = () => {}}) {
 export function changeTag(body, done = () => {}) {
   const words = ({changed}) =>
     body.action === 'remove'
-      ? `Tag ${quoted(body.tag)} taken away`
+      ? `Tag ${quoted(body.tag)} removed`
       : `${count(changed, 'image')} tagged ${quoted(body.tag)}`;
   return change({path: 'tags', body, undo: 'tags/undo', words, done});
 }
@@ -111,7 +111,7 @@ async function change({path, body, undo, words, done}) {
 async function takeBack(path, step, done) {
   try {
     const {undone} = await post(path, {step});
-    toast(undone.length ? `Undone for ${count(undone.length, 'image')}` : 'It was taken back before');
+    toast(undone.length ? `Undone for ${count(undone.length, 'image')}` : 'It was already undone');
     done();
     lookAgain(path);
   } catch (error) {
@@ -119,7 +119,7 @@ async function takeBack(path, step, done) {
   }
 }
 
-/** Let the search view load its results anew, where a change of labels or tags may have changed them. */
+/** Let the search view load its results again, where a change of labels or tags may have changed them. */
 function lookAgain(path = '') {
   const isShown = readState().filters.some(filter => /\btag\b/.test(filter));
   if (isShown || !path.startsWith('tags')) dispatchEvent(new Event('look-again'));

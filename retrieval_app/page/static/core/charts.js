@@ -1,4 +1,4 @@
-// Charts as SVG, drawn at the width they have, each with its numbers as a table for whoever cannot or will not look.
+// Charts as SVG, drawn at the width they have, each with its numbers as a table.
 
 import {count, make, percent, refill} from './dom.js';
 import {makeSvg} from './icons.js';
@@ -9,7 +9,7 @@ const ROOM = {left: 46, right: 14, top: 12, bottom: 40};
 /** "78.9 %": a share with the digit that its interval calls for. @param {number} share */
 export const precise = share => `${(100 * share).toFixed(1)} %`;
 
-/** A bar of a share in 0..1, said in words elsewhere. */
+/** Bar of a share in 0..1; the text beside it has the number. */
 export function bar(share, kind = '') {
   const width = `${100 * Math.min(1, Math.max(0, share))}%`;
   return make('span', {class: `share-track ${kind}`, 'aria-hidden': 'true'}, make('i', {style: {width}}));
@@ -27,7 +27,7 @@ export function recallChart(shares) {
     rows: points.map(point => [point.k, precise(point.value), `${precise(point.low)} to ${precise(point.high)}`]),
     draw(width) {
       const {x, y, bottom, add, svg} = drawAxes(width, {
-        x: {from: -0.4, to: places.length - 0.4, ticks: places, text: n => points[n].k, name: 'K, results looked at'},
+        x: {from: -0.4, to: places.length - 0.4, ticks: places, text: n => points[n].k, name: 'K, number of results'},
         y: {from: low, to: 1, ticks: spread(low, 1, 4), text: percent},
       });
       add('path', {class: 'line tone-same', d: path(points.map((point, n) => [x(n), y(point.value)]))});
@@ -221,7 +221,7 @@ const round = value => Math.round(10 * value) / 10;
 const path = points => points.map(([x, y], n) => `${n ? 'L' : 'M'}${round(x)} ${round(y)}`).join('');
 const peak = (edges, values) => {
   const n = values.indexOf(Math.max(...values));
-  return values[n] > 0 ? `highest around ${((edges[n] + edges[n + 1]) / 2).toFixed(2)}` : 'of which there is none';
+  return values[n] > 0 ? `highest around ${((edges[n] + edges[n + 1]) / 2).toFixed(2)}` : 'no image';
 };
 
 // About `most` round numbers from `from` to `to`.

@@ -1,4 +1,4 @@
-// Decisions about labels change what the other views show: they load anew when they are shown next.
+// Decisions about labels change what the other views show: they load again when they are shown next.
 
 import {onState} from './url_state.js';
 

@@ -1,11 +1,11 @@
-// What this browser keeps of the page from one visit to the next: a few words, and nothing where it keeps nothing.
+// Values that this browser keeps from one visit to the next; nothing where its storage is off.
 
 /** What was kept by that name; null where nothing is. @param {string} name */
 export function readKept(name, {session = false} = {}) {
   try {
     return (session ? sessionStorage : localStorage).getItem(name);
   } catch {
-    return null; // browsers that are told to keep nothing do not even let it be asked for
+    return null; // browsers whose storage is off throw at the first access
   }
 }
 

@@ -1,4 +1,4 @@
-// One listener for all of the page's keys. A key acts only in its view, never while someone writes, nor under a dialog.
+// One listener for all of the page's keys. A key acts only in its view, never while the user types, nor under a dialog.
 
 import {make} from './dom.js';
 import {isDialogOpen, openDialog} from './dialog.js';
@@ -10,7 +10,7 @@ const groups = [];
  * Keys of a view (null: of every view), with what they do, for the help that `?` shows:
  * `registerKeys('search', 'Search', [{keys: ['/'], does: 'Write a filter', run: event => …}])`.
  * A key is named as the browser does ('ArrowLeft', 'a', '/'), with 'Ctrl+' or 'Shift+' before it. `run` returns false
- * to leave the key to the browser; an entry without `run` is only told of. `whileTyping` lets it act in text fields.
+ * to leave the key to the browser; an entry without `run` is only listed. `whileTyping` lets it act in text fields.
  * `when()` says whether the keys hold now, for a view of several parts.
  *
  * @param {string | null} view

@@ -3,7 +3,7 @@
 import {bar} from './charts.js';
 import {make, percent, shownText} from './dom.js';
 
-const UNNAMED = 'this machine'; // whoever sits at the machine that serves the page
+const UNNAMED = 'this machine'; // a user at the machine that serves the page
 
 /** "93 % label wrong, 71 % suggestion right, 15 % none of the classes". @param {LabelIssueEntry} issue */
 export function drawChances({label, suggested, p_error: error, p_suggested: right, p_none: none}) {

@@ -23,8 +23,8 @@ export function notice({icon: name = 'info', size = 28, title, text, bad, role =
 }
 
 /**
- * Fill a view's panel: its head, and what `draw(body, about, retry)` makes of the rest, where a failure of it is told.
- * Gives what draws it anew.
+ * Fill a view's panel: its head, and the rest by `draw(body, about, retry)`, whose failure is shown.
+ * Returns the function that draws it again.
  *
  * @param {HTMLElement} panel
  * @param {{
@@ -89,7 +89,7 @@ function drawMeanwhile() {
   ]);
 }
 
-/** A function that says, of the shares done that it is told one after the other, how long the rest will take. */
+/** Function that estimates the remaining time from the shares done that it gets one after the other. */
 function makeEstimate() {
   /** @type {{share: number, at: number} | null} */
   let first = null;
@@ -102,7 +102,7 @@ function makeEstimate() {
   };
 }
 
-/** "20 seconds", "3 minutes": no more exact than a guess is. */
+/** "20 seconds", "3 minutes": rounded, as it is an estimate. */
 const shownSeconds = seconds =>
   seconds < 55 ? count(Math.max(5, 5 * Math.round(seconds / 5)), 'second') : count(Math.round(seconds / 60), 'minute');
 

@@ -20,7 +20,7 @@ export function precisionMark(precision) {
   );
 }
 
-/** What a mark says beside a label that is the query's, or another one; `isOther` is false where that is not known. */
+/** Text of the mark beside a label that is the query's, or another one; `isOther` is false where that is not known. */
 export function updatePrecisionMark(mark, precision, isOther) {
   mark.firstElementChild.replaceWith(isOther ? make('span.dot') : precisionDot(precision));
   mark.lastElementChild.textContent = shortPrecision(precision, isOther);

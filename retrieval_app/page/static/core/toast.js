@@ -1,4 +1,4 @@
-// Short messages at the foot of the page, and what screen readers are told.
+// Short messages at the foot of the page, and announcements to screen readers.
 
 import {button, make, refill, sentence} from './dom.js';
 
@@ -16,7 +16,7 @@ export function announce(text) {
 
 /**
  * Show a message: `toast('Saved', {kind: 'good', action: {text: 'Undo', run: undo}})`. Kinds: 'info', 'good', 'bad'.
- * Those with an action or of kind 'bad' stay twice as long; gives the function that takes it away.
+ * Those with an action or of kind 'bad' stay twice as long; returns the function that removes it.
  *
  * @param {string} text
  * @param {{kind?: 'info' | 'good' | 'bad', action?: Required<Pick<Action, 'text' | 'run'>> | null}} how

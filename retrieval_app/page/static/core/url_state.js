@@ -40,7 +40,7 @@ export function readState(search = location.search) {
 }
 
 /**
- * Change the address: a new entry of the history, unless `replace`; then all listeners hear of it.
+ * Change the address: a new entry of the history, unless `replace`; then all listeners are called.
  *
  * @param {Partial<State>} change
  */

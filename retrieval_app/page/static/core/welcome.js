@@ -1,4 +1,4 @@
-// What can be done here, in a strip above the view, for whoever opens the page for the first time; gone once it is read.
+// Introduction above the view on the first visit, until the user dismisses it.
 
 import {button, make} from './dom.js';
 import {showKeys} from './keys.js';

@@ -1,4 +1,4 @@
-// All about one image, beside the results (over them on phones): what it is, how near, why, and what looks like it.
+// Details of one image beside the results, or over them on phones: facts, score, label evidence, neighbours.
 
 import {button, make, refill, sentence} from '../core/dom.js';
 import {gallery, get, isAborted, previewUrl} from '../core/api.js';

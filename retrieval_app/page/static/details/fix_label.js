@@ -1,4 +1,4 @@
-// A label, what speaks against it, and the form that keeps, changes or drops it.
+// A label, the evidence against it, and the form that keeps, changes or drops it.
 
 import {button, find, icon, make, refill, sentence, shownText} from '../core/dom.js';
 import {post} from '../core/api.js';
@@ -7,9 +7,9 @@ import {announce, toast, toastError} from '../core/toast.js';
 import {linkTo} from '../core/url_state.js';
 
 const quoted = label => `\u201c${shownText(label)}\u201d`;
-const ASIDE = 'No label is sure: out of training and results until somebody decides';
-const DROP = 'It shows none of the labels: leave it out for good';
-const DONE = {keep: 'kept', change: 'changed', set_aside: 'set aside', drop: 'dropped', open: 'decided no more'};
+const ASIDE = 'No label is certain: excluded from training and results until a person decides';
+const DROP = 'It shows none of the labels: exclude it';
+const DONE = {keep: 'kept', change: 'changed', set_aside: 'set aside', drop: 'dropped', open: 'undecided again'};
 
 /**
  * The label of an image with its form, if people may decide here; `decided()` is called after a decision.
@@ -161,7 +161,7 @@ async function undo(step, decided) {
   try {
     const {undone} = await post('labels/undo', {step});
     if (undone.length) announce('Undone');
-    else toast('It was taken back before');
+    else toast('It was already undone');
     decided();
   } catch (error) {
     toastError(error);

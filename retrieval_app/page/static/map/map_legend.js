@@ -12,7 +12,7 @@ const NAMELESS = 'without a label';
 
 /**
  * Labels by size: [{name (null: none), place in `labels` or -1, amount, centre: [x, y], colour: 1..12, 0 without a label}].
- * More colours cannot be told apart, so that they repeat: each label takes the one that is farthest away from it.
+ * More colours are indistinguishable, so they repeat: each label takes the one that is farthest away from it.
  *
  * @param {GalleryMap} map
  */
@@ -61,13 +61,13 @@ function findCentres({x, y, label}) {
   );
 }
 
-/** That colours repeat, where they do. */
+/** Note that colours repeat, where they do. */
 export const colourWords = entries =>
   entries.length > COLOURS + 1 ? ' Colours repeat; labels that lie side by side have different ones.' : '';
 
 export const nameOf = entry => (entry.name === null ? NAMELESS : shownText(entry.name));
 
-/** Where the names of the labels stand, the largest first; those that find no room are left out where they are drawn. */
+/** Where the names of the labels stand, the largest first; labels without space are left out when drawing. */
 export function placeCaptions(entries) {
   return entries
     .filter(entry => entry.name !== null)

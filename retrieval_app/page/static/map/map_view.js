@@ -1,4 +1,4 @@
-// The map with all that is round it: tools, the card of a point, the legend, the chosen area, and the address.
+// The map with its surroundings: tools, the card of a point, the legend, the chosen area, and the address.
 
 import {thumbnailUrl} from '../core/api.js';
 import {button, count, debounce, make, percent, refill} from '../core/dom.js';
@@ -244,7 +244,7 @@ export function drawMapView(body, map, {column, other, recolour}) {
   };
 }
 
-// For whoever does not see it; the list of labels beside it leads to the images of each.
+// For screen readers; the list of labels beside it links to the images of each.
 function describe(entries, total) {
   const largest = entries.filter(entry => entry.name !== null).slice(0, 8);
   const shares = largest.map(entry => `${nameOf(entry)}, ${percent(entry.amount / total)}`).join('; ');

@@ -1,4 +1,4 @@
-// The parts of the quality page that lead on: labels, confusions and searches that failed, each a link to its images.
+// Tables of the quality page: labels, confusions and failed searches, each with links to its images.
 
 import {bar, precise} from '../core/charts.js';
 import {button, count, make, refill, shownName, shownScore, shownText} from '../core/dom.js';
@@ -81,7 +81,7 @@ function drawClass({label: name, images, recall_at_1: share, interval}) {
   ]);
 }
 
-/** Which label is taken for which, and the images it happened to. @param {Confusion[]} pairs */
+/** Confusions of labels, with their images. @param {Confusion[]} pairs */
 export function drawConfusion(pairs) {
   if (!pairs.length) return null;
   const most = pairs[0].count;
@@ -139,7 +139,7 @@ export function drawWorst(worst) {
   ]);
 }
 
-/** What shows the rest of a list, of which only the first few are shown; none where that is all. */
+/** Button that shows the rest of a list; nothing where all of it is shown. */
 function showAll(nodes) {
   if (nodes.length <= FEW) return null;
   const all = button(`Show all ${nodes.length}`, {class: 'quiet'}, () => {

@@ -26,7 +26,7 @@ function make(tag, {className = '', ...attributes} = {}, ...inside) {
   return node;
 }
 
-/** What two candidates have to do with each other, whichever of them stands first in the data. */
+/** Comparison of two candidates, in either order of the data. */
 function pairOf(a, b) {
   const pair = data.pairs.find(({first, second}) => first === Math.min(a, b) && second === Math.max(a, b));
   if (a < b) return pair;

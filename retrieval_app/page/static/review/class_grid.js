@@ -47,7 +47,7 @@ export function moveByArrows(event) {
 }
 
 /**
- * One of the images large, where arrows go on to the others; `toggle(id)` marks, `onClose(id)` hears of the last one.
+ * One of the images large, where arrows go on to the others; `toggle(id)` marks, `onClose(id)` gets the last one.
  *
  * @param {Shown[]} images
  * @param {{

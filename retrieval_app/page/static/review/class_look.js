@@ -343,7 +343,7 @@ class ClassLook {
       try {
         const {undone} = await post('labels/undo', own ? {step: own.step} : {});
         if (undone.length) toast(`Undone for ${count(undone.length, 'image')}`);
-        else toast(own ? 'It was taken back before' : 'Nothing to undo');
+        else toast(own ? 'It was already undone' : 'Nothing to undo');
       } catch (error) {
         if (own) this.#past.push(own);
         toastError(error);

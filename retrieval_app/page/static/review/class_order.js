@@ -25,7 +25,7 @@ export class ClassOrder {
     this.progress = make('div.review-done', this.track, this.words);
   }
 
-  /** Read the classes; the order stays as it was first with estimates, or the next class would be another one. */
+  /** Read the classes; the order stays that of the first estimates, or the next class would change. */
   async read() {
     const [{name}, {classes}] = await Promise.all([gallery(), get('labels/classes')]);
     const now = new Map(classes.map(one => [one.label, one]));

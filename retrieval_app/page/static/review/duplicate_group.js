@@ -6,9 +6,9 @@ import {select} from '../core/selection.js';
 import {zoomer} from '../core/thumbs.js';
 import {drawLead} from './label_file.js';
 
-/** A decision in words; null: taken back. @param {GroupDecision | null} decision */
+/** Text for a decision; null: undone. @param {GroupDecision | null} decision */
 export function wordsFor(decision) {
-  if (!decision) return 'Decision taken back';
+  if (!decision) return 'Decision undone';
   return decision.decision === 'different'
     ? 'Different images: all kept'
     : `Duplicates: ${count(decision.keep.length, 'image')} kept`;
@@ -75,7 +75,7 @@ export function drawGroup(group, {canReview, on}) {
   );
   /** @type {Set<number>} */
   let keep = new Set();
-  let isTouched = false; // somebody chose the images to keep, which no proposal replaces
+  let isTouched = false; // the user chose the images to keep: no proposal replaces that
 
   function toggle(place, wanted = !keep.has(images[place]?.id)) {
     if (!images[place]) return;

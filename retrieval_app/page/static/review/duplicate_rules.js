@@ -6,7 +6,7 @@ import {button, count, debounce, make, refill, sentence, shownText} from '../cor
 import {toast, toastError} from '../core/toast.js';
 
 /**
- * The rule and its button; `update` counts anew what it would decide.
+ * The rule and its button; `update` counts again what it would decide.
  *
  * @param {import('./review_list.js').ReviewList<GroupEntry, GroupDecision>} list
  */
@@ -80,7 +80,7 @@ function describe({groups, dropped, differing, bursts, unmatched}, decides = 'de
   return `${decides} ${count(groups, 'group')}, ${drops} ${count(dropped, 'image')}${stay}`;
 }
 
-/** Leaks between splits in words, with what can be done; hidden where there is no split. @param {() => void} changed */
+/** Text about leaks between splits, with what can be done; hidden where there is no split. @param {() => void} changed */
 export function makeLeaks(changed, {canReview}) {
   const element = make('div.row.accept-line', {hidden: true});
   async function update() {

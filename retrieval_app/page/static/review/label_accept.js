@@ -131,7 +131,7 @@ function makeField(name, {from, to, first, name: label}) {
   return field;
 }
 
-/** What a field says, or the nearest that it can. @param {HTMLInputElement} field */
+/** Value of a field, within its bounds. @param {HTMLInputElement} field */
 function within({value, min, max}) {
   return String(Math.min(Number(max), Math.max(Number(min), Number(value) || Number(min))));
 }
@@ -165,7 +165,7 @@ function drawEffect(found, {proposals, goal}) {
     caution && make('p.caution', make('b', 'This cannot be promised: '), `${caution}.`),
     make('p.small.soft', [
       aside > 0
-        && 'Images set aside leave training and results until somebody decides; the view Set aside lists them. ',
+        && 'Images set aside are excluded from training and results until a person decides; Set aside lists them. ',
       'One undo takes all of it back.',
     ]),
   ];

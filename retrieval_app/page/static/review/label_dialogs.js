@@ -9,7 +9,7 @@ import {openZoom} from './review_bar.js';
 import {drawLead} from './label_file.js';
 import {thumb} from '../core/thumbs.js';
 
-/** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */
+/** Ask for a label; calls `done(label)` when the dialog is closed and the row has the focus again. */
 export function askLabel(item, names, done) {
   askName({
     title: 'What does it show?',

@@ -1,4 +1,4 @@
-// The label file below the list, what is said of it, and the way from an image to a search with it.
+// The label file below the list, its messages, and the link from an image to a search with it.
 
 import {withGallery} from '../core/api.js';
 import {button, count, make} from '../core/dom.js';
@@ -13,7 +13,7 @@ export const KEPT =
   'What you decide shows at once in search, filters, Quality and exports; images that are dropped or set aside leave the '
   + 'results. Images and folders stay as they are.';
 
-/** What is said of training on the decisions above the list. */
+/** Message above the list about training on the decisions. */
 export function drawHint() {
   const command = make('code');
   withGallery(({name, folder}) => command.append(trainOn(quote(folder ?? name))));
@@ -27,10 +27,10 @@ export function drawHint() {
 
 const trainOn = place => `retrieval train ${place} --out run-cleaned`;
 
-/** The file to take away: its route, the words of the button, and what is said once it is saved. */
+/** The download: its route, the text of the button, and the message when it is saved. */
 export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile, hasPaths: true};
 
-/** What leads from an image to more of it. */
+/** Link from an image to a search with it. */
 export function drawLead(id, close, props = {}) {
   const href = linkTo({view: 'search', parts: [{image: id, role: 'like', crop: null}], details: id});
   return make('a', {...props, href, onclick: close}, 'Search with this image');

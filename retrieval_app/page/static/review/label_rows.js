@@ -6,9 +6,9 @@ import {describeSource, drawChances, isUncertain} from '../core/label_trust.js';
 import {decisionButton} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 
-/** A decision in words; null is one that was taken back. @param {LabelDecision | null} decision */
+/** Text for a decision; null: undone. @param {LabelDecision | null} decision */
 export function wordsFor(decision) {
-  if (!decision) return 'Decision taken back';
+  if (!decision) return 'Decision undone';
   const words = {
     keep: 'Label kept',
     change: `Changed to ${shownText(decision.label)}`,
@@ -28,12 +28,12 @@ export const DROP = {decision: 'drop', label: null};
 
 const LIKELY_ERROR = 0.5; // least probability of a label error from which on keeping the label is never recommended
 
-/** What is said where there is no recommendation. */
+/** Message where there is no recommendation. */
 export const LOOK = 'Look: no recommendation';
 
 /**
  * The decision that accepts the verdict; null without a recommendation. The verdict on a rare class, or on the
- * near-duplicate that stays, is `keep` even where the label is probably wrong: then somebody should look.
+ * near-duplicate that stays, is `keep` even where the label is probably wrong: then a person should check it.
  *
  * @param {LabelIssueEntry} item
  * @returns {LabelDecision | null}
@@ -75,7 +75,7 @@ export function drawConfused(place, pairs, choose) {
   refill(place, ['Confused classes, used for each other: ', pairs.slice(0, CONFUSED_SHOWN).map(draw), CONFUSED_ADVICE]);
 }
 
-const UNSURE = 'No label is sure: out of training and results until somebody decides';
+const UNSURE = 'No label is certain: excluded from training and results until a person decides';
 const NO_LABEL = 'It shows none of the labels: leave it out for good';
 const isProposal = item => item.label === null;
 const changeTo = (item, label) => `${isProposal(item) ? 'Set label' : 'Change to'} ${shownText(label)}`;
@@ -90,7 +90,7 @@ const say = ({decision, label}, item) =>
 const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: shownText(text)}, shownName(text));
 
 const BACK = 'Back into training and results, with the label as it is given';
-const CONFIRM = 'You looked: the label is right';
+const CONFIRM = 'You checked the image: the label is right';
 
 /** A decision of the machine as that of a person, who makes it certain. @param {LabelDecision} decision @returns {LabelDecision} */
 export const confirmed = ({decision, label}) => ({decision, label});

@@ -49,8 +49,10 @@ export function start(panel) {
     key(['l'], 'Keep the label', () => view.act('l')),
     key(['1', '2', '3'], 'Choose that suggestion', event => view.act(event.key)),
     key(['r'], 'Write another label', () => view.act('r')),
-    key(['d'], 'Set the image aside: no label is sure, out of training and results until somebody decides', () =>
-      view.act('d'),
+    key(
+      ['d'],
+      'Set the image aside: no label is certain, excluded from training and results until a person decides',
+      () => view.act('d'),
     ),
     key(['x'], 'Drop the image', () => view.act('x')),
     key(['b'], 'Bring the image back: nothing is decided any more', () => view.act('b')),

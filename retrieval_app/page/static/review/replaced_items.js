@@ -1,10 +1,10 @@
-// Newer items in place of those that a working list shows: the current one, the focus and the place on the page stay.
+// Replacement of the items of a working list: the current item, the focus and the scroll position stay.
 
 import {stateOf} from './review_bar.js';
 import {announce} from '../core/toast.js';
 
 /**
- * Show the items that the server lists now. What was decided here stays in sight, above them.
+ * Show the items that the server lists now. Items decided here stay above them.
  *
  * @param {import('./review_list.js').ReviewList<any, any>} list
  * @param {any[]} items
@@ -45,7 +45,7 @@ export function replaceItems(list, items, {keyOf, drawItem, place}) {
 
 const isNew = (old, item) => JSON.stringify(old) !== JSON.stringify(item);
 
-/** A function that gives the focus back to what has it now, or to the other item where that is gone. */
+/** Function that restores the focus, or gives it to the other item where the focused one is gone. */
 function holdFocus(list, nodeOf) {
   const item = list.items.find(one => nodeOf(one).contains(document.activeElement));
   const controls = () => [...nodeOf(item).querySelectorAll('button, a, input')];

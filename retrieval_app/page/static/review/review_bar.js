@@ -1,4 +1,4 @@
-// What the working lists look like alike: open or decided, how far one is, undo, the file to take away, an image large.
+// Parts that the working lists share: the filter by state, progress, undo, the download and an enlarged image.
 
 import {download} from '../core/api.js';
 import {openDialog} from '../core/dialog.js';
@@ -10,7 +10,7 @@ import {toast, toastError} from '../core/toast.js';
 
 const PATHS = 'paths';
 
-/** What a list shows, by its name in the address and in words. */
+/** States of a list: the name in the URL, and the text that is shown. */
 const STATES = {open: 'To decide', decided: 'Decided', set_aside: 'Set aside', all: 'All'};
 export const LIST_STATES = /** @type {const} */ (['open', 'decided', 'all']);
 export const LABEL_STATES = /** @type {const} */ (['open', 'decided', 'set_aside', 'all']);
@@ -23,7 +23,7 @@ export function stateOf({decision}) {
 
 /**
  * The bar; states: those that there are; on: {state(name), undo()}; file: {path, text, after(headers, paths), hasPaths: its paths can be absolute or
- * relative, for those who may know the former}; `update` with what the server counts.
+ * relative, for users who may see absolute ones}; `update` takes the counts of the server.
  *
  * @param {{
  *   filters?: Child[], canReview: boolean, states?: readonly string[], on: {state: (name: string) => void, undo: () => void},
@@ -36,7 +36,7 @@ export function drawReviewBar({filters = [], file, canReview, states: names = LI
   const words = make('span', {class: 'figures', role: 'status'});
   const undo =
     canReview && button('Undo', {icon: 'undo', title: 'Undo the last decision (U)', disabled: true}, on.undo);
-  const paths = file.hasPaths && canReview ? drawPathsChoice() : null; // who decides is told folders, too
+  const paths = file.hasPaths && canReview ? drawPathsChoice() : null; // users who may decide also see folders
   const take = button(file.text, {icon: 'download', class: 'primary'}, async () => {
     take.disabled = true;
     try {
@@ -99,34 +99,38 @@ export function readListState({extra}, names) {
   return names.find(name => name === extra.state) ?? names[0];
 }
 
-/** What stands in the place of a list without items: what was decided, that all is, or that there is nothing at all. */
+/** Notice in place of an empty list. */
 export function drawNothingIn({filter, tally}, {icon, all, title, text, more = /** @type {Child} */ (null)}) {
   if (filter.state === 'decided') {
     const words = 'What you decide is listed here, and can be changed.';
     return notice({icon, title: 'Nothing decided yet', text: words}, more);
   }
   if (filter.state === 'set_aside') {
-    const words =
-      'Images without a sure label come here, set aside one by one, in a class or in bulk, until somebody decides.';
+    const words = 'Images whose label is uncertain are listed here, set aside one by one, in a class or in bulk.';
     return notice({icon, title: 'Nothing is set aside', text: words}, more);
   }
   return notice({icon: 'check', ...(tally.decided ? {title: 'All decided', text: all} : {title, text})});
 }
 
-/** A button that decides, with its key; pressed, it takes its decision back. */
+/** Button of a decision, with its key; a second press undoes it. */
 export const decisionButton = (key, words, {pressed, kind = '', title = words, ...props}) =>
   make(
     'button',
-    {class: `decision ${kind}`, 'aria-pressed': String(pressed), title: pressed ? 'Take it back' : title, ...props},
+    {
+      class: `decision ${kind}`,
+      'aria-pressed': String(pressed),
+      title: pressed ? 'Undo this decision' : title,
+      ...props,
+    },
     [make('span.two-lines', words), make('kbd', {'aria-hidden': 'true'}, key)],
   );
 
-/** Say that decisions cannot be made here; null where they can. */
+/** Notice that this page is read-only; null where decisions can be made. */
 export function drawReadOnly(canReview) {
   return canReview
     ? null
     : make('p', {class: 'read-only', role: 'note'}, [
-        make('b', 'Looking only. '),
+        make('b', 'Read-only. '),
         document.querySelector('.sign-out')
           ? 'Your token may search here; one that may review decides.'
           : 'Decisions are taken on the machine that serves this page, or where a token is asked for.',
@@ -146,7 +150,7 @@ export function openZoom({id, title, caption, onKey, onClose}) {
   const dialog = openDialog({title, wide: true, body: [stage, words], onClose});
   const show = (now, nodes) => {
     refill(stage, picture(now));
-    refillKeepingFocus(words, nodes); // or the keys would be heard no longer
+    refillKeepingFocus(words, nodes); // or key presses would no longer arrive
   };
   dialog.element.addEventListener('keydown', event => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey) onKey?.(event);

@@ -21,7 +21,7 @@ for (const name of ['keydown', 'pointerdown', 'pointerup', 'pointermove', 'wheel
  *   labels_differ?: boolean}} ListFilter */
 
 /**
- * The list in `place`, with what leads on in `more`.
+ * The list in `place`, with the links below it in `more`.
  *
  * path: the list's route; area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the
  * address asks for; keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw};
@@ -128,7 +128,7 @@ export class ReviewList {
     new IntersectionObserver(seen, {rootMargin: '900px'}).observe(next);
   }
 
-  // What was decided since stays in sight, but is not among those that the server counts any more.
+  // Items decided since stay visible, but the server no longer counts them.
   #countShown() {
     const {state} = this.filter;
     return this.items.filter(item => state === 'all' || stateOf(item) === state).length;
@@ -154,7 +154,7 @@ export class ReviewList {
     }
   }
 
-  /** Fetch anew what the address asks for. */
+  /** Fetch again what the URL asks for. */
   async refresh() {
     const {place, readFilter} = this.#given;
     const now = (this.#turn += 1);
@@ -175,7 +175,7 @@ export class ReviewList {
     }
   }
 
-  // The same image may be decided with another one: the server counts, anew where a decision was made since. It also
+  // The same image may be decided with another one: the server counts, and counts again after a decision. It also
   // knows whether a newer list is ready, or follows.
   #follow = debounce(async () => {
     if (!this.#isShown() || this.#isRenewing) return;
@@ -196,14 +196,14 @@ export class ReviewList {
     return this.#given.place.offsetParent !== null;
   }
 
-  /** Whether a list that changes would disturb nobody. */
+  /** Whether the list may change now without disturbing the user. */
   #isQuiet() {
     const isBusy =
       this.#posting > 0 || isDialogOpen() || this.#given.isBusy?.() || document.querySelector('select:focus');
     return !isBusy && performance.now() - touchedAt > QUIET_MS;
   }
 
-  /** Ask for what is shown anew, and show it in place as soon as that disturbs nobody. */
+  /** Fetch the shown items again, and replace them as soon as that does not disturb the user. */
   async #renew() {
     this.#isRenewing = true;
     try {
@@ -242,7 +242,7 @@ export class ReviewList {
     this.#cardOf(item).node.classList.add('current');
   }
 
-  /** Make it the current one, in sight and with the focus. @param {Item} item */
+  /** Make it the current item, visible and focused. @param {Item} item */
   goTo(item) {
     this.setCurrent(item);
     const {node} = this.#cardOf(item);
@@ -259,7 +259,7 @@ export class ReviewList {
   }
 
   /**
-   * One step for undo; shown at once, and taken back if the server refuses.
+   * One step for undo; shown at once, and undone if the server refuses.
    *
    * @param {[Item, Decision | null][]} changes
    * @param {{onward?: boolean}} how
@@ -332,7 +332,7 @@ export class ReviewList {
       const ids = new Set(answer.undone);
       const isUndone = item => idsOf(item).some(id => ids.has(id));
       if (!ids.size) {
-        toast(own ? 'It was taken back before' : 'Nothing to undo');
+        toast(own ? 'It was already undone' : 'Nothing to undo');
         if (own) await this.refresh();
         else onChange(this);
         return;
@@ -350,7 +350,7 @@ export class ReviewList {
     }
   }
 
-  // The last step that was made here, by its number, so that nobody's later one is taken back for it.
+  // Undo the last step made here, by its number, and never a later step of another user.
   async #undoLast() {
     const own = this.#past.pop();
     try {
@@ -361,7 +361,7 @@ export class ReviewList {
     }
   }
 
-  // Where others decided meanwhile, or nobody knows whether the server has done it, the list is asked for anew.
+  // Fetch the list again where others decided meanwhile, or where it is unknown whether the server did it.
   #fail(error) {
     toastError(error);
     if (['conflict', 'not_found', 'timeout'].includes(error.code)) this.refresh();
@@ -373,7 +373,7 @@ const TALLIES = {open: 'open', decided: 'decided', set_aside: 'setAside'};
 
 const countsOf = ({open, decided, set_aside: setAside = 0}) => ({open, decided, setAside});
 
-/** One after the other, so that an undo never overtakes a decision. */
+/** Requests one after the other, so that an undo never overtakes a decision. */
 export function makeQueue() {
   /** @type {Promise<unknown>} */
   let last = Promise.resolve();

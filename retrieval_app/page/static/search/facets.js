@@ -1,4 +1,4 @@
-// What the images can be told apart by, with counts: labels, folders, metadata; a click on a value is a condition.
+// Facets with counts: labels, folders, metadata; a click on a value is a condition.
 
 import {button, make, refill, shownName, shownText} from '../core/dom.js';
 import {get, isAborted} from '../core/api.js';
@@ -25,7 +25,7 @@ export function makeFacets({changed}) {
   let drawn = null;
   let running = null;
 
-  /** The facet's values that a condition stands for: `label = 'a' OR label = 'b'`; null if it is no facet's. */
+  /** The facet's values that a condition stands for: `label = 'a' OR label = 'b'`; null if it belongs to no facet. */
   function readCondition(filter) {
     const parts = known.has(filter) ? [filter] : filter.split(' OR ');
     const found = parts.map(part => known.get(part));
@@ -188,7 +188,7 @@ export function makeFacets({changed}) {
   return {element, nameOf, update};
 }
 
-/** A value in words. */
+/** Text for a value. */
 const textOf = value => (value === null ? '(none)' : value === '' ? '(top folder)' : value);
 
 const titleOf = name => TITLES[name] ?? shownText(name);

@@ -140,7 +140,7 @@ export function makeFilterBox({nameOf, leave}) {
       const changed = state.text !== (latest?.text ?? '');
       latest = state;
       if (changed && state.text !== shown) {
-        // else somebody types what the address does not have yet
+        // else the user is typing what the URL does not have yet
         type.cancel();
         shown = state.text;
         input.value = state.text;

@@ -30,7 +30,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
     refill(element, [
       make('div.query-head', [
         make('h2.kicker', 'Searching with'),
-        button('Clear', {class: 'quiet small push', title: 'Start anew'}, () => {
+        button('Clear', {class: 'quiet small push', title: 'Start over'}, () => {
           const view = element.closest('.view');
           changed([]);
           view?.focus({preventScroll: true});

@@ -35,7 +35,7 @@ function queriesOf(parts, weights) {
 
 /**
  * The results of a state: `await results.next(signal)` adds a page to `items`, until `done`.
- * An item has id, label, path and, in a ranking, rank, score, precision_at_score and copies; `total` is null where nobody counts it.
+ * An item has id, label, path and, in a ranking, rank, score, precision_at_score and copies; `total` is null where it is not counted.
  *
  * @param {State} state
  * @param {Record<Role, number>} weights

@@ -1,4 +1,4 @@
-// The results with their line above: fetched, shown, continued, found again on Back, or said why there are none.
+// The results with their line above: fetched, shown, continued, restored on Back, or replaced by a notice.
 
 import {button, count, make, refill, sentence} from '../core/dom.js';
 import {isAborted} from '../core/api.js';
@@ -17,7 +17,7 @@ const AHEAD = '600px';
 const NO_TEXT = '\u00a0';
 
 /**
- * The pane around a grid. `refused(message)` hears of conditions that the server does not take, `filled()` of results
+ * The pane around a grid. Calls `refused(message)` for conditions that the server refuses, `filled()` for results
  * that are shown now, `retried()` of Retry.
  */
 export class ResultsPane {
@@ -78,13 +78,13 @@ export class ResultsPane {
     return true;
   }
 
-  /** What was fetched before may be outdated; what is on show stays until another view was shown, or another search. */
+  /** Forget what was fetched; the shown results stay until another view or search is shown. */
   forget({shown}) {
     this.#remembered.clear();
     if (!shown) this.#key = null;
   }
 
-  /** Fetch what is shown anew; a failure stays until somebody tries again. @param {State} state */
+  /** Fetch the shown results again; a failure stays until the user retries. @param {State} state */
   refresh(state) {
     if (!this.#failed) this.show(state, {again: true});
   }
@@ -161,7 +161,7 @@ export class ResultsPane {
     }
   }
 
-  /** Hear of the end anew: an observer tells of changes only, and a short page may leave the end where it was. */
+  /** Observe the end again: an observer reports changes only, and a short page may leave the end where it was. */
   #watchEdge() {
     this.#edge.unobserve(this.#more);
     this.#edge.observe(this.#more);

@@ -229,14 +229,14 @@ class SearchView {
   async awaitCalibration() {
     const before = await gallery().catch(() => null);
     const facts = await calibratedGallery();
-    if (facts === null || facts === before) return; // the server is gone, which the next search says; or all was there
+    if (facts === null || facts === before) return; // the server is gone, as the next search reports; or nothing changed
     this.settings.learn();
     const state = readState();
     if (state.view === 'search' && state.parts.length > 0 && scrollY < AT_TOP) this.results.refresh(state);
   }
 }
 
-/** The keys of the view; those of a card are the grid's own, and only told of here. */
+/** The keys of the view; the grid handles those of a card, which are only listed here. */
 function registerViewKeys(view) {
   const enterGrid = event => {
     if (view.details.isOpen() && ['ArrowLeft', 'ArrowRight'].includes(event.key)) {
@@ -253,7 +253,7 @@ function registerViewKeys(view) {
     {keys: ['Ctrl+v'], does: 'Search with a copied photo'},
   ]);
   registerKeys('search', 'Results', [
-    {keys: ['ArrowLeft', 'ArrowUp', 'ArrowDown', 'ArrowRight'], does: 'Go over the results', run: enterGrid},
+    {keys: ['ArrowLeft', 'ArrowUp', 'ArrowDown', 'ArrowRight'], does: 'Move through the results', run: enterGrid},
     {keys: ['Enter'], does: 'Search with this image'},
     {keys: [' ', 'i'], does: 'Details'},
     {keys: ['m'], does: 'More like this'},

@@ -1,4 +1,4 @@
-// What the results' place says when there is nothing to show: what to change, or what went wrong.
+// Notices in place of results: nothing found, with what to change, or a failure.
 
 import {button, make, sentence} from '../core/dom.js';
 import {photoUrl} from '../core/api.js';
@@ -36,7 +36,7 @@ export async function findLostPhotos(parts) {
   return photos.filter((_, number) => [404, 410].includes(answers[number]?.status));
 }
 
-/** A failure in words. `lost` are the photos of the query that the server no longer keeps. */
+/** Message for a failure. `lost` are the photos of the query that the server no longer keeps. */
 export function drawFailure(error, {state, lost, retry}) {
   if (lost.length > 0) return drawLost(state, lost);
   const refused = error.status === 422 || error.status === 400;
@@ -45,7 +45,7 @@ export function drawFailure(error, {state, lost, retry}) {
     refused && state.filters.length > 0
       ? button('Remove the conditions', {class: 'primary'}, () => writeState({filters: []}))
       : button('Retry', {class: 'primary'}, retry),
-    error.status === 404 && button('Start anew', {}, () => writeState({parts: [], ids: []})),
+    error.status === 404 && button('Start over', {}, () => writeState({parts: [], ids: []})),
   ];
   const text = sentence(error.message);
   return notice({icon: 'warning', size: 40, title, text, bad: true}, make('div.row', ways));
@@ -61,6 +61,6 @@ function drawLost(state, lost) {
     + 'Choose it once more to go on.';
   return notice({icon: 'photo', size: 40, title, text, role: 'alert'}, [
     makeDrop({title: 'Choose the photo again', small: true, sent}),
-    button(rest.length > 0 ? 'Search without it' : 'Start anew', {class: 'quiet'}, () => writeState({parts: rest})),
+    button(rest.length > 0 ? 'Search without it' : 'Start over', {class: 'quiet'}, () => writeState({parts: rest})),
   ]);
 }

@@ -1,4 +1,4 @@
-// The first sight: a place for photos, some images of the gallery to start from, and what in it looks wrong.
+// The start page: a place for photos, some images of the gallery to start from, and its problems.
 
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {get, getReady, withGallery} from '../core/api.js';
@@ -8,11 +8,11 @@ import {linkTo} from '../core/url_state.js';
 import {makeAddressLine, makeDrop} from './upload.js';
 
 const SAMPLES = 12;
-const MOST_COUNTED = 20_000; // images whose duplicates and label issues are looked for before somebody opens their view
+const MOST_COUNTED = 20_000; // images whose duplicates and label issues are computed before a user opens their view
 const MOST_KINDS = 3; // of image problems that are named
 const randomSeed = () => Math.floor(Math.random() * 1e6);
 
-/** The start. `sent(tokens)` hears of photos, `search(id)` of a chosen image. Has `element` and `load()`. */
+/** The start. Calls `sent(tokens)` with photos and `search(id)` with a chosen image. Has `element` and `load()`. */
 export function makeStart({sent, search}) {
   const hint = matchMedia('(hover: none)').matches
     ? 'Choose or take a photo. Several at once make one search.'
@@ -56,7 +56,7 @@ const placeholdersFirst = (one, other) =>
 const wordsFor = ({kind, count: images}) =>
   kind === 'placeholder' ? count(images, kind) : `${images.toLocaleString('en')} ${kind.replaceAll('_', ' ')}`;
 
-/** What looks wrong in the gallery, as links to the views that mend it, in the order to go; for those who may decide. */
+/** Problems of the gallery as links to the views that solve them, in order; for users who may decide. */
 function makeFindings() {
   const list = make('ul.chips');
   const element = make('section', {class: 'start-findings row', 'aria-labelledby': 'findings-title', hidden: true}, [
