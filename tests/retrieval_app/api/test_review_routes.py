@@ -206,6 +206,7 @@ def test_proposals_are_listed_by_their_kind_and_accepted_in_one_step(partly_labe
         body = {"threshold": 0.5, "kind": "unlabelled"}
         counted = client.post("/v1/labels/accept", json=body).json()
         assert (counted["changed"], counted["dropped"]) == (6, 0)
+        assert client.post("/v1/labels/accept", json={**body, "digest": "0" * 64}).status_code == 409
         assert client.post("/v1/labels/accept", json={**body, "digest": counted["digest"]}).json()["step"] is not None
         found = client.get("/v1/images", params={"limit": 100, "include": "path,label"}).json()["images"]
         assert {image["path"]: image["label"] for image in found if "/" not in image["path"]} == shown
