@@ -426,12 +426,9 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def check_version(connection: sqlite3.Connection) -> None:
-    """Refuse tables of another version, and images without all columns."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('images')")]
-    lacking = [name for name in COLUMNS.split(", ") if columns and name not in columns]  # no table at all: damaged
-    if version != VERSION or lacking:
-        seen = f"lack {', '.join(lacking)}" if version == VERSION else f"are of version {version}, expected {VERSION}"
+    if version != VERSION:
         raise sqlite3.DatabaseError(
-            f"its tables {seen}: a pre-release or a newer program made it; build the gallery again into another folder"
+            f"its tables are of version {version}, expected {VERSION}: a pre-release or a newer program made it; build "
+            "the gallery again into another folder"
         )

@@ -1,8 +1,7 @@
-"""Nearest-neighbour search in a version's stored vectors: candidates of the ANN index, ranked exactly.
+"""Nearest-neighbour search in a version's stored vectors: by a scan, or by candidates of an ANN index, ranked exactly.
 
-Without an ANN index every search is an exact scan. With one, its candidates are ranked by the stored vectors, and rows
-that it lacks are scanned beside it. A filtered search scans the kept rows where that is faster, or where the index
-finds too few: k results are found where k exist.
+Rows that the index lacks are scanned beside it. A filtered search scans the kept rows where that is faster, or where
+the index finds too few: k results are found where k exist.
 """
 
 import math

@@ -1,8 +1,4 @@
-"""Parts of a gallery: marked folders, removed only where they have its identity.
-
-GALLERY/building/plan.json     base version and model of unfinished work, to continue a stopped command
-GALLERY/shards/                shards of many machines; see `index.writing.shard_plan`
-"""
+"""Parts of a gallery: marked folders, removed only where they have its identity."""
 
 import errno
 import json

@@ -1,13 +1,4 @@
-"""Versions of a gallery: immutable folders, and the CURRENT pointer to the one in use.
-
-GALLERY/gallery.json       the gallery's identity, see `index.markers`
-GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced atomically
-GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
-                           and of an index that is no plain scan index.faiss; part.json says whose version it is, and
-                           has the manifest's text once more
-GALLERY/building/          work in progress, from which a stopped command continues
-GALLERY/annotations/       decisions, uploads, the log: see `index.versions.annotations`; not changed here
-GALLERY/.lock              held by the one process that writes
+"""Versions of a gallery: immutable folders, and the CURRENT pointer to the one in use; docs/formats.md lists the files.
 
 What a version shares with the one before it is a hard link to the same file.
 """

@@ -25,8 +25,6 @@ from index.writing.shard_plan import Shard, list_counts
 from index.writing.sharding import ShardReport, SharedWork, embed_shard, join_shards, merge_shards, open_listing
 from index.writing.workspace import naming_trouble
 
-logger = logging.getLogger(__name__)
-
 _ANSWER_S = 10.0  # to connect to the cluster's head; Ray itself would try for many minutes
 _LOOK_S = 1.0  # between two checks of living nodes
 _NO_NODE_S = 60.0  # without any living node, after which the build fails
@@ -103,7 +101,7 @@ def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progre
     task = ray.remote(embed_sent).options(max_retries=_MOST_DEATHS, scheduling_strategy="SPREAD", **needs)
     shards = [Shard(number, count) for number in range(1, count + 1)]
     waiting = {task.remote(work.gallery, listing, config, shard): shard for shard in shards}
-    done, lived, alive = 0, time.monotonic(), _list_nodes(ray)
+    done, lived = 0, time.monotonic()
     while waiting:
         ready, _ = ray.wait(list(waiting), num_returns=1, timeout=_LOOK_S)
         for ref in ready:
@@ -111,11 +109,7 @@ def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progre
             _await_visible(Path(report.folder))
             done += report.images
             progress(done, round(done * count / (count - len(waiting))))  # shards are as large as each other
-        now = _list_nodes(ray)
-        for gone in alive.keys() - now.keys():
-            logger.warning("lost the node %s; others do its work", alive[gone]["NodeManagerHostname"])
-        alive = now
-        if alive:
+        if _list_nodes(ray):
             lived = time.monotonic()
         elif time.monotonic() - lived > _NO_NODE_S:
             raise GalleryError(
@@ -123,15 +117,15 @@ def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progre
             )
 
 
-def _list_nodes(ray: Any) -> dict[str, Mapping[str, Any]]:
-    """Living nodes with processors, by id."""
-    return {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
+def _list_nodes(ray: Any) -> list[Mapping[str, float]]:
+    """The resources of living nodes with processors."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
 def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
     """The number of concurrent tasks, and the resources of each: a GPU where all nodes have one, else processors."""
     begun = time.monotonic()
-    while not (nodes := [node["Resources"] for node in _list_nodes(ray).values()]):
+    while not (nodes := _list_nodes(ray)):
         if time.monotonic() - begun > _NO_NODE_S:
             raise GalleryError("the Ray cluster", "no node has a processor to embed with")
         time.sleep(_LOOK_S)
@@ -145,17 +139,15 @@ def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
 
 
 def _take(ray: Any, ref: Any, *, shard: Shard, folder: Path) -> ShardReport:
-    errors, place = ray.exceptions, f"{shard} ({printable_path(str(folder / shard.folder))})"
     try:
         result = ray.get(ref)
-    except errors.RayTaskError as error:
-        raise GalleryError("the Ray cluster", f"a worker failed at {place}: {error.cause!r}") from error
-    except errors.RayError as error:
-        problem = f"{place} failed: {' '.join(str(error).split())[:300]}"
-        if isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError | errors.OutOfMemoryError):
-            problem = f"workers died {1 + _MOST_DEATHS} times: {problem}; take out the images that kill them, or give "
-            problem += "workers more memory"
-        raise GalleryError("the Ray cluster", f"{problem}; what is done is kept") from error
+    except ray.exceptions.RayError as error:
+        problem = " ".join(str(getattr(error, "cause", None) or error).split())[:300]
+        raise GalleryError(
+            "the Ray cluster",
+            f"{shard} ({printable_path(str(folder / shard.folder))}) failed: {problem}; what is done is kept; if its "
+            f"workers died {1 + _MOST_DEATHS} times, take out the images that kill them, or give workers more memory",
+        ) from error
     if isinstance(result, RetrievalError):
         raise GalleryError("a node of the cluster", str(result)) from result
     report: ShardReport = result

@@ -246,24 +246,15 @@ def test_a_continued_catalogue_retries_skipped_items(catalog: CatalogWriter, tmp
         assert following.count("pending") == 0
 
 
-@pytest.mark.parametrize(
-    ("statement", "problem"),
-    [
-        ("PRAGMA user_version = 0", "build the gallery again"),
-        (f"PRAGMA user_version = {VERSION + 1}", "build the gallery again"),
-        ("ALTER TABLE images DROP COLUMN sharpness", r"lack sharpness: a pre-release .* build the gallery again"),
-    ],
-)
-def test_a_catalogue_of_another_version_or_without_the_columns_of_measures_is_refused(
-    tmp_path: Path, statement: str, problem: str
-) -> None:
+@pytest.mark.parametrize("version", [0, VERSION + 1])
+def test_a_catalogue_of_another_version_is_refused(tmp_path: Path, version: int) -> None:
     path = tmp_path / "c.sqlite"
     with write_catalog(path):
         pass
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {version}")
     for opened in (read_catalog(path), write_catalog(path)):
-        with pytest.raises(GalleryError, match=problem), opened:
+        with pytest.raises(GalleryError, match="build the gallery again"), opened:
             pass
 
 
