@@ -14,7 +14,6 @@ from index.vectors.ann_config import StoreConfig
 from index.vectors.milvus.collection import Collection, Server
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
-from retrieval_app.commands.cli import main
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, change_manifest, flip
 from tests.index.writing.test_milvus_gallery import answers, write_table
@@ -76,11 +75,6 @@ def test_a_collection_that_is_lost_is_made_again_though_the_server_is_killed_mea
     with pytest.raises(GalleryError, match=f"no version before the current one is whole .*{collection.name}"):
         rollback_gallery(gallery)
     assert not repair_gallery(gallery, config=SMALL).damaged
-
-
-def test_a_backup_says_where_the_vectors_are(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["backup", str(gallery), "--out", str(gallery.with_name("backup.zip"))]) == 0
-    assert "not in it: the vectors, which are in Milvus at http://127.0.0.1" in capsys.readouterr().out
 
 
 def test_vectors_of_a_whole_collection_are_kept(gallery: Path) -> None:
