@@ -197,6 +197,7 @@ def info(context: click.Context, /, *, what: Path, as_json: bool) -> None:
     \b
     Examples:
       retrieval info builtin
+      retrieval info model.onnx
       retrieval info gallery --json
     """
     if what.is_dir():
