@@ -132,20 +132,19 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
 @click.option(
     "--cache", type=PATH, default=user_cache, show_default="your cache folder", help="Folder of cached vectors."
 )
-@click.option("--no-cache", is_flag=True, help="Embed everything; neither reuse nor keep vectors.")
 @config_options(Machine, only=("workers",))
 @backend_option
 @output_options
 @help_all_option
-def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: Any) -> None:
+def compare(images: str, as_json: bool, **options: Any) -> None:
     """Compare models on the same labelled images.
 
     IMAGES are a labelled SOURCE of `index build`: a folder with a folder for each label, a table, an archive. Each of
     the two to eight CANDIDATEs is a model (.onnx), a gallery, the folder of a training run, or `builtin`, the model
     that comes with the package; NAME= names it. Every labelled image is a query for the others of its label.
 
-    Vectors are cached by model and content, and those of a gallery are used as they are; `index build` uses the same
-    cache. A run is exported first.
+    Vectors are cached by model and content, as by `index build`. A run is exported first; of a gallery only the model
+    counts.
 
     FOLDER/compare.html has the table, and for any two candidates the queries that only one of them gets right.
 
@@ -158,7 +157,7 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     from retrieval_app.comparing.compare_report import format_report
 
     with step_bars() as progress:
-        report = compare_candidates(images, cache=False if no_cache else cache, progress=progress, **options)
+        report = compare_candidates(images, progress=progress, **options)
     emit(report, as_json=as_json, text=format_report(report))
 
 

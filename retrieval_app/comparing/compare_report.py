@@ -27,10 +27,7 @@ _FEWEST_DIFFERENT = 6  # queries or groups: fewer would all favour one side by c
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Candidates on the same images, with every image as a query for the others of its label.
-
-    `queries` are the (Q,) rows of images that have another one of their label; `pairs` the places of two candidates.
-    """
+    """Candidates on the same images; `queries` are the (Q,) rows of images that have another one of their label."""
 
     images: Images
     candidates: Sequence[Candidate]
@@ -94,7 +91,6 @@ def _describe(candidate: Candidate, evaluation: Evaluation, clusters: Ids | None
         "images_per_second": candidate.per_second,
         "embedded": candidate.embedded,
         "from_cache": candidate.from_cache,
-        "from_gallery": candidate.from_gallery,
         "trained_on": candidate.trained_on,
         "run_id": candidate.run_id,
         "recall": {str(k): describe(hits) for k, hits in scores.hits.items()},
@@ -192,10 +188,7 @@ def write_compare_page(comparison: Comparison, out: Path, *, progress: Progress 
 
 
 def _draw_samples(comparison: Comparison) -> list[Sample]:
-    """A sample for each pair, from one shuffle of all queries, so that pairs share queries and their images.
-
-    Half of the queries on which the two differ are right by each, if there are as many.
-    """
+    """A sample for each pair, from one shuffle of all queries, so that pairs share queries and their images."""
     order, samples = np.random.default_rng(0).permutation(len(comparison.queries)), list[Sample]()
     shown = min(SHOWN, max(2, MAX_QUERIES // len(comparison.pairs)))
     for pair in comparison.pairs:
@@ -256,10 +249,7 @@ def _show_pair(pair: Mapping[str, Any], *, is_turned: bool = False) -> str:
 
 
 def write_query_table(comparison: Comparison, path: Path) -> None:
-    """Write the table of queries: for each candidate, whether its first hit is right (1 or 0), and its MAP@R.
-
-    A path, label or name that a spreadsheet would take for a formula has an apostrophe before it.
-    """
+    """Write the table of queries: for each candidate, whether its first hit is right (1 or 0), and its MAP@R."""
     images, scores = comparison.images, [one.scores for one in comparison.evaluations]
     names = [guard_cell(valid_text(one.name)) for one in comparison.candidates]
     header = [*TABLE_START, *(f"{what} {name}" for name in names for what in ("right", "map_at_r"))]
@@ -300,9 +290,7 @@ def format_report(report: Mapping[str, Any]) -> str:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["skipped"].items())
         lines.append(f"skipped files: {reasons}")
     for name, one in zip(names, candidates, strict=True):
-        known = [(one["from_cache"], "from the cache"), (one["from_gallery"], "from the gallery")]
-        parts = [f"{one['embedded']:,} images embedded", *(f"{count:,} {where}" for count, where in known if count)]
-        lines.append(f"{name}: {', '.join(parts)}")
+        lines.append(f"{name}: {one['embedded']:,} images embedded, {one['from_cache']:,} from the cache")
     return "\n".join([*lines, *_list_caveats(report), "", f"Page: {printable_path(report['files'][1])}"])
 
 

@@ -4,22 +4,19 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from index.arrays import Vectors
 from index.durable import hash_file
 from index.embedding.cached import open_cached_engine
 from index.errors import ImageError, InputError
 from index.evaluation.evaluate import gather_group_sources
 from index.evaluation.groups import GroupSources, name_group, number_equal
-from index.gallery.gallery import Gallery
 from index.items import FoundItem, Place
 from index.model.embedder import Embedder
 from index.outputs import SEMANTIC
@@ -29,7 +26,7 @@ from index.sources.registry import find_source
 from index.text import printable_path
 from index.threads import map_ahead, usable_cores
 from index.writing.scanning import AssignedLabels
-from retrieval_app.comparing.public import GALLERY, MODEL, Candidate
+from retrieval_app.comparing.public import MODEL, Candidate
 
 _HASHED_AHEAD = 64
 UNLABELLED = "unlabelled"  # beside the reasons of unusable files
@@ -105,22 +102,14 @@ def embed_candidates(
     candidates: Sequence[Candidate],
     images: Images,
     *,
-    out: Path,
-    cache: Path | None,
+    cache: Path,
     workers: int,
     progress: StepProgress = lambda *_: None,
 ) -> Images:
-    """Embed the images with every candidate; returns those that all could use, so that all have the same queries.
-
-    Without a `cache` folder `out` has one while this runs.
-    """
-    with ExitStack() as stack:
-        if cache is None:
-            out.mkdir(parents=True, exist_ok=True)
-            cache = Path(stack.enter_context(TemporaryDirectory(prefix=".vectors-", dir=out)))
-        for number, one in enumerate(candidates, start=1):
-            embedding = partial(progress, f"Embedding {number} of {len(candidates)}")
-            _embed(one, images, cache=cache, workers=workers, progress=embedding)
+    """Embed the images with every candidate; returns those that all could use, so that all have the same queries."""
+    for number, one in enumerate(candidates, start=1):
+        embedding = partial(progress, f"Embedding {number} of {len(candidates)}")
+        _embed(one, images, cache=cache, workers=workers, progress=embedding)
     # A model that was exported from another candidate has the training images of that run.
     known = {one.run_id: one.trained_on for one in candidates if one.trained_on is not None}
     problems: dict[int, str] = {}
@@ -135,25 +124,16 @@ def embed_candidates(
 
 
 def _embed(candidate: Candidate, images: Images, *, cache: Path, workers: int, progress: Progress) -> None:
-    """Embed the images with a candidate, but those whose vectors a gallery has.
+    """Embed the images with all outputs, so that the cache serves a later gallery.
 
-    All outputs are computed, so that the cache serves a later gallery. An image that changed since it was hashed has
-    no vector.
+    An image that changed since it was hashed has no vector.
     """
-    known = dict[int, Vectors]()
-    if candidate.kind == GALLERY:
-        gallery = Gallery.open(candidate.path).without_decisions
-        embedder, known = gallery.embedder, _find_stored(gallery, images)
-    else:
-        embedder = Embedder(candidate.path if candidate.kind == MODEL else _export(candidate, images, cache), threads=1)
+    embedder = Embedder(candidate.path if candidate.kind == MODEL else _export(candidate, images, cache), threads=1)
     whole, width = embedder.giving(*embedder.contract.widths), embedder.contract.widths[SEMANTIC]
     vectors = np.zeros((len(images.places), width), dtype=np.float32)
-    for row, stored in known.items():
-        vectors[row] = stored
-    rest = ((row, place) for row, place in enumerate(images.places) if row not in known)
     with open_cached_engine(whole, cache=cache, workers=workers) as engine:
-        with closing(engine.embed(rest)) as batches:
-            for done, item in enumerate(chain.from_iterable(batches), start=len(known) + 1):
+        with closing(engine.embed(enumerate(images.places))) as batches:
+            for done, item in enumerate(chain.from_iterable(batches), start=1):
                 if item.problem is not None:
                     candidate.problems[item.id] = item.problem.reason
                 elif item.sha256 != images.places[item.id].sha256:
@@ -163,7 +143,7 @@ def _embed(candidate: Candidate, images: Images, *, cache: Path, workers: int, p
                     vectors[item.id] = item.vector[:width]
                 progress(done, len(images.places))
         candidate.vectors, candidate.run_id = vectors, embedder.contract.run_id
-        candidate.embedded, candidate.from_cache, candidate.from_gallery = engine.embedded, engine.found, len(known)
+        candidate.embedded, candidate.from_cache = engine.embedded, engine.found
         candidate.per_second = engine.speed()
 
 
@@ -181,14 +161,3 @@ def _export(candidate: Candidate, images: Images, cache: Path) -> Path:
         model.parent.mkdir(parents=True, exist_ok=True)
         export_run(run.path, model)
     return model
-
-
-def _find_stored(gallery: Gallery, images: Images) -> dict[int, Vectors]:
-    """Stored vectors of a gallery, by row, of images with the same bytes."""
-    ids: dict[str | None, int] = {}
-    with gallery.catalog() as catalog:
-        for row in catalog.rows(status="indexed"):
-            ids.setdefault(row.sha256, row.id)
-    rows = [row for row, place in enumerate(images.places) if place.sha256 in ids]
-    wanted = np.array([ids[images.places[row].sha256] for row in rows], dtype=np.int64)
-    return dict(zip(rows, gallery.vectors(wanted), strict=True)) if rows else {}

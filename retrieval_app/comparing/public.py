@@ -15,25 +15,25 @@ from index.config_fields import as_path
 from index.durable import check_own_files
 from index.errors import InputError
 from index.progress import StepProgress
-from index.public import as_cache
 from index.text import printable_path
 from index.threads import usable_cores
+from index.user_cache import user_cache
 
 if TYPE_CHECKING:
     from index.arrays import Vectors
 
 FEWEST, MOST = 2, 8
-MODEL, GALLERY, RUN = "model", "gallery", "run"
+MODEL, RUN = "model", "run"
 TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
 TABLE_START = ("path", "label", "sha256")
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A `model`, `gallery` or `run` at its path, and what embedding the images with it gave.
+    """A `model` file or `run` at its path, and what embedding the images with it gave.
 
-    `vectors` are (N, D) float32 unit rows, zeros where there is one of the `problems`, by row. `per_second` is the
-    speed, `trained_on` the number of these images that it was trained on; both None where that is not known.
+    `vectors` are (N, D) float32 unit rows, zeros where there is one of the `problems`, by row. `per_second` and
+    `trained_on`, the number of these images that it was trained on, are None where unknown.
     """
 
     name: str
@@ -43,7 +43,6 @@ class Candidate:
     problems: dict[int, str] = field(default_factory=dict, repr=False)
     embedded: int = 0
     from_cache: int = 0
-    from_gallery: int = 0
     per_second: float | None = None
     trained_on: int | None = None
     run_id: str = ""
@@ -56,7 +55,7 @@ def compare(
     *,
     labels: str | Path | None = None,
     k: Iterable[int] = (1, 5, 10),
-    cache: str | Path | bool = True,
+    cache: str | Path | None = None,
     workers: int | None = None,
     progress: StepProgress = lambda *_: None,
 ) -> dict[str, Any]:
@@ -68,7 +67,7 @@ def compare(
         out: the folder of the page, `compare.html`, and of the table, `queries.csv`.
         labels: CSV or Parquet of `path,label`, in place of all other labels.
         k: the K of Recall@K.
-        cache: folder of vectors; True is your cache folder, False none.
+        cache: folder of vectors; None is your cache folder.
         workers: decoding threads; None is one for each core.
         progress: called with (step, done, total).
     """
@@ -77,13 +76,13 @@ def compare(
     if not ks or not all(isinstance(each, int) and each > 0 for each in ks):
         raise InputError(f"k must be whole numbers of at least 1, got {ks}")
     chosen, source, out = read_candidates(candidates), str(as_path(images, "images")), as_path(out, "out")
-    labels_file, folder = None if labels is None else as_path(labels, "labels"), as_cache(cache)
+    labels_file, folder = None if labels is None else as_path(labels, "labels"), as_path(cache or user_cache(), "cache")
     _check_folders(out, folder, source=source)
     from retrieval_app.comparing.compare_report import evaluate_candidates, write_compare_page, write_query_table
     from retrieval_app.comparing.embedding import embed_candidates, read_images
 
     found = read_images(source, labels_file=labels_file, progress=partial(progress, "Reading"))
-    found = embed_candidates(chosen, found, out=out, cache=folder, workers=workers or usable_cores(), progress=progress)
+    found = embed_candidates(chosen, found, cache=folder, workers=workers or usable_cores(), progress=progress)
     comparison = evaluate_candidates(found, chosen, ks=ks, progress=partial(progress, "Scoring"))
     out.mkdir(parents=True, exist_ok=True)
     table, page = out / TABLE_NAME, out / PAGE_NAME
@@ -93,13 +92,12 @@ def compare(
     return comparison.report
 
 
-def _check_folders(out: Path, cache: Path | None, *, source: str) -> None:
+def _check_folders(out: Path, cache: Path, *, source: str) -> None:
     """Refuse a folder inside the images, where the next scan would find it, and foreign files of the same names."""
     from training.data.datasets import require_outside
 
     require_outside(out, data=Path(source), flag="--out")
-    if cache is not None:
-        require_outside(cache, data=Path(source), flag="--cache")
+    require_outside(cache, data=Path(source), flag="--cache")
     if out.exists() and not out.is_dir():
         raise InputError("expected a folder to write, found a file; give another --out", at=out)
     check_own_files(out, (TABLE_NAME, PAGE_NAME), header=TABLE_START)
@@ -118,7 +116,8 @@ def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> l
     candidates = []
     for name, text in pairs:
         kind, path = _find_candidate(text)
-        candidates.append(Candidate(name or (path.stem if path.is_file() else path.resolve().name), kind, path))
+        named = Path(text) if os.path.isdir(text) else path
+        candidates.append(Candidate(name or (named.stem if named.is_file() else named.resolve().name), kind, path))
     for name, count in Counter(one.name for one in candidates).items():
         if count > 1:
             raise InputError(
@@ -140,17 +139,20 @@ def _split_name(text: str) -> tuple[str, str]:
 
 
 def _find_candidate(text: str) -> tuple[str, Path]:
+    """The kind and path of a candidate: of a gallery, its model file."""
     from index.markers import is_training_folder
     from index.model.builtin import find_named_model
     from index.model.contract import find_contract
     from index.versions.gallery_identity import FolderState, recognise
+    from index.versions.manifest import MODEL_NAME
+    from index.versions.versions import find_version
 
     path, shown = find_named_model(text), printable_path(text)
     if path.is_dir():
         if is_training_folder(path):
             return RUN, path
         if recognise(path) in (FolderState.MARKED, FolderState.DAMAGED):
-            return GALLERY, path
+            return MODEL, find_version(path).folder / MODEL_NAME
         problem = "neither a gallery (`retrieval index build`) nor a run (`retrieval train`); IMAGES come first, once"
         raise InputError(problem, at=shown)
     if path.is_file() and (path.suffix.lower() == ".onnx" or find_contract(path) is not None):

@@ -3,7 +3,6 @@
 import csv
 import shutil
 import tarfile
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -69,23 +68,6 @@ def test_only_new_candidates_are_embedded(work: Path, tmp_path: Path, monkeypatc
     assert [one["recall"] for one in second["candidates"][:2]] == [one["recall"] for one in first["candidates"]]
 
 
-def test_only_what_galleries_lack_is_embedded(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = work / "photos"
-    build(work / "one.onnx", [photos / kind for kind in KINDS[:3]], tmp_path / "some", cache=False)
-    build(work / "one.onnx", photos, tmp_path / "all", cache=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))  # which is not there
-    with count_seen(monkeypatch) as seen:
-        found = retrieval_app.compare(
-            photos, [tmp_path / "all", tmp_path / "some", work / "one.onnx"], tmp_path / "out", cache=False
-        )
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"queries.csv", "compare.html"}
-    counts = [(one["embedded"], one["from_gallery"]) for one in found["candidates"]]
-    assert counts == [(0, 40), (10, 30), (30, 0)]
-    assert sum(seen) == 40  # the last one's model has seen ten of them as the second's
-    pair = found["pairs"][1]
-    assert (pair["only_first_right"], pair["only_second_right"]) == (0, 0)  # the same model, and so the same vectors
-
-
 def test_images_may_be_an_archive_and_labels_may_come_from_a_file(work: Path, tmp_path: Path) -> None:
     photos, models = work / "photos", [work / "one.onnx", work / "two.onnx"]
     with tarfile.open(tmp_path / "photos.tar", "w") as archive:
@@ -139,7 +121,7 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
 
 def test_programs_name_candidates_by_a_mapping_and_hear_of_wrong_options(work: Path, tmp_path: Path) -> None:
     named = {"small": work / "one.onnx", "a=b [/bold]": work / "three.onnx"}
-    found = retrieval_app.compare(work / "photos", named, tmp_path / "out", cache=False)
+    found = retrieval_app.compare(work / "photos", named, tmp_path / "out", cache=tmp_path / "cache")
     assert [one["name"] for one in found["candidates"]] == list(named)
     with pytest.raises(InputError, match="k must be whole numbers"):
         retrieval_app.compare(work / "photos", named, tmp_path / "out", k=[0])
@@ -168,7 +150,7 @@ def test_models_runs_galleries_and_the_builtin_model_are_told_apart_and_named(pl
         Candidate("builtin", "model", BUILTIN_MODEL),
         Candidate("model", "model", Path("one/model.onnx")),
         Candidate("run", "run", Path("run")),
-        Candidate("found", "gallery", Path("found")),
+        Candidate("found", "model", Path("found/versions/000001/model.onnx")),
         Candidate("small", "model", BUILTIN_MODEL),
         Candidate("a=b", "model", Path("a=b.onnx")),
         Candidate("c", "model", Path("a=b.onnx")),
