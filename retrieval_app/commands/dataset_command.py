@@ -62,15 +62,15 @@ def dataset() -> None:
 def export(context: click.Context, /, *, gallery: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Write the images of GALLERY to FOLDER, with labels as decided, without dropped images.
 
-    Tags, the split and metadata become columns. Images are never changed: an image folder and COCO have hard links
-    to the files where possible, else copies. FOLDER appears when it is complete. Exits with 1 if images are left out
+    Tags, the split and metadata become columns. Images are never changed: an image folder has hard links to
+    the files where possible, else copies. FOLDER appears when it is complete. Exits with 1 if images are left out
     because they cannot be read, or are not the indexed ones any more; manifest.json lists them.
 
     \b
     Examples:
       retrieval dataset export gallery --out dataset
       retrieval dataset export gallery --as parquet --out dataset --split 80/10/10
-      retrieval dataset export gallery --as coco --out dataset --where "tag = 'checked'"
+      retrieval dataset export gallery --as webdataset --out dataset --where "tag = 'checked'"
     """
     if options["split"] is None:
         refuse_unused(context, "by", "seed", needs="--split")

@@ -45,11 +45,9 @@ def crop_boxes(
 ) -> CropReport:
     """Write each box of a COCO file as a JPEG of quality 95, in a folder of its category.
 
-    metadata.jsonl, written last, has `file_name`, `label`, `source_image`, `annotation_id` and `box`. A call with the
-    same arguments goes on where a killed one stopped.
+    metadata.jsonl is written last. A call with the same arguments goes on where a killed one stopped.
 
     Args:
-        out: a folder that does not exist, is empty, or that an earlier call with the same arguments wrote.
         images: the folder that names of images are relative to; None: found beside the file.
         margin: added on each side, as a share of the box's width or height.
     """

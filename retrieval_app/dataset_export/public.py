@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
     from retrieval_app.dataset_export.rows import RowPlan
 
-KINDS = ("imagefolder", "parquet", "coco", "webdataset")
+KINDS = ("imagefolder", "parquet", "webdataset")
 GROUP, IMAGE = "group", "image"
 _READ_AHEAD = 8
 _FORMAT_VERSION = 1
@@ -64,7 +64,7 @@ def export_dataset(
 
     Args:
         out: a folder that does not exist or is empty.
-        kind: `imagefolder` (folders of images with metadata.parquet), `parquet`, `coco` or `webdataset`.
+        kind: `imagefolder` (folders of images with metadata.parquet), `parquet` or `webdataset`.
         where: a filter; None: all members.
         split: percentages, as "80/10/10"; None keeps the splits that the images have, if any.
         by: what is never divided: `group` (images of one scene, and near-duplicates) or `image`.
@@ -109,13 +109,11 @@ def _write(
         rows = catalog.rows(status="indexed", where=where)
         with closing(map_ahead(read, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as found:
             for done, (row, values, content) in enumerate(found, start=1):
-                try:
-                    if isinstance(content, ImageError):
-                        raise content
-                    linked += write(row, values, content)
-                except ImageError as error:
-                    left_out.append({"path": valid_text(row.path), "reason": error.reason, "detail": error.detail})
+                if isinstance(content, ImageError):
+                    why = {"reason": content.reason, "detail": content.detail}
+                    left_out.append({"path": valid_text(row.path), **why})
                 else:
+                    linked += write(row, values, content)
                     labels[row.label] += 1
                     splits[values.get(SPLIT)] += 1
                 progress(done, plan.images)
@@ -152,10 +150,7 @@ def _check_out(out: Path, gallery: Gallery) -> None:
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder in a hidden one beside `out`, which takes the place of `out` once complete; removed after an error.
-
-    What a killed export left is removed by the next one to the same place.
-    """
+    """A folder in a hidden one beside `out`, which replaces `out` once complete; what a killed export left goes."""
     from index.system import open_for_lock, sync_path, try_lock
 
     unfinished = out.with_name(f".{out.name}.unfinished")

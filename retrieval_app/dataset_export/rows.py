@@ -41,10 +41,9 @@ def parse_shares(text: str) -> dict[str, float]:
 def assign_splits(
     labels: Sequence[str | None], groups: Sequence[Hashable], shares: Mapping[str, float], *, seed: int
 ) -> list[str]:
-    """The split of each of N images; images of one group, which counts for its most frequent label, stay together.
+    """The split of each of N images: groups stay together, and labels have about the same shares.
 
-    Groups are drawn in random order, label by label, and each goes to the split that lacks most images. So all labels
-    have about the same shares.
+    Groups are drawn in random order, by their most frequent label, and each goes to the split that lacks most images.
     """
     members: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups):
@@ -69,7 +68,7 @@ def assign_splits(
 
 
 LABEL, TAGS, ORIGINAL = "label", "tags", "original_path"
-OWN = {"image", "file_name", "path", "id", "width", "height", LABEL, TAGS, SPLIT, ORIGINAL, P_RIGHT, GIVEN}
+OWN = {"image", "file_name", "path", LABEL, TAGS, SPLIT, ORIGINAL, P_RIGHT, GIVEN}
 """Columns of the data set's own; metadata of such a name gets a `_` behind it."""
 REST = "rest"  # the split of images without one, where others have one
 BOOL, INT, FLOAT, TEXTS, TEXT = "bool", "int64", "float64", "list<string>", "string"

@@ -16,8 +16,7 @@ _DEVICES = {"con", "prn", "aux", "nul", *(f"{kind}{port}" for kind in ("com", "l
 class SafeNames:
     """A name for each of several texts: the text itself where it is safe and free, else a similar one with a hash.
 
-    Names differ also where a file system ignores case and accents' encodings. Hidden names are not given, because
-    readers of data sets skip them.
+    Names differ also where a file system ignores case and accents' encodings. Readers of data sets skip hidden names.
     """
 
     def __init__(self, *taken: str, splits: bool = False) -> None:

@@ -1,7 +1,4 @@
-"""Writers of data sets: image folder, Parquet, COCO and WebDataset, each a context manager for one split.
-
-Entering it gives a function that writes one image; leaving it without an error completes the files.
-"""
+"""Writers of data sets: image folder, Parquet and WebDataset, each a context manager for one split."""
 
 import io
 import json
@@ -12,16 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from PIL import Image, UnidentifiedImageError
-
 from index.catalog.rows import SPLIT, CatalogRow
 from index.durable import link_file
-from index.errors import ImageError
 from index.images.decode import FIRST_BYTES, find_format
 from index.images.image_files import IMAGE_SUFFIXES
 from index.markers import EXPORT_CARD, EXPORT_MARK
 from index.sources.table_rows import import_pyarrow
-from index.text import printable_path, valid_text
+from index.text import valid_text
 from retrieval_app.dataset_export.rows import BOOL, FLOAT, INT, LABEL, TEXT, TEXTS, RowPlan
 from retrieval_app.dataset_export.safe_names import SafeNames
 
@@ -29,7 +23,7 @@ UNLABELLED = "unlabelled"
 _SHARD_BYTES, _GROUP_BYTES, _GROUP_ROWS, _METADATA_ROWS = 500 << 20, 64 << 20, 100, 10_000
 _SUFFIXES = {"JPEG": ".jpg", "TIFF": ".tif"}
 Write = Callable[[CatalogRow, Mapping[str, Any], bytes | Path], bool]
-"""Writes an image with its columns; whether it became a hard link. An ImageError: the format cannot have it."""
+"""Writes an image with its columns; whether it became a hard link."""
 
 
 @contextmanager
@@ -118,62 +112,21 @@ def write_webdataset(folder: Path, plan: RowPlan, split: str | None, name: str) 
         yield write
 
 
-@contextmanager
-def write_coco(folder: Path, plan: RowPlan, split: str | None, name: str) -> Iterator[Write]:
-    """Images in a folder, and `annotations/instances_SPLIT.json` with a box of the whole image for each label."""
-    files, boxes = _Files(folder / name), list[str]()
-    categories = {label: number for number, label in enumerate(plan.labels, start=1)}
-    (folder / "annotations").mkdir(exist_ok=True)
-    with (folder / "annotations" / f"instances_{name}.json").open("w", encoding="utf-8") as text:
-        text.write('{"images": [')
-        separator = "\n"
-
-        def write(row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:
-            nonlocal separator
-            try:
-                with Image.open(content if isinstance(content, Path) else io.BytesIO(content)) as opened:
-                    width, height = opened.size
-            except (UnidentifiedImageError, OSError) as error:
-                detail = f"COCO needs its size, which is unknown: {error}"
-                raise ImageError(path=printable_path(row.path), reason="unreadable", detail=detail) from error
-            file_name, is_link = files.write(row, content)
-            others = {column: value for column, value in values.items() if column != LABEL and value is not None}
-            image = {"id": row.id, "file_name": file_name, "width": width, "height": height, **others}
-            text.write(separator + json.dumps(image, ensure_ascii=False))
-            separator = ",\n"
-            if row.label is not None:
-                box = {"bbox": [0, 0, width, height], "area": width * height, "iscrowd": 0, "segmentation": []}
-                number, category = len(boxes) + 1, categories[row.label]
-                boxes.append(json.dumps({"id": number, "image_id": row.id, "category_id": category, **box}))
-            return is_link
-
-        yield write
-        named = [{"id": number, "name": label} for label, number in categories.items()]
-        text.write('\n], "annotations": [\n')
-        text.write(",\n".join(boxes))
-        text.write(f'\n], "categories": {json.dumps(named, ensure_ascii=False)}}}\n')
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """A kind of data set, by a writer that takes folder, plan, split and the split's safe name.
 
-    Attributes:
-        links: whether images stay files, which can be hard links.
-        card: pattern of the files of a split, for `datasets.load_dataset`; empty where README.md is not needed.
-        without: the name where there are no splits.
+    `links`: images stay files, which can be hard links. `card`: pattern of the files of a split in README.md, if any.
     """
 
     write: Callable[[Path, RowPlan, str | None, str], AbstractContextManager[Write]]
     links: bool = False
     card: str = ""
-    without: str = "train"
 
 
 FORMATS: Mapping[str, Format] = {
     "imagefolder": Format(write_image_folder, links=True, card="{}/**"),
     "parquet": Format(write_parquet, card="data/{}-*"),
-    "coco": Format(write_coco, links=True, without="images"),
     "webdataset": Format(write_webdataset),
 }
 
@@ -182,7 +135,7 @@ FORMATS: Mapping[str, Format] = {
 def write_dataset(kind: str, folder: Path, plan: RowPlan) -> Iterator[Write]:
     """Write a data set by one writer for each split, and README.md where `datasets.load_dataset` needs it."""
     chosen, names, writers = FORMATS[kind], SafeNames(splits=True), dict[str | None, Write]()
-    safe = {split: chosen.without if split is None else names.take(split) for split in plan.counts}
+    safe = {split: "train" if split is None else names.take(split) for split in plan.counts}
     with ExitStack() as stack:
 
         def write(row: CatalogRow, values: Mapping[str, Any], content: bytes | Path) -> bool:

@@ -85,14 +85,12 @@ def expected(gallery: Gallery) -> Truth:
     return truth
 
 
-def read_back(out: Path, kind: str) -> Truth:
-    sources = sorted((out / "annotations").glob("*.json")) if kind == "coco" else [out]
-    found: Truth = {}
-    for source in map(find_source, map(str, sources)):
-        for item in source.scan():
-            data = read_place(source.locate(item))
-            metadata = {name: value for name, value in (item.metadata or {}).items() if value != []}
-            found[hashlib.sha256(data).hexdigest()] = item.label, metadata
+def read_back(out: Path) -> Truth:
+    source, found = find_source(str(out)), dict[str, tuple[str | None, dict[str, Any]]]()
+    for item in source.scan():
+        data = read_place(source.locate(item))
+        metadata = {name: value for name, value in (item.metadata or {}).items() if value != []}
+        found[hashlib.sha256(data).hexdigest()] = item.label, metadata
     return found
 
 
@@ -101,8 +99,8 @@ def test_what_is_exported_is_read_back_equal(gallery: Gallery, tmp_path: Path, k
     report = export_dataset(gallery, tmp_path / "out", kind=kind)
     assert (report.images, report.unlabelled, report.left_out) == (16, 2, ())
     assert report.splits == {"1": 3, "my split/1": 1, "rest": 12}
-    assert report.linked == (14 if kind in ("imagefolder", "coco") else 0)
-    assert read_back(tmp_path / "out", kind) == expected(gallery)
+    assert report.linked == (14 if kind == "imagefolder" else 0)
+    assert read_back(tmp_path / "out") == expected(gallery)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["images"], manifest["labels"]["dog"]) == (16, 3)
     assert os.listdir(tmp_path) == ["out"]
@@ -118,14 +116,14 @@ def test_large_data_sets_are_cut_into_shards(
     shards = [*(tmp_path / "out").rglob("rest-*")]
     assert 3 <= len(shards) <= 6
     assert all(shard.stat().st_size > 5000 for shard in shards)
-    assert read_back(tmp_path / "out", kind) == expected(gallery)
+    assert read_back(tmp_path / "out") == expected(gallery)
 
 
 def test_columns_have_one_type_and_tags_and_splits_of_people(gallery: Gallery) -> None:
     found = dict(expected(gallery).values())
     assert found["Cat"]["tags"] == ["a b", "best"]
     assert found["a/b"]["split"] == "my split/1"
-    assert (found["CON"]["price"], found[".."]["price"], found["CON"]["note"], found["CON"]["id_"]) == (
+    assert (found["CON"]["price"], found[".."]["price"], found["CON"]["note"], found["CON"]["id"]) == (
         "2.0",
         "cheap",
         4,

@@ -5,7 +5,7 @@ import {openDialog} from './dialog.js';
 import {make} from './dom.js';
 import {copyText} from './toast.js';
 
-const FORMATS = {imagefolder: 'image folder', parquet: 'Parquet', coco: 'COCO', webdataset: 'WebDataset'};
+const FORMATS = {imagefolder: 'image folder', parquet: 'Parquet', webdataset: 'WebDataset'};
 const NEED_PYARROW = new Set(['imagefolder', 'parquet']);
 
 /** Show the command for the images that a condition keeps; null for all. @param {string | null} where */
