@@ -22,12 +22,8 @@ _DRAWN_ONLY = {"name", "picture", "probabilities", "agreeing", "disagreeing"}  #
 
 def write_audit_page(
     audited: LabelIssues, out: Path, *, run: Path, limit: int, progress: Progress = no_progress
-) -> int:
-    """Write the page of a run's audit into one HTML file; how many images can be decided on there.
-
-    An image that cannot be read any more, or that is not the one audited, is shown as a placeholder. At most `limit`
-    images are shown: those whose verdict is not to keep the label first, then by `p_error`.
-    """
+) -> None:
+    """Write the page of a run's audit, with the `limit` most suspicious images."""
     order = sorted(audited.items, key=lambda one: (one.verdict == KEEP, -one.p_error, one.confidence, one.id))
     cards = _Cards(audited.items)
     items = [cards.add(image) for image in order[:limit]]
@@ -69,7 +65,6 @@ def write_audit_page(
         threshold=0,
         no_promise=audited.no_promise,
     )
-    return len(items)
 
 
 class _Cards:
