@@ -1,4 +1,4 @@
-"""Gallery queries with plain values as answers: for the Gradio app, its clients, and agents."""
+"""Gallery queries with plain values as answers: for the Gradio app and for agents."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from index.errors import InputError
 from index.filters.condition import LABEL, Compare, Constant
 from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
-from index.outputs import SEMANTIC
 from retrieval_app.api.gallery_routes import describe_gallery
 from retrieval_app.api.request_context import read_condition
 from retrieval_app.api.search_routes import describe_search
@@ -23,7 +22,6 @@ from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.searching import MemberQuery, SearchQuery
 
 Value = TypeVar("Value")
-Tell = Callable[[int, int], None]
 _INCLUDE = ["label", "path", "precision_at_score"]
 _ASKED_AGAIN_S = 0.2
 _PHOTO = "the photo"
@@ -86,10 +84,7 @@ class GalleryAnswers:
     async def search(
         self, photo: bytes | None, image_id: int | None, *, k: int, where: str, by: str
     ) -> list[dict[str, Any]]:
-        """The k images most similar to a photo, by the bytes of its file, or an image of the gallery.
-
-        Of each: rank, id, score, label, name, precision_at_score; by `copy` also `is_copy`.
-        """
+        """The k images most similar to a photo, by the bytes of its file, or to an image of the gallery."""
         if (photo is None) == (image_id is None):
             raise InputError("a search needs either a photo or the id of an image of the gallery")
         snapshot = await self._follow()
@@ -103,10 +98,6 @@ class GalleryAnswers:
                 hit["precision_at_score"] = precision.model_dump()
         return [_name_file(hit) for hit in found["hits"]]
 
-    async def embed(self, photo: bytes, *, by: str = SEMANTIC) -> list[float]:
-        vector = await self.engine.embed(self.engine.snapshot().by(by), photo, name=_PHOTO)
-        return [float(number) for number in vector]
-
     async def list_some(self, count: int) -> list[dict[str, Any]]:
         """Different images of the gallery at random: id, label, name."""
         gallery = (await self._follow()).gallery
@@ -116,21 +107,20 @@ class GalleryAnswers:
     async def thumbnail(self, image_id: int, *, side: int) -> bytes:
         return await self.engine.thumbnail(self.engine.snapshot(), image_id, side=side)
 
-    async def evaluate(self, tell: Tell = lambda *_: None) -> dict[str, Any]:
+    async def evaluate(self) -> dict[str, Any]:
         """Recall@K, with 95 % intervals, and the labels that are found worst."""
         snapshot = await self._follow()
-        found = await self._wait(lambda: snapshot.insights.quality, tell)
+        found = await self._wait(lambda: snapshot.insights.quality)
         if found.problem is not None:
             raise InputError(found.problem)
         document: dict[str, Any] = found.model_dump()
         return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "grouped", "classes")}
 
-    async def list_label_issues(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
+    async def list_label_issues(self, count: int) -> dict[str, Any]:
         """Label issues, the most probable errors first, and the estimated noise rate."""
         snapshot = await self._follow()
-        issues = without_dropped_copies(
-            await self._wait(lambda: snapshot.insights.label_issues, tell), snapshot.gallery
-        )
+        found = await self._wait(lambda: snapshot.insights.label_issues)
+        issues = without_dropped_copies(found, snapshot.gallery)
         items = issues.errors[: _bound(count)]
         rows = await self._describe(snapshot.gallery.without_decisions, [issue.id for issue in items])
         listed = [
@@ -140,10 +130,9 @@ class GalleryAnswers:
         told = {"checked": issues.checked, "noise_rate": issues.noise_rate, "is_lower_bound": issues.is_lower_bound}
         return {**told, "items": listed}
 
-    async def _wait(self, read: Callable[[], Computed[Value]], tell: Tell) -> Value:
+    async def _wait(self, read: Callable[[], Computed[Value]]) -> Value:
         """What the engine computes beside, once it is there."""
         while (computed := read()).state == "computing":
-            tell(computed.done, computed.total)
             await asyncio.sleep(_ASKED_AGAIN_S)
         if computed.value is None:
             raise InputError(computed.message or "there are too few labels to compute this from")

@@ -33,13 +33,12 @@ _PRELOADED = (
 )
 _SERVERS = (
     "retrieval_app.server.serve",
-    "retrieval_app.gradio_app.app",
     "retrieval_app.server.app",
     "retrieval_app.server.http_server",
     "retrieval_app.commands.serve_command",
     "scipy.optimize",
 )
-"""Loaded as well before the first command that serves, with Gradio, which takes seconds."""
+"""Loaded as well before the first command that serves."""
 _TRAININGS = ("timm", "training.commands", "training.run.finetuning.stage", "training.run.train")
 """Loaded as well before the first training, with torch, which takes seconds."""
 _COMMAND = ("retrieval_app.commands.cli", "run")

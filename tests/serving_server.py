@@ -22,6 +22,7 @@ from tests.retrieval_app.conftest import build_small_gallery
 ROOT = Path(__file__).parents[1]
 TOKEN = "a-secret-of-the-tests"
 _END_S, _ANSWER_S = 40, 60
+_PORTS = {"serve": ["--port"], "mcp": ["--http"], "gradio": []}  # where it is a free one by itself
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,16 @@ def ask_on(
 
 @contextmanager
 def serve(
-    gallery: Path | str, *options: str, log: Path, token: str | None = None, port: int = 0, agents: bool = False
+    gallery: Path | str, *options: str, log: Path, token: str | None = None, port: int = 0, command: str = "serve"
 ) -> Iterator[Server]:
-    """A server that is ready, for agents or not, ended in the end in whatever way; `options` are of its command."""
+    """A server that is ready, of a command with `options`, ended in the end in whatever way."""
     environment = {name: value for name, value in os.environ.items() if name != "RETRIEVAL_TOKEN"}
     if token is not None:
         environment["RETRIEVAL_TOKEN"] = token
     output, written = os.pipe()
     with log.open("a") as errors, open(output) as announced:
         process = ForkedCommand(
-            [*(("mcp", gallery, "--http") if agents else ("serve", gallery, "--port")), port, "--json", *options],
+            [command, gallery, *_PORTS[command], *([] if command == "gradio" else [port]), "--json", *options],
             env=environment,
             stdout=written,
             stderr=errors.fileno(),

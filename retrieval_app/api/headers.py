@@ -2,17 +2,9 @@
 
 from collections.abc import Iterable
 
-from retrieval_app.api.security.addresses import is_gradio, is_gradio_data
-
 PAGE_POLICY = (  # nothing may come from or go to another host
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'self'; form-action 'self';"
     " frame-ancestors 'self'"
-)
-_GRADIO_SCRIPTS = "script-src 'self' 'unsafe-eval'"  # which its templates need
-GRADIO_POLICY = (
-    f"default-src 'self'; {_GRADIO_SCRIPTS}; style-src 'self' 'unsafe-inline'; worker-src 'self' blob:;"
-    " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; object-src 'none';"
-    " base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
 DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 SIGN_IN_POLICY = (
@@ -28,7 +20,6 @@ COMMON_HEADERS = (
 SECURITY_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", DATA_POLICY.encode()))
 """Headers of a response that is no part of the page."""
 PAGE_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()))
-GRADIO_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", GRADIO_POLICY.encode()))
 SIGN_IN_HEADERS = {
     "Content-Security-Policy": SIGN_IN_POLICY,
     "Referrer-Policy": "same-origin",  # with none at all, browsers send a form as if from nowhere
@@ -36,25 +27,18 @@ SIGN_IN_HEADERS = {
 }
 
 
-def allow_gradio_scripts(hashes: Iterable[str]) -> str:
-    """The policy of Gradio's page with scripts of these hashes."""
-    return GRADIO_POLICY.replace(_GRADIO_SCRIPTS, " ".join((_GRADIO_SCRIPTS, *hashes)))
-
-
 def list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
     """The headers of every response of an address."""
     is_api = path.startswith("/v1")
-    pages = GRADIO_HEADERS if is_gradio(path) else PAGE_HEADERS
-    headers = SECURITY_HEADERS if is_api or is_gradio_data(path) else pages
-    added = [*headers, (b"x-request-id", request_id.encode())]
+    added = [*(SECURITY_HEADERS if is_api else PAGE_HEADERS), (b"x-request-id", request_id.encode())]
     return [*added, (b"cache-control", b"no-store")] if is_api else added
 
 
 def add_missing(
     headers: Iterable[tuple[bytes, bytes]], added: Iterable[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """The headers with the missing ones added, and without Gradio's own CORS headers."""
-    kept = [pair for pair in headers if not pair[0].lower().startswith(b"access-control-")]
+    """The headers with the missing ones added."""
+    kept = list(headers)
     known = {name.lower() for name, _ in kept}
     if b"content-encoding" in known:  # the same file, but no longer byte for byte
         kept = [(name, b"W/" + value.removeprefix(b"W/") if name.lower() == b"etag" else value) for name, value in kept]

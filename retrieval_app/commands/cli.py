@@ -31,7 +31,7 @@ GROUPS = {
         "duplicates": (f"{_HERE}.report_commands", "List the near-duplicates in a gallery."),
     },
     "Administration": {
-        "info": (f"{_HERE}.doctor_command", "Describe a model or a gallery, and what runs it here."),
+        "info": (f"{_HERE}.doctor_command", "Describe a model, and what runs it here."),
         "doctor": (f"{_HERE}.doctor_command", "Check the installation, and how fast this machine is."),
         "tokens": (f"{_HERE}.server_commands", "Manage the access tokens of a server."),
         "log": (f"{_HERE}.server_commands", "Show who changed what in a gallery, and when."),
@@ -39,6 +39,7 @@ GROUPS = {
         "restore": (f"{_HERE}.backup_command", "Restore annotations from a backup."),
         "openapi": (f"{_HERE}.server_commands", "Print the OpenAPI document of the HTTP API."),
         "mcp": (f"{_HERE}.server_commands", "Serve a gallery to agents over MCP."),
+        "gradio": (f"{_HERE}.server_commands", "Serve a gallery as a Gradio app on this machine."),
         "demo": (f"{_HERE}.demo_command", "Run the whole workflow on photos that come with the package."),
     },
 }

@@ -52,8 +52,4 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
 
         options = ServeOptions.of(out / "gallery", port=port)
 
-        def announce(url: str, _: str) -> None:
-            say(f"As a Gradio app: {url}gradio/")
-            say(f"Serving {url} until Ctrl-C ends it")
-
-        serve_gallery(options, on_ready=announce)
+        serve_gallery(options, on_ready=lambda url, _: say(f"Serving {url} until Ctrl-C ends it"))

@@ -21,11 +21,7 @@ _GALLERIES = (FolderState.MARKED, FolderState.DAMAGED)  # opening a damaged one 
 
 
 def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
-    """The galleries that are meant by the arguments of the command; those of images are made.
-
-    One argument is a gallery, or images, or a folder of galleries; NAME=GALLERY gives a name, and where
-    there are several arguments those without one have that of their folder.
-    """
+    """The galleries of the arguments: [NAME=]GALLERY, images, whose gallery is made, or one folder of galleries."""
     if len(given) == 1 and (listed := list_galleries(Path(given[0]))):
         return tuple(ServedGallery(path, _name(path)) for path in listed)
     named = [_split(text) for text in given]
@@ -76,10 +72,7 @@ def choose_token(
     writable: bool = False,
     tokens: Path | None = None,
 ) -> str | None:
-    """The token of a server, by the options of a command, of which a variable may have set `token`.
-
-    A `needed` token is made and shown, unless `no_token` is set; a `writable` server has no other choice.
-    """
+    """The token of a server by the options and variables of its command; a `needed` one is made, and shown."""
     given: str | None = context.params["token"]
     is_visible = context.get_parameter_source("token") is ParameterSource.COMMANDLINE
     if sum((is_visible, file is not None, no_token)) > 1:

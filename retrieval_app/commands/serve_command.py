@@ -8,10 +8,9 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from index.commands.console import NAMED, backend_option, config_options, emit, help_all_option, output_options
 from index.commands.option_files import OptionFileCommand, config_file_option, name_setting, tell_source
@@ -21,36 +20,40 @@ from index.text import align, printable_path
 from retrieval_app.commands.server_commands import token_file_option
 from retrieval_app.server.options import ServedGallery, ServeOptions
 
+_PREFIX = "RETRIEVAL_SERVE_"
 _SECRETS = frozenset(("token",))
 _HIDDEN = "(set, and not shown)"
 
 
-class SettingsCommand(OptionFileCommand):
-    """Command that refuses unknown variables of its prefix, and says of a wrong value where it came from."""
+class ServeCommand(OptionFileCommand):
+    """Every option is also a variable: RETRIEVAL_SERVE_PHOTOS_WAITING of `--photos-waiting`; others are refused."""
 
-    prefix: ClassVar[str]  # PREFIX_PHOTOS_WAITING is `--photos-waiting`
+    not_in_file = MappingProxyType(
+        {"token": "a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN"}
+    )
+    common = frozenset(field.name for field in fields(ServeOptions)) | {
+        "open_browser",
+        "token_file",
+        "no_token",
+        "threads",
+        "config_file",
+        "show_config",
+        "as_json",
+        "help_all",
+    }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for option in self.settings():
             if option.envvar is None:
-                option.envvar = f"{self.prefix}_{name_setting(option).replace('-', '_').upper()}"
+                option.envvar = f"{_PREFIX}{name_setting(option).replace('-', '_').upper()}"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         known = [str(option.envvar) for option in self.settings()]
         for name in [] if ctx.resilient_parsing else sorted(os.environ):
-            if name.startswith(f"{self.prefix}_") and name not in known:
+            if name.startswith(_PREFIX) and name not in known:
                 raise click.UsageError(f"unknown variable {name}; {suggest(name, known)}", ctx=ctx)
-        try:
-            return super().parse_args(ctx, args)
-        except click.BadParameter as error:
-            option = error.param
-            if not isinstance(option, click.Option):
-                raise
-            if ctx.get_parameter_source(option.name or "") is not ParameterSource.ENVIRONMENT:
-                raise
-            message = f"{error.message} (from the variable {option.envvar})"
-            raise click.BadParameter(message, ctx=ctx, param=option) from error
+        return super().parse_args(ctx, args)
 
     def explain(self, ctx: click.Context, error: InputError) -> click.UsageError:
         """An error of a config, whose message begins with the option, with where the value came from."""
@@ -62,7 +65,7 @@ class SettingsCommand(OptionFileCommand):
 
 def show_settings(ctx: click.Context, *, as_json: bool) -> None:
     """Print the settings of a call on stdout."""
-    assert isinstance(ctx.command, SettingsCommand)
+    assert isinstance(ctx.command, ServeCommand)
     settings = {}
     for option in ctx.command.settings():
         value = ctx.params.get(option.name or "", ctx.meta.get(option.name or ""))
@@ -88,25 +91,6 @@ def _show(value: Any) -> str:
     if isinstance(value, list):
         return printable_path(" ".join(value)) or "-"
     return "-" if value is None else printable_path(value)
-
-
-class ServeCommand(SettingsCommand):
-    """`--help` shows what most servers need, `--help-all` every limit."""
-
-    prefix = "RETRIEVAL_SERVE"
-    not_in_file = MappingProxyType(
-        {"token": "a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN"}
-    )
-    common = frozenset(field.name for field in fields(ServeOptions)) | {
-        "open_browser",
-        "token_file",
-        "no_token",
-        "threads",
-        "config_file",
-        "show_config",
-        "as_json",
-        "help_all",
-    }
 
 
 @click.command(cls=ServeCommand)
@@ -200,8 +184,6 @@ def announce(options: ServeOptions, url: str, first_visit: str, *, as_json: bool
         click.echo("Everyone who reaches this machine can search; with a token you can decide on labels too.", err=True)
     for name, page in pages.items():
         click.echo(f"{name}: {page}", err=True)
-    if not pages:
-        click.echo(f"As a Gradio app: {url}gradio/", err=True)
     click.echo("Ctrl-C ends it.", err=True)
     if open_browser:
         click.launch(first_visit)

@@ -1,16 +1,21 @@
-"""Commands around a server: `retrieval tokens`, `openapi`, `log` and `mcp`."""
+"""Commands around a server: `retrieval tokens`, `openapi`, `log`, `mcp` and `gradio`."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from index.commands.console import NAMED, backend_option, config_options, emit, output_options
+from index.commands.console import NAMED, PATH, backend_option, config_options, emit, output_options
 from index.errors import GalleryError, InputError, MissingDependencyError
 from index.text import align, printable_path
 from index.versions.annotations import ANNOTATIONS
@@ -254,6 +259,42 @@ def mcp(gallery: str, port: int | None, token_file: Path | None, writable: bool,
 
     config = ServeOptions(served, port=port or 0, token=token, **options)
     serve_agents(config, stdio=port is None, writable=writable, announce=announce)
+
+
+@click.command()
+@click.argument("gallery", type=PATH)
+@click.option("--open/--no-open", "open_browser", default=False, help="Open the app in the default browser.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), show_default="the first free one from 7860 on", help="Port on 127.0.0.1."
+)
+@output_options
+def gradio(gallery: Path, open_browser: bool, port: int | None, as_json: bool) -> None:
+    """Serve a gallery as a Gradio app on this machine: search by a photo or an image, with filters.
+
+    GALLERY may also be images, as with `retrieval serve`. Only programs of this machine reach it; Ctrl-C ends it, and
+    removes the uploaded photos. Python's `build_app` also makes the app, with a password, for notebooks and Spaces.
+
+    \b
+    Examples:
+      retrieval gradio gallery
+      retrieval gradio photos --open
+      retrieval gradio gallery --port 8000
+    """
+    from index.commands.images_or_gallery import ensure_gallery
+    from retrieval_app.gradio_app import build_app
+
+    folder = ensure_gallery(gallery)
+    with TemporaryDirectory(prefix="retrieval-gradio-", ignore_cleanup_errors=True) as uploads:
+        os.environ["GRADIO_TEMP_DIR"] = uploads
+        app = build_app(folder)
+        try:
+            url = app.launch_here(port=port, inbrowser=open_browser)
+            click.echo(json.dumps({"url": url}) if as_json else url)
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            with suppress(KeyboardInterrupt):  # the usual way to end it
+                threading.Event().wait()
+        finally:
+            app.close(verbose=False)
 
 
 @click.command(name="log")

@@ -44,7 +44,6 @@ _EDITS: Sequence[tuple[float, Edit]] = (
 )
 _SIDE = 512  # pixels, above which files are read at less than their size
 Say = Callable[[str], None]
-ADDRESS = "http://127.0.0.1:7860/"
 """The default address of `retrieval serve`."""
 PHOTOS = Path(__file__).with_name("photos.tar")
 _NEW = 6  # photos of each product that are not labelled
@@ -59,10 +58,7 @@ def run_demo(
     say: Say = lambda _: None,
     watch: Callable[[], AbstractContextManager[Watcher]] = lambda: nullcontext(Watcher()),
 ) -> dict[str, Any]:
-    """Run the steps that are not done yet, in one to two minutes on two cores; the report.
-
-    `say` gets a sentence at every step, and `watch` shows the progress of a step while it runs.
-    """
+    """Run the steps that are not done yet; the report. `say` gets a sentence at every step, `watch` shows progress."""
     started = time.perf_counter()
     _claim(out, seed=seed)
     labels, run, cache = out / "photos/labels.csv", out / "run", out / "cache"
@@ -217,7 +213,7 @@ def format_report(report: dict[str, Any]) -> str:
         f"  retrieval evaluate my-cleaned --query {out}/photos/new",
         f"Audit page: {report['audit_page']}",
         f"{report['seconds']:.0f} s. Browse the photos: retrieval serve {out}/gallery",
-        f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
+        f"  or with Gradio: retrieval gradio {out}/gallery",
     ]
     return "\n".join(lines)
 

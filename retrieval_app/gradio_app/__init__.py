@@ -1,4 +1,4 @@
-"""Gradio app of a gallery: for notebooks, Spaces and `gradio_client`. `retrieval serve` has it at /gradio.
+"""Gradio app of a gallery: `retrieval gradio`, and for notebooks, Spaces and `gradio_client`.
 
 from retrieval_app.gradio_app import build_app
 

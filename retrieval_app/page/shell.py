@@ -30,9 +30,7 @@ async def send_page(request: Request) -> HTMLResponse:
     """The page, whatever the address has behind its question mark: that is for the page's scripts."""
     who = name_signed_in(request)
     state = request.app.state
-    page = HTMLResponse(
-        draw_page(state.engine.name, who=who, is_one_of_several=state.is_one_of_several, has_gradio=state.has_gradio)
-    )
+    page = HTMLResponse(draw_page(state.engine.name, who=who, is_one_of_several=state.is_one_of_several))
     if who is not None:
         page.headers["Cache-Control"] = "no-store"  # it names who is signed in
     return page
@@ -46,14 +44,10 @@ def name_signed_in(request: Request) -> str | None:
     return "" if " " in visitor.name else visitor.name  # one token for all has no name
 
 
-def draw_page(name: str, *, who: str | None = None, is_one_of_several: bool = False, has_gradio: bool = True) -> str:
-    """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs.
-
-    `who` is signed in, and can leave. Where the server has several galleries the page leads to the others, and where it
-    has the Gradio app, to that.
-    """
+def draw_page(name: str, *, who: str | None = None, is_one_of_several: bool = False) -> str:
+    """The page of a gallery as HTML, with the name escaped, and a link to the other galleries of the server."""
     values = {"name": name, "who": who, "views": VIEWS, "styles": STYLES}
-    return load_template("page.html").render(**values, is_one_of_several=is_one_of_several, has_gradio=has_gradio)
+    return load_template("page.html").render(**values, is_one_of_several=is_one_of_several)
 
 
 def draw_sign_in(address: str, problem: str | None) -> str:

@@ -1,7 +1,4 @@
-"""Scripts and styles of the page, and the API's interactive documentation, read once and served from memory.
-
-The documentation is Swagger UI, from the installed package fastapi-offline: nothing is loaded from another host.
-"""
+"""Scripts and styles of the page, and the API's documentation by Swagger UI, read once and served from memory."""
 
 import hashlib
 from collections.abc import Mapping

@@ -80,21 +80,14 @@ class DuplicateGroup:
         return len(self.labels) > 1
 
     def is_burst(self, images: Iterable[GroupedImage]) -> bool:
-        """Whether some of its images look like another shot of the scene, not like a copy of the kept image.
-
-        The perceptual hash of a copy differs in few bits, unless it was cropped or mirrored
-        (docs/results/labels.md#copies-and-bursts).
-        """
+        """Whether some images look like other shots of the scene (docs/results/labels.md#copies-and-bursts)."""
         others = (image for image in images if image.sha256 != self.kept.sha256)
         return any(image.hash_distance is None or image.hash_distance > MAX_HASH_DISTANCE for image in others)
 
 
 @dataclass(frozen=True)
 class DuplicateReport:
-    """Near-duplicate groups of a gallery of `images` images.
-
-    Groups with different labels come first, then larger ones. No image is in two groups.
-    """
+    """Disjoint near-duplicate groups of a gallery: those with different labels first, then larger ones."""
 
     gallery: str
     images: int

@@ -6,7 +6,6 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +22,13 @@ from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access, choose_access
-from retrieval_app.api.security.addresses import GRADIO, LOCAL_PROXIES, strip_root_path
+from retrieval_app.api.security.addresses import LOCAL_PROXIES, strip_root_path
 from retrieval_app.api.security.middleware import ApiCors, RootPath, Security, redirect_to_slash
 from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.sessions import read_secret
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.several_routes import list_galleries
-from retrieval_app.gradio_app.mounted import MountedApp, hold_uploads
 from retrieval_app.page import shell, static_files
 from retrieval_app.page.shell import draw_sign_in, name_signed_in
 from retrieval_app.reports.standalone import load_template
@@ -89,7 +87,7 @@ class ServerApp:
             root_path=options.root_path,
             logs=self._logs,
         )
-        self._rates, self._making = RateLimits(options.rates), opened.enter_context(hold_uploads())
+        self._rates = RateLimits(options.rates)
         self._galleries = {served.name: self._open_gallery(served) for served in options.galleries}
         self.app: ASGIApp = self._galleries[None] if None in self._galleries else self._join()
 
@@ -97,7 +95,6 @@ class ServerApp:
         """Cancel long work: the server ends."""
         for app in self._galleries.values():
             app.state.engine.refuse_costly()
-            app.state.gradio.hang_up()
             app.state.jobs.stop()
 
     def _protect(
@@ -147,9 +144,7 @@ class ServerApp:
         if served.name is not None:
             access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
             sign_in = sign_in.for_gallery(access)
-        gradio = MountedApp(engine, making=self._making, root_path=self._place(served.name))
-        has_gradio = find_spec("gradio") is not None
-        app = _create_gallery_app(gradio, requires_token=access.requires_token, has_gradio=has_gradio)
+        app = _create_gallery_app(requires_token=access.requires_token)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
         app.state.fetcher = PhotoFetcher(limits)
@@ -191,22 +186,18 @@ class ServerApp:
         return route
 
 
-def _create_gallery_app(gradio: MountedApp, *, requires_token: bool, has_gradio: bool) -> FastAPI:
+def _create_gallery_app(*, requires_token: bool) -> FastAPI:
     """The routes of a gallery's page and API, which find the gallery in the application's state."""
 
     @asynccontextmanager
-    async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
+    async def close_sign_in(_: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.sign_in.close()
-        await gradio.close()
 
-    app = make_api(requires_token=requires_token, lifespan=end_gradio)
-    app.state.gradio, app.state.has_gradio = gradio, has_gradio
+    app = make_api(requires_token=requires_token, lifespan=close_sign_in)
     for router in (sign_in_router, shell.router, static_files.router):
         app.router.routes += router.routes
     add_last_routes(app)
-    if has_gradio:
-        app.router.routes += [Route(GRADIO, gradio), Route(GRADIO + "/{path:path}", gradio)]
     return app
 
 

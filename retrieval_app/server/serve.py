@@ -1,13 +1,9 @@
 """`retrieval serve`: opens galleries, listens, and runs until interrupted. Needs the extra `ui`."""
 
 import errno
-import logging
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
-from importlib.util import find_spec
 
 from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
@@ -15,7 +11,6 @@ from index.text import printable_path
 from index.versions.versions import find_version
 from retrieval_app.server.options import ServeOptions
 
-logger = logging.getLogger(__name__)
 _ELSEWHERE = {"0.0.0.0": (socket.AF_INET, "192.0.2.1", "127.0.0.1"), "::": (socket.AF_INET6, "2001:db8::1", "::1")}
 """Hosts that stand for all addresses: their family, an unused address, and that of the machine itself."""
 _DISCARD_PORT = 9
@@ -38,27 +33,17 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str, str], None]
             from retrieval_app.server.app import make_code, open_server_app
             from retrieval_app.server.http_server import run_server
         except ModuleNotFoundError as error:
-            package = error.name or "gradio"
+            package = error.name or "fastapi"
             raise MissingDependencyError(package=package, extra="serve", purpose="the search page") from error
         url = write_url(choose_shown(options.host), listener.getsockname()[1], root_path=options.root_path)
 
         def report() -> None:
             on_ready(url, url if options.token is None else f"{url}?code={make_code(options)}")
-            if find_spec("gradio"):  # it takes seconds, for which the page does not wait
-                threading.Thread(target=import_gradio, name="gradio").start()
 
         with open_server_app(options) as served_app, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
                 served_app.app, listener=listener, on_ready=report, on_end=served_app.end, limits=options.connections
             )
-
-
-def import_gradio() -> None:
-    """Import the Gradio app; log why it cannot be."""
-    try:
-        import_module("retrieval_app.gradio_app.app")
-    except ImportError as error:
-        logger.error("Gradio cannot be imported, so /gradio/ will not answer: %s; install the extra `ui` again", error)
 
 
 def listen(host: str, port: int) -> socket.socket:

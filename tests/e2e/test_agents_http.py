@@ -72,7 +72,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def agents(team: dict[str, str], gallery: Path) -> Iterator[Server]:
     """A server for all machines, with all of these tokens, where agents may decide."""
     options = ("--host", "0.0.0.0", "--tokens", team["file"], "--writable", "--allowed-host", "photos.example.org")
-    with serve(gallery, *options, log=gallery.parent / "log", agents=True) as agents:
+    with serve(gallery, *options, log=gallery.parent / "log", command="mcp") as agents:
         yield agents
         assert "Traceback" not in agents.log.read_text()
         assert not any(token in agents.log.read_text() for name, token in team.items() if name != "file")
@@ -141,7 +141,7 @@ def test_one_token_for_all_is_made_and_may_everything(tmp_path: Path, gallery: P
         shutil.copytree(gallery, tmp_path / "small", ignore=shutil.ignore_patterns("annotations")),
         tmp_path / "token",
     )
-    with serve(gallery, "--token-file", str(file), "--writable", log=tmp_path / "log", agents=True) as agents:
+    with serve(gallery, "--token-file", str(file), "--writable", log=tmp_path / "log", command="mcp") as agents:
         assert file.stat().st_mode & 0o777 == 0o600
         token = file.read_text().strip()
         assert ask(agents, None).status == 401
@@ -159,7 +159,7 @@ def test_one_token_for_all_is_made_and_may_everything(tmp_path: Path, gallery: P
 
 def test_without_tokens_programs_of_this_machine_alone_decide(tmp_path: Path, gallery: Path) -> None:
     gallery = shutil.copytree(gallery, tmp_path / "small", ignore=shutil.ignore_patterns("annotations"))
-    with serve(gallery, "--writable", log=tmp_path / "log", agents=True) as agents:
+    with serve(gallery, "--writable", log=tmp_path / "log", command="mcp") as agents:
         assert "step" in call(agents, None, "decide_label", **DECISION)
         passed_on = call(agents, None, "decide_label", headers={"X-Forwarded-For": "192.0.2.7"}, **DECISION)
         assert "decisions are taken only on the machine itself" in passed_on

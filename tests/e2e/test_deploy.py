@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import ConsoleMessage, expect
 
 from tests.chromium import open_chromium
-from tests.page_browser import DESKTOP, READY_MS
+from tests.page_browser import DESKTOP
 from tests.proxies import DOCUMENT, Site, put, read_recipe, require_programs, run_caddy, run_nginx
 from tests.serving_server import TOKEN, Server, serve
 from tests.waiting import wait_for
@@ -130,24 +130,6 @@ def test_decisions_are_taken_from_this_sites_pages_by_tls_alone(site: Site) -> N
         assert decide(Cookie=cookie, Origin=origin) == 403, origin
 
 
-@one_of_each
-def test_the_gradio_app_is_told_where_it_is_and_streams_its_answers(site: Site) -> None:
-    config = site.ask("GET", "/gradio/config", headers=BEARER).json()
-    assert config["root"] == f"{site.origin}{site.root}/gradio"
-    moved = site.ask("GET", "/gradio", headers=BEARER)
-    assert (moved.status, moved.headers["location"]) == (307, "gradio/")
-    asked = {
-        "image": None,
-        "image_id": site.ask("GET", "/v1/images?limit=1", headers=BEARER).json()["images"][0]["id"],
-        "k": 2,
-        "where": "",
-        "by": "semantic",
-    }
-    begun = site.ask("POST", "/gradio/gradio_api/call/v2/search", json=asked, headers=BEARER).json()
-    events = site.ask("GET", f"/gradio/gradio_api/call/search/{begun['event_id']}", headers=BEARER)
-    assert b"event: complete" in events.body
-
-
 def test_who_says_wrong_things_of_himself_through_the_proxy_is_known(sites: dict[str, Site], top: Server) -> None:
     forged = {"X-Forwarded-For": "6.6.6.6", "Forwarded": "for=6.6.6.6", "X-Real-IP": "6.6.6.6"}
     for name, source in (("nginx", "127.0.0.31"), ("caddy", "127.0.0.32")):
@@ -159,9 +141,7 @@ def test_who_says_wrong_things_of_himself_through_the_proxy_is_known(sites: dict
 
 
 @pytest.mark.browser
-def test_a_visitor_signs_in_searches_reads_of_the_api_and_uses_the_gradio_app_below_a_path(
-    sites: dict[str, Site],
-) -> None:
+def test_a_visitor_signs_in_searches_and_reads_of_the_api_below_a_path(sites: dict[str, Site]) -> None:
     site, asked, complaints = sites["caddy, path stripped"], list[str](), list[str]()
     below = f"{site.origin}{site.root}"
 
@@ -181,12 +161,6 @@ def test_a_visitor_signs_in_searches_reads_of_the_api_and_uses_the_gradio_app_be
         assert [(one["secure"], one["path"]) for one in context.cookies()] == [(True, f"{site.root}/")]
         page.goto(f"{below}/docs")
         expect(page.get_by_role("heading", name="Image retrieval")).to_be_visible()
-        page.goto(f"{below}/")
-        page.get_by_role("link", name="Gradio").click()
-        results = page.locator(".grid-container button").locator("visible=true")
-        expect(results.first).to_be_visible(timeout=READY_MS)
-        results.first.click()
-        expect(page.get_by_text("most similar to image")).to_be_visible(timeout=READY_MS)
     assert [url for url in asked if url != below and not url.startswith((f"{below}/", "data:", "blob:"))] == []
     # one image has no file any more, and browsers look for an icon unasked
     forgiven = ("401", "WebGL", "GL Driver", "/thumbnail", f"{site.origin}/favicon.ico")

@@ -1,12 +1,9 @@
-"""The Gradio app of the real server: asked by `gradio_client`, and used in a real Chromium."""
+"""`retrieval gradio`: called by `gradio_client`, and used in a real Chromium."""
 
-import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
 
 import pytest
 from gradio_client import Client, handle_file
@@ -15,8 +12,9 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from index.gallery.gallery import Gallery
+from tests.forked import run
 from tests.page_browser import OpenVisit, Visit
-from tests.serving_server import TOKEN, Server, serve
+from tests.serving_server import Server, serve
 
 pytestmark = pytest.mark.browser
 
@@ -24,9 +22,9 @@ READY_MS = 60_000
 
 
 @contextmanager
-def connect(server: Server, app: str = "/gradio/", **options: Any) -> Iterator[Client]:
-    """A client of that app, whose threads end here rather than when it is collected."""
-    client = Client(f"{server.url}{app}", verbose=False, **options)
+def connect(server: Server) -> Iterator[Client]:
+    """A client, whose threads end here rather than when it is collected."""
+    client = Client(server.url, verbose=False)
     try:
         yield client
     finally:
@@ -36,7 +34,7 @@ def connect(server: Server, app: str = "/gradio/", **options: Any) -> Iterator[C
 
 @pytest.fixture(scope="module")
 def open_server(two: Gallery) -> Iterator[Server]:
-    with serve(two.path, log=two.path.parent / "log") as server:
+    with serve(two.path, log=two.path.parent / "log", command="gradio") as server:
         yield server
 
 
@@ -62,13 +60,6 @@ def test_a_client_searches_by_id_by_file_and_by_a_picture_in_memory(
     assert by_copy[0]["is_copy"]
 
 
-def test_a_client_gets_vectors_quality_and_label_issues(two: Gallery, client: Client) -> None:
-    file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
-    assert len(client.predict(handle_file(file), api_name="/embed")) == two.width
-    assert client.predict(api_name="/evaluate")["recall_at"][0]["k"] == 1
-    assert client.predict(api_name="/labels")["checked"] > 0
-
-
 def test_a_client_is_told_what_it_did_wrong(client: Client, tmp_path: Path) -> None:
     with pytest.raises(AppError, match="either a photo or the id"):
         client.predict(image=None, image_id=None, api_name="/search")
@@ -84,11 +75,11 @@ def test_a_client_cannot_name_a_file_of_the_machine_or_an_address_and_none_is_co
     named = {"path": str(tmp_path / "secret.txt"), "meta": {"_type": "gradio.FileData"}}
     photo = str(two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path)
     pictures = [photo, {"path": photo}, {"path": photo, "meta": named["meta"]}]
-    pictures.append({"url": f"{open_server.url}/page/icon.svg"})
+    pictures.append({"url": f"{open_server.url}/config"})
     calls = [[picture, None, 3, "", "semantic"] for picture in pictures]
     for data in (*calls, [None, 1, 3, named, "semantic"], [None, 1, 3, "", named], [None, named, 3, "", "semantic"]):
-        begun = open_server.post("/gradio/gradio_api/call/search", {"data": data}).json()["event_id"]
-        answer = open_server.get(f"/gradio/gradio_api/call/search/{begun}").body.decode()
+        begun = open_server.post("/gradio_api/call/search", {"data": data}).json()["event_id"]
+        answer = open_server.get(f"/gradio_api/call/search/{begun}").body.decode()
         assert "event: error" in answer
         assert "score" not in answer
     kept = Path(gettempdir()).glob("*gradio*/*/secret.txt")
@@ -101,7 +92,7 @@ def test_what_visitors_send_is_gone_with_the_server(two: Gallery, tmp_path: Path
 
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     (tmp_path / "mine-alone.jpg").write_bytes(file.read_bytes())
-    with serve(two.path, log=tmp_path / "log") as server, connect(server) as client:
+    with serve(two.path, log=tmp_path / "log", command="gradio") as server, connect(server) as client:
         client.predict(image=handle_file(tmp_path / "mine-alone.jpg"), image_id=None, k=1, api_name="/search")
         sent = list_sent()
         assert sent
@@ -109,31 +100,26 @@ def test_what_visitors_send_is_gone_with_the_server(two: Gallery, tmp_path: Path
     assert not sent & list_sent()
 
 
-def test_two_galleries_have_a_gradio_app_each_whoever_comes_first_and_neither_answers_without_the_token(
-    two: Gallery, gallery: Path, tmp_path: Path
-) -> None:
-    photo = handle_file(two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path)
-    with ExitStack() as stack:
-        server = stack.enter_context(serve(f"one={two.path}", f"other={gallery}", log=tmp_path / "log", token=TOKEN))
-        for path in ("/g/one/gradio/", "/g/one/gradio/config"):
-            assert server.get(path, Authorization="").status == 401
-        assert server.ask("POST", "/g/one/gradio/gradio_api/queue/join", headers={"Authorization": ""}).status == 401
-        names = ("one", "other")
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda name: server.get(f"/g/{name}/gradio/config"), names))
-        apps = [stack.enter_context(connect(server, f"/g/{name}/gradio/", headers=server.headers())) for name in names]
-        found = [app.predict(image=photo, image_id=None, k=500, api_name="/search") for app in (*apps, apps[0])]
-        assert [len(hits) for hits in found] == [15, 19, 15]
+def test_no_file_of_the_machine_is_read_and_no_other_site_reaches_the_app(open_server: Server) -> None:
+    outside = ("file=/etc/passwd", "file=/proc/self/environ", "file=/tmp/../etc/passwd", "proxy=file:///etc/passwd")
+    for path in (*(f"/gradio_api/{name}" for name in outside), "/assets/../../../../etc/passwd"):
+        answer = open_server.get(path)
+        assert answer.status in (400, 403, 404, 422), path
+        assert b"root:" not in answer.body
+    assert open_server.get("/config", Host="evil.example").status == 400
+    assert open_server.get("/config", Origin="https://evil.example").headers.get("access-control-allow-origin") is None
 
 
-def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
-    two: Gallery, open_server: Server, open_visit: OpenVisit
-) -> None:
+def test_a_port_in_use_is_named(open_server: Server, two: Gallery) -> None:
+    done = run(["gradio", two.path, "--port", open_server.port])
+    assert (done.returncode, f"--port {open_server.port}: already in use" in done.stderr) == (1, True)
+
+
+def test_a_visitor_searches_and_goes_on_from_a_result(two: Gallery, open_server: Server, open_visit: OpenVisit) -> None:
     visit: Visit = open_visit(server=open_server)
     visit.forgive("GL Driver Message|WebGL")
     page = visit.page
     page.goto(f"{open_server.url}/")
-    page.get_by_role("link", name="Gradio").click()
     results = page.locator(".grid-container button.thumbnail-item, .grid-container button").locator("visible=true")
     expect(results.first).to_be_visible(timeout=READY_MS)
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
@@ -151,10 +137,4 @@ def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
     expect(results).to_have_count(15)
     results.first.click()
     expect(page.get_by_text("most similar to image")).to_be_visible(timeout=READY_MS)
-    page.get_by_role("tab", name="Quality").click()
-    page.get_by_role("button", name="Measure Recall@K").click()
-    expect(page.get_by_text("labelled images were the queries")).to_be_visible(timeout=READY_MS)
-    page.get_by_role("tab", name="Labels").click()
-    page.get_by_role("button", name="Find label issues").click()
-    expect(page.get_by_text(re.compile(r"Of \d+ labels"))).to_be_visible(timeout=READY_MS)
     visit.leave()

@@ -4,8 +4,6 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.serving_server import ROOT, TOKEN, Server, check_refused, get_raw, send_raw
 
 OUTSIDE = [
@@ -62,12 +60,6 @@ OUTSIDE = [
     "/file/etc/passwd",
     "/gradio_api/file=/etc/passwd",
     "/gradio_api/file%3d/etc/passwd",
-    "/gradio/gradio_api/file=/etc/passwd",
-    "/gradio/gradio_api/file=CURRENT",
-    "/gradio/gradio_api/file=/proc/self/environ",
-    "/gradio/gradio_api/file=/tmp/gradio/../../etc/passwd",
-    "/gradio/assets/../../../../etc/passwd",
-    "/gradio/static/%2e%2e/%2e%2e/routes.py",
     "/gradio_api/file=CURRENT",
     "/gradio_api/file/etc/passwd",
     "/gradio_api//file=/etc/passwd",
@@ -76,64 +68,6 @@ OUTSIDE = [
     "/gradio_api/startup-events/%2e%2e/file=/etc/passwd",
     "/config/../file=/etc/passwd",
     "/favicon.ico/../x",
-]
-
-GRADIO = [
-    "heartbeat/abc",
-    "upload",
-    "upload_progress?upload_id=1",
-    "queue/join",
-    "queue/data?session_hash=a",
-    "queue/status",
-    "call/predict",
-    "call/predict/1",
-    "run/predict",
-    "api/predict",
-    "predict",
-    "proxy=https://example.org/",
-    "proxy=file:///etc/passwd",
-    "info",
-    "openapi.json",
-    "api_info",
-    "app_id",
-    "app_id/",
-    "login",
-    "login/oauth",
-    "logout",
-    "user",
-    "token",
-    "monitoring",
-    "monitoring/summary",
-    "monitoring/x",
-    "component_server",
-    "stream/a/b/c",
-    "custom_component/a/b/c",
-    "process_recording",
-    "deep_link",
-    "mcp",
-    "mcp/",
-    "mcp/sse",
-    "cancel",
-    "reset",
-    "dev/reload",
-    "vibe-edit/",
-    "vibe-code/",
-    "undo-vibe-edit/",
-    "file-list",
-    "assets/x",
-    "static/x",
-    "config",
-    "manifest.json",
-    "pwa_icon",
-    "robots.txt",
-    "register",
-    "sw.js",
-    "chat/",
-    "validate",
-    "main",
-    "screen_studio/x",
-    "history",
-    "run_history",
 ]
 
 
@@ -167,39 +101,8 @@ def test_a_request_line_that_is_none_gets_nothing(server: Server) -> None:
         assert b"root:" not in answer
 
 
-OPEN = {
-    ("GET", "heartbeat/abc"),
-    ("GET", "upload_progress?upload_id=1"),
-    ("GET", "queue/data?session_hash=a"),
-    ("GET", "queue/status"),
-    ("GET", "info"),
-    ("GET", "app_id"),
-    ("GET", "app_id/"),
-    ("GET", "config"),
-    ("GET", "assets/x"),
-    ("GET", "static/x"),
-    ("GET", "call/predict/1"),
-    ("POST", "call/predict"),
-    ("POST", "upload"),
-    ("POST", "queue/join"),
-    ("POST", "cancel"),
-    ("POST", "reset"),
-}
-"""Those that the Gradio app's page and clients need."""
-
-
-@pytest.mark.parametrize("below", ["/gradio_api/", "/gradio/gradio_api/", "/gradio/"])
-def test_gradios_own_routes_are_closed_but_for_those_of_its_app(server: Server, below: str) -> None:
-    for name in GRADIO:
-        for method in ("GET", "POST"):
-            if below.startswith("/gradio/") and (method, name) in OPEN:
-                continue
-            answer = server.ask(method, below + name, json={} if method == "POST" else None)
-            assert answer.status == 404, (method, below + name, answer)
-
-
-def test_neither_page_nor_config_names_a_place_of_this_machine(server: Server, gallery: Path) -> None:
-    for path in ("/", "/gradio/", "/gradio/config", "/gradio/gradio_api/info", "/v1/openapi.json"):
+def test_neither_page_nor_document_names_a_place_of_this_machine(server: Server, gallery: Path) -> None:
+    for path in ("/", "/v1/openapi.json"):
         body = server.get(path).body.decode()
         for place in (gallery.parent, ROOT, Path.home(), Path(os.__file__).parents[1]):
             assert f"{place}/" not in body, path
@@ -220,7 +123,6 @@ FORWARDING = [
     ("X-Url-Scheme", "https"),
     ("Front-End-Https", "on"),
     ("Forwarded", "for=192.0.2.77;host=evil.example;proto=https"),
-    ("X-Gradio-Server", "https://evil.example/x"),
     ("X-Original-Host", "evil.example"),
     ("X-Original-Url", "/evil.example"),
     ("X-Rewrite-Url", "/evil.example"),
@@ -234,9 +136,6 @@ def test_what_a_request_says_of_its_way_is_not_repeated(server: Server) -> None:
     everywhere = (
         "/",
         "/?view=map",
-        "/gradio",
-        "/gradio/config",
-        "/gradio/theme.css",
         "/favicon.ico",
         "/page/nav.js",
         "/nowhere",
@@ -245,14 +144,12 @@ def test_what_a_request_says_of_its_way_is_not_repeated(server: Server) -> None:
         f"/?token={TOKEN}&view=map",
     )
     ways = [(dict(FORWARDING), everywhere)]
-    ways += [({name: value}, ("/", "/gradio", "/gradio/config", "/v1/nowhere")) for name, value in FORWARDING]
+    ways += [({name: value}, ("/", "/v1/nowhere")) for name, value in FORWARDING]
     plain = {path: server.get(path) for path in everywhere}
     for headers, paths in ways:
         for path in paths:
             told = server.get(path, **headers)
             shown = told.body + str(dict(told.headers)).encode()
-            if path == "/gradio/config" and "X-Forwarded-Proto" in headers:  # a proxy is told its own address
-                shown = shown.replace(f"https://127.0.0.1:{server.port}/gradio".encode(), b"")
             assert not re.search(rb"evil\.example|https://127|https://localhost|192\.0\.2\.77|:7777", shown), path
             assert told.status == plain[path].status
             assert "secure" not in told.headers.get("set-cookie", "").lower()
@@ -261,7 +158,7 @@ def test_what_a_request_says_of_its_way_is_not_repeated(server: Server) -> None:
 def test_another_name_for_this_machine_opens_nothing(server: Server) -> None:
     hosts = ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "[::1]evil", "127.0.0.1:x", "0"]
     for host in hosts:
-        for path in ("/", "/gradio/", "/gradio/config", "/v1/gallery", "/v1/health", "/page/core/dom.js"):
+        for path in ("/", "/v1/gallery", "/v1/health", "/page/core/dom.js"):
             check_refused(server.get(path, Host=host), 400)
     answer = send_raw(server.port, b"GET /v1/health HTTP/1.0\r\n\r\n", seconds=2)
     assert answer.startswith(b"HTTP/1.1 400")

@@ -42,10 +42,6 @@ _GETS = (
     "/v1/metrics",
     "/v1/openapi.json",
     "/page/core/dom.js",
-    "/gradio",
-    "/gradio/config",
-    "/gradio/gradio_api/info",
-    "/gradio/gradio_api/queue/data?session_hash=x",
 )
 _BODIES = (
     (

@@ -24,24 +24,11 @@ LOCAL_PROXIES = ["127.0.0.1", "::1"]
 _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::\d{1,5})?")
 _NAME = re.compile(r"(?!-)[0-9a-z_-]{1,63}(?:\.[0-9a-z_-]{1,63})*")
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
-_OWN_PATHS = frozenset(("v1", "page", "gradio", "docs", "g"))  # with which the server's own addresses begin
+_OWN_PATHS = frozenset(("v1", "page", "docs", "g"))  # with which the server's own addresses begin
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[0-9a-z_-]+(\.[0-9a-z_-]+)*)(:[0-9]{1,5})?")
 _FORWARDING = re.compile(
-    rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
-    rb"|x-gradio-server",
-    re.DOTALL,
+    rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip", re.DOTALL
 )
-
-GRADIO = "/gradio"
-_GRADIO_API = f"{GRADIO}/gradio_api"
-GRADIO_UPLOAD = f"{_GRADIO_API}/upload"
-_GRADIO_READ = re.compile(
-    rf"{GRADIO}(/(config|theme\.css|favicon\.ico|(assets|static|svelte)/[\w./@+~-]+)?)?"
-    rf"|{_GRADIO_API}/(info|app_id|startup-events|theme\.css|queue/(data|status)|heartbeat/\w+|upload_progress"
-    r"|call/(v2/)?\w+/\w+|file=/[^\x00-\x1f]+)/?",
-    re.ASCII,
-)
-_GRADIO_WRITTEN = re.compile(rf"{_GRADIO_API}/(upload|queue/join|call/(v2/)?\w+|cancel|reset)/?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +140,6 @@ def is_forwarded(headers: Headers) -> bool:
     return any(_FORWARDING.fullmatch(name) for name, _ in headers.raw)
 
 
-def drop_forwarding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers, named in lower case, without those that proxies add: no application behind may trust them."""
-    return [pair for pair in headers if not _FORWARDING.fullmatch(pair[0])]
-
-
 def comes_from_here(scope: Scope, headers: Headers) -> bool:
     """Whether a program on this machine sent a request, without a proxy."""
     peer = _read_peer(scope)
@@ -205,19 +187,3 @@ def comes_from_another_site(headers: Headers, *, by_tls: bool = False) -> bool:
     is_less_safe = by_tls and origin.lower().startswith("http:")
     authority = origin.partition("://")[2].partition("/")[0].lower()
     return is_less_safe or authority != headers.get("host", "").lower()
-
-
-def is_gradio(path: str) -> bool:
-    """Whether an address is the Gradio app's, open or not."""
-    return path == GRADIO or path.startswith(f"{GRADIO}/")
-
-
-def is_gradio_data(path: str) -> bool:
-    """Whether an address of the Gradio app is data or an uploaded file, and no page."""
-    return path.startswith(f"{_GRADIO_API}/")
-
-
-def is_open_gradio(path: str, method: str) -> bool:
-    """Whether a request is one that the Gradio app's page and clients need: none to proxy, log in or monitor."""
-    known = {"GET": _GRADIO_READ, "HEAD": _GRADIO_READ, "POST": _GRADIO_WRITTEN}.get(method)
-    return ".." not in path and known is not None and known.fullmatch(path) is not None

@@ -14,17 +14,7 @@ from retrieval_app.api.errors import ApiError, refuse_with
 from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
 from retrieval_app.api.metrics import METHODS, Observer, RequestRecord
 from retrieval_app.api.security.access import OPEN_PATHS, Access
-from retrieval_app.api.security.addresses import (
-    GRADIO_UPLOAD,
-    comes_from_another_site,
-    comes_from_here,
-    drop_forwarding,
-    is_gradio,
-    is_gradio_data,
-    is_open_gradio,
-    name_client,
-    strip_root_path,
-)
+from retrieval_app.api.security.addresses import comes_from_another_site, comes_from_here, name_client, strip_root_path
 from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
@@ -34,7 +24,7 @@ from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
-_UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address", GRADIO_UPLOAD}
+_UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address"}
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -159,7 +149,6 @@ class Security:
                 observe(record)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
-        scope["headers"] = drop_forwarding(scope["headers"])
         client_address.set(find_visitor(scope).address)
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
@@ -196,10 +185,9 @@ class Security:
             message = "this server answers only to names that it knows: retrieval serve --allowed-host NAME"
             return refuse_with(scope, 400, message, code="host")
         is_page = _PAGE.fullmatch(path) is not None and ".." not in path
-        is_of_gradio = is_open_gradio(path, scope["method"])
-        if not is_page and not is_of_gradio and not _API.fullmatch(path):
+        if not is_page and not _API.fullmatch(path):
             return refuse_with(scope, 404, "this server has nothing at that address")
-        if is_read and (is_page or (is_of_gradio and not is_gradio_data(path))):
+        if is_read and is_page:
             return None
         is_form = self._access.requires_token and path == FORM_PATH and scope["method"] == "POST"
         if is_page and not is_form:
@@ -215,7 +203,7 @@ class Security:
         path, length, limits = scope["path"], _read_length(headers), self._limits
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
-        is_image, is_form = path in _IMAGE_PATHS or path == GRADIO_UPLOAD, path == FORM_PATH
+        is_image, is_form = path in _IMAGE_PATHS, path == FORM_PATH
         most = limits.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else limits.max_json_bytes
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
@@ -233,7 +221,7 @@ class Security:
 def _name_route(scope: Scope) -> str:
     """The template of the route, which holds no text of the client."""
     if not scope["path"].startswith("/v1"):
-        return "gradio" if is_gradio(scope["path"]) else "page"
+        return "page"
     return str(getattr(scope.get("route"), "path", "none"))
 
 

@@ -8,9 +8,9 @@ import click
 import pytest
 
 from retrieval_app.commands.cli import main
-from retrieval_app.commands.serve_command import SettingsCommand, name_setting, serve
+from retrieval_app.commands.serve_command import ServeCommand, name_setting, serve
 
-assert isinstance(serve, SettingsCommand)
+assert isinstance(serve, ServeCommand)
 SETTINGS = {name_setting(option): option for option in serve.settings()}
 SECRET = "a-secret-of-the-tests"
 _OTHER = {

@@ -1,15 +1,12 @@
 """The application of a server with one gallery: page and API, what goes out compressed, and what is logged."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from retrieval_app.server.options import ServeOptions
 from tests.serving_app import App, open_app
-
-pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
 
 
 @pytest.fixture(scope="module")

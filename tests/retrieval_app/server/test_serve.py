@@ -21,7 +21,7 @@ from retrieval_app.commands import serve_arguments
 from retrieval_app.commands.serve_arguments import choose_token
 from retrieval_app.commands.serve_command import serve
 from retrieval_app.server.options import ServeOptions
-from retrieval_app.server.serve import choose_shown, import_gradio, listen, serve_gallery, write_url
+from retrieval_app.server.serve import choose_shown, listen, serve_gallery, write_url
 
 SERVE = """
 import sys
@@ -78,8 +78,6 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
         assert url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(url, timeout=30) as answer:
             assert b"app-frame" in answer.read()
-        with urllib.request.urlopen(f"{url}gradio/config", timeout=5) as config:  # as patient as gradio_client
-            assert "search" in [one["api_name"] for one in json.load(config)["dependencies"]]
         port = int(url.rstrip("/").rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=30) as open_page:  # which waits for more
             open_page.sendall(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -90,16 +88,6 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
         process.kill()
     assert (process.returncode, out) == (0, "[]\n")
     assert "Traceback" not in err
-
-
-def test_gradio_that_cannot_be_imported_is_logged_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delitem(sys.modules, "retrieval_app.gradio_app.app", raising=False)
-    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
-    import_gradio()
-    assert "Gradio cannot be imported" in caplog.text
-    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.serving_app import App, open_app
 from tests.serving_server import Answer
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
 PEOPLE = {
     "admin": ["write"],
     "anna": ["read", "review:shop"],
@@ -144,7 +142,6 @@ PATHS = (
     "/v1/ready",
     "/v1/nothing",
     "/page/nav.js",
-    "/gradio/config",
     "/docs/",
     "/favicon.ico",
     "",

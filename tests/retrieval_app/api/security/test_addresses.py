@@ -21,7 +21,6 @@ from retrieval_app.api.security.addresses import (
     check_root_path,
     choose_hosts,
     comes_from_another_site,
-    drop_forwarding,
     is_forwarded,
     is_loopback,
     name_client,
@@ -191,8 +190,6 @@ def test_a_link_on_another_site_opens_the_page_and_nothing_else(client: TestClie
     assert client.get("/?view=map", headers=headers).status_code == 200
     for path in ("/v1/images/1/thumbnail", "/v1/labels/file", "/v1/health", "/v1/openapi.json"):
         assert client.get(path, headers=headers).status_code == 403, path
-    for headers, status in (({"Sec-Fetch-Site": "cross-site"}, 403), ({"Sec-Fetch-Site": "same-origin"}, 200)):
-        assert client.get("/gradio/gradio_api/file=/tmp/x.webp", headers=headers).status_code == status
     assert not comes_from_another_site(Headers({"host": "Photos.Example", "origin": "https://photos.EXAMPLE"}))
 
 
@@ -252,10 +249,9 @@ def test_origins_are_compared_as_browsers_write_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["forwarded", "via", "x-forwarded-for", "x-forwarded-anything", "x-real-ip"])
-def test_what_a_proxy_adds_is_seen_and_goes_no_further(name: str) -> None:
+def test_what_a_proxy_adds_is_seen(name: str) -> None:
     pairs = [(b"host", b"127.0.0.1"), (name.encode(), b"")]
     assert is_forwarded(Headers(raw=pairs))
-    assert drop_forwarding(pairs) == [(b"host", b"127.0.0.1")]
 
 
 def test_what_browsers_and_programs_send_is_no_forwarding() -> None:
@@ -345,7 +341,7 @@ REFUSED: list[tuple[str, Callable[[str], object], list[str]]] = [
     (
         "--root-path",
         check_root_path,
-        ["photos", "//evil.example", "/a/../b", "/a b", "/v1", "/gradio/x", "/é", "/a//b"],
+        ["photos", "//evil.example", "/a/../b", "/a b", "/v1", "/é", "/a//b"],
     ),
 ]
 
