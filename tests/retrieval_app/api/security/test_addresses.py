@@ -338,11 +338,7 @@ REFUSED: list[tuple[str, Callable[[str], object], list[str]]] = [
         lambda text: check_proxies([text]),
         ["proxy", "10.0.0.1/8", "10.0.0.0/33", "", "*", "0.0.0.0/0", "::/0"],
     ),
-    (
-        "--root-path",
-        check_root_path,
-        ["photos", "//evil.example", "/a/../b", "/a b", "/v1", "/é", "/a//b"],
-    ),
+    ("--root-path", check_root_path, ["photos", "//evil.example", "/a/../b", "/a b", "/v1", "/é", "/a//b"]),
 ]
 
 
