@@ -20,12 +20,12 @@ from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 from index.model.backends.backend import USUAL_BACKEND
 from index.model.contract import ModelContract
 from index.model.embedder import Embedder
+from index.paths import user_cache
 from index.progress import Progress, no_progress
 from index.sources.folder_walk import walk_folder
 from index.sources.registry import refuse_models
 from index.text import printable_path
 from index.threads import usable_cores
-from index.user_cache import user_cache
 from training.backbone import onnx_models
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor, extract_features, open_store

@@ -21,13 +21,7 @@ _KINDS: dict[type, type] = {int: Integral, float: Real}
 
 
 def option(default: Any = MISSING, text: str = "", **meta: Any) -> Any:
-    """A config field with its help text.
-
-    Args:
-        default: a value, or a function that makes it.
-        meta: `choices`, `metavar`, `flag`, `usual` and `words` are as in `console.config_options`; `above`, `at_least`,
-            `at_most` and `below` bound the value.
-    """
+    """A config field: its default or a function that makes it, help, bounds, and more for `console.config_options`."""
     if callable(default):
         return field(default_factory=default, metadata={"help": text, **meta})
     return field(default=default, metadata={"help": text, **meta})
@@ -83,10 +77,7 @@ def _check_bounds(flag: str, value: float, *, meta: Any) -> None:
 
 
 def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
-    """A config from values by name, nested configs included; missing fields keep their defaults.
-
-    None means the default, for a field that cannot be None.
-    """
+    """A config from values by name, nested ones too; None, where a field cannot be None, means the default."""
     hints = get_type_hints(config)
     made: dict[str, Any] = {}
     for own in fields(config):  # type: ignore[arg-type]

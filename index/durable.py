@@ -1,23 +1,27 @@
-"""Atomic, durable file writes (write, sync, rename), and hard links instead of copies.
+"""Atomic, durable file writes (write, sync, rename), links instead of copies, locks, and the limit on open files.
 
 Unfinished files are named `.retrieval-0123456789abcdef.tmp`, which never collides with foreign files.
 """
 
 import csv
 import errno
+import fcntl
 import hashlib
 import os
 import re
+import resource
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 from index.errors import InputError
-from index.system import sync_path
 
 _TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+"""Error numbers of a file system without locks."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
@@ -128,3 +132,34 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows(rows)
+
+
+def try_lock(file: int | IO[Any]) -> bool:
+    """Try to take the exclusive lock of an open file without waiting; whether it succeeded."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def open_for_lock(folder: Path) -> int:
+    """A descriptor to lock a folder by."""
+    return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def sync_path(path: Path) -> None:
+    """Flush a file's content, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def allow_open_files(wanted: int) -> None:
+    """Raise the limit on open files, as far as the machine allows."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != files < wanted:
+        files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))

@@ -55,10 +55,7 @@ DAMAGE_ADVICE = (
 
 
 class RetrievalError(Exception):
-    """Base of every expected error: the message says what failed, on what, what was expected, and what to do.
-
-    The message begins with the file, folder or address `at`, and the line or row `where`.
-    """
+    """Base of every expected error; the message begins with the file or address `at`, and the line or row `where`."""
 
     def __init__(self, problem: str, *, at: object = None, where: str = "") -> None:
         place = "" if at is None else f"{printable_path(at)}{where and f', {where}'}: "
@@ -87,10 +84,7 @@ class UnknownImageError(InputError):
 
 
 class ImageError(RetrievalError):
-    """One image that cannot be used.
-
-    `reason` is a short stable code (see `index.images.image_files.REASONS`), `detail` what was seen.
-    """
+    """One image that cannot be used: its `reason`, of `index.images.image_files.REASONS`, and the `detail` seen."""
 
     def __init__(self, path: object, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}", at=path)

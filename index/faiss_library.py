@@ -15,10 +15,9 @@ _reading = threading.Lock()
 
 
 def let_threads_sleep() -> None:
-    """Let waiting OpenMP threads sleep, because spinning ones starve small machines. Call it before any runtime loads.
+    """Let waiting OpenMP threads sleep, after some microseconds of spinning. Call it before any runtime loads.
 
-    On two cores a query of 64 numbers among 200,000 took 16 ms with spinning threads and 0.2 ms without. Threads spin
-    some microseconds first, because waking them took a fifth of a training step.
+    On two cores a query of 64 numbers among 200,000 took 16 ms with spinning threads and 0.2 ms without.
     """
     if os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE").upper() == "PASSIVE":
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # of GNU's OpenMP, which torch and faiss bring

@@ -16,33 +16,19 @@ if TYPE_CHECKING:  # the commands' help loads no numpy
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of an item's bytes.
+    """The place of an item's bytes."""
 
-    Attributes:
-        file: the file, or the archive.
-        name: the item's name in messages, printable.
-        offset: of an archive member, as `FoundItem.starts_at`; None for a file.
-        size_bytes: of a member, or of a remote item where it is known; None for a file.
-        mtime_ns: of the archive when it was scanned; a newer archive may have other offsets.
-        sha256: of the expected bytes; None for any.
-        store: address of the remote store, "" where `key` is a whole address; None for local files.
-        key: the item's name in the store.
-        data: bytes that were fetched already.
-        problem: the ImageError of a remote item that could not be fetched.
-        fetched: size and time of a remote file, as its store said with the bytes.
-    """
-
-    file: Path
-    name: str
-    offset: int | None = None
-    size_bytes: int | None = None
-    mtime_ns: int | None = None
-    sha256: str | None = None
-    store: str | None = None
-    key: str = ""
-    data: bytes | None = None
-    problem: Any = None  # of an `ImageError` pydantic, which sees places in kept duplicates, has no schema
-    fetched: tuple[int, int] | None = None
+    file: Path  # the file, or the archive
+    name: str  # the item's name in messages, printable
+    offset: int | None = None  # of an archive member, as `FoundItem.starts_at`; None for a file
+    size_bytes: int | None = None  # of a member, or of a remote item where it is known; None for a file
+    mtime_ns: int | None = None  # of the archive when it was scanned; a newer one may have other offsets
+    sha256: str | None = None  # of the expected bytes; None for any
+    store: str | None = None  # address of the remote store, "" where `key` is a whole address; None: local
+    key: str = ""  # the item's name in the store
+    data: bytes | None = None  # bytes that were fetched already
+    problem: Any = None  # `ImageError` of a failed fetch; pydantic, which sees places in kept duplicates, has no schema
+    fetched: tuple[int, int] | None = None  # size and time of a remote file, as its store said with the bytes
 
     def is_there(self) -> bool:
         """Whether the file exists; a remote item counts as there until it is read."""
@@ -66,30 +52,19 @@ class ItemFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundItem:
-    """One item of a scanned source, one member of an archive, or one file of a remote store.
+    """One item of a scanned source, one member of an archive, or one file of a remote store."""
 
-    Attributes:
-        path: '/'-separated, below the source's root, undecodable bytes as surrogates; absolute where a list or table
-            names a file outside the root. A member's path is the archive's path, '/', and the member's name.
-        size_bytes: 0 where a store does not say it.
-        mtime_ns: of the file or archive; for a remote one see `index.network.remote_store.make_stamp`.
-        archive: path of the archive below the root; None for a file.
-        starts_at: offset in the archive: of the content in a tar, of the local header in a zip.
-        label: from a table or sidecar, else the first folder.
-        metadata: JSON values, from a table's other columns or a sidecar.
-        problem: why the item cannot be used, where that is known without reading it.
-        is_archive: whether it is an archive of items, see `ImageSource.members`.
-    """
-
+    # '/'-separated, below the source's root, undecodable bytes as surrogates; absolute where a list names a file
+    # outside the root. A member's path is the archive's path, '/', and the member's name.
     path: str
-    size_bytes: int
-    mtime_ns: int
-    archive: str | None = None
-    starts_at: int | None = None
-    label: str | None = None
-    metadata: Mapping[str, Any] | None = None
-    problem: ImageError | None = None
-    is_archive: bool = False
+    size_bytes: int  # 0 where a store does not say it
+    mtime_ns: int  # of the file or archive; for a remote one see `index.network.remote_store.make_stamp`
+    archive: str | None = None  # path of the archive below the root; None for a file
+    starts_at: int | None = None  # offset in the archive: of the content in a tar, of the local header in a zip
+    label: str | None = None  # from a table or sidecar, else the first folder
+    metadata: Mapping[str, Any] | None = None  # JSON values, from a table's other columns or a sidecar
+    problem: ImageError | None = None  # why the item cannot be used, where that is known without reading it
+    is_archive: bool = False  # of items, see `ImageSource.members`
 
     def with_problem(self, reason: str, detail: str) -> FoundItem:
         """The item, which cannot be used for a reason."""
@@ -103,10 +78,7 @@ class FoundItem:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedItem:
-    """One item's outcome: a (D,) float32 unit `vector` or its `problem`; hashes and measures as far as it was read.
-
-    `fetched` is `Place.fetched` of a remote item.
-    """
+    """One item's outcome: a (D,) float32 unit `vector` or its `problem`; `fetched` as of a `Place`."""
 
     id: int
     vector: Vectors | None = None

@@ -1,7 +1,4 @@
-"""Measures of an image: its size, sharpness, brightness, contrast, border and JPEG quality.
-
-They tell blurred, dark, empty, small and heavily compressed images, and are columns of filters by these names.
-"""
+"""Measures of an image: columns of filters that tell blurred, dark, empty, small and heavily compressed images."""
 
 from __future__ import annotations
 
@@ -58,10 +55,7 @@ MEASURES = tuple(field.name for field in fields(Measures))
 
 
 def measure_image(image: Image.Image, width: int, height: int, jpeg_quality: int) -> Measures:
-    """Measures of a decoded RGB image, whose file has this size, and this JPEG quality or 0.
-
-    Of an image with more than about 65,536 pixels, every n-th row and column counts.
-    """
+    """Measures of a decoded RGB image, whose file has this size and JPEG quality or 0; of every n-th pixel if large."""
     step = max(1, round(math.sqrt(image.width * image.height / _PIXELS)))
     if step > 1:
         image = image.resize((max(1, image.width // step), max(1, image.height // step)), 0)  # the nearest pixel

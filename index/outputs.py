@@ -1,7 +1,3 @@
-"""Outputs of a model: `semantic` similarity, `copy` detection, and `untrained` features.
-
-Searches use the first two. Label issues are found with `untrained`, since an output trained with labels also fits
-wrong ones.
-"""
+"""Outputs of a model: `semantic` similarity, `copy` detection, and `untrained` features, which find label issues."""
 
 SEMANTIC, COPY, UNTRAINED = OUTPUTS = "semantic", "copy", "untrained"

@@ -1,7 +1,10 @@
-"""Paths with `/`, below the root of a source or elsewhere."""
+"""Paths with `/`, below the root of a source or elsewhere; the user's cache folder."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+
+from index.errors import InputError
 
 
 def below(root: str, path: str) -> str:
@@ -19,3 +22,11 @@ def folders_above(path: str) -> Iterator[str]:
     while path and (above := os.path.dirname(path)) != path:
         yield path
         path = above
+
+
+def user_cache() -> Path:
+    """`retrieval-app` in `$XDG_CACHE_HOME`, or in `~/.cache`; it may be deleted at any time."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-app"
+    except RuntimeError as error:
+        raise InputError(f"there is no cache folder: {error}; set XDG_CACHE_HOME, or name one with --cache") from error

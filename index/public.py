@@ -13,8 +13,8 @@ from index.config_fields import as_path, make_config, option_names, refuse_unkno
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
+from index.paths import user_cache
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.user_cache import user_cache
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
@@ -98,8 +98,7 @@ def as_cache(cache: str | Path | bool) -> Path | None:
 def open_gallery(path: str | Path, *, threads: int = 0) -> Gallery:
     """Open a gallery to search it: `open_gallery("gallery").search("photo.jpg", k=5, where="price < 20")`.
 
-    It stays at the version it was opened at, and threads may share it.
-    `threads` are those of one search, 0 for all cores.
+    It stays at its version, and threads may share it. `threads` are those of one search, 0 for all cores.
     """
     if not isinstance(threads, int) or threads < 0:
         raise InputError(f"threads must be a whole number of at least 0, got {threads!r}")

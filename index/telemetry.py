@@ -1,9 +1,5 @@
-"""Switching off the telemetry of dependencies, before they load.
+"""Switching off the telemetry of dependencies, before they load."""
 
-ONNX Runtime is imported only in `index.model.backends.onnxruntime`, which calls this.
-"""
-
-import logging
 import os
 import sys
 
@@ -21,21 +17,10 @@ SWITCHES = (
 )
 """(variable, value, why). Other dependencies were tested, and report nothing."""
 
-_logger = logging.getLogger(__name__)
-
 
 def switch_off_telemetry() -> None:
-    """Set every variable of `SWITCHES` that the user has not set. Call it before importing anything heavy.
-
-    Where ONNX Runtime was imported before, its events are switched off, which is all that is possible then.
-    """
-    is_late = "onnxruntime" in sys.modules and not os.environ.get("ORT_DISABLE_TELEMETRY")
+    """Set every unset variable of `SWITCHES`, before heavy imports; an imported ONNX Runtime's events are stopped."""
+    if "onnxruntime" in sys.modules and not os.environ.get("ORT_DISABLE_TELEMETRY"):
+        sys.modules["onnxruntime"].disable_telemetry_events()  # its uploader's look-ups go on
     for variable, value, _ in SWITCHES:
-        if not os.environ.get(variable):
-            os.environ[variable] = value
-    if is_late:
-        _logger.debug(
-            "onnxruntime was imported before its telemetry could be switched off: its events are stopped, the look-ups"
-            " of its uploader are not; set ORT_DISABLE_TELEMETRY=1 before the import"
-        )
-        sys.modules["onnxruntime"].disable_telemetry_events()
+        os.environ[variable] = os.environ.get(variable) or value

@@ -1,22 +1,24 @@
-"""Threads: usable cores, an ordered parallel map, abandonment, and BLAS thread limits."""
+"""Threads: usable cores, an ordered parallel map, abandonment, BLAS thread limits, and an LRU cache."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 _MOST_MULTIPLYING = 16  # each holds some 30 MB
 _local = threading.local()
@@ -70,10 +72,7 @@ def map_ahead(
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """BLAS and LAPACK in a single thread.
-
-    Threads that share a product wait for each other, on a busy machine longer than they work.
-    """
+    """BLAS and LAPACK in one thread: threads that share a product wait for each other, often longer than they work."""
     with _find_libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
 
@@ -91,3 +90,34 @@ def _find_libraries(modules: int) -> ThreadpoolController:
     from threadpoolctl import ThreadpoolController  # not needed by a single search
 
     return ThreadpoolController()
+
+
+class RecentlyUsed(Generic[Key, Value]):
+    """An LRU cache of values whose sizes (by default 1) sum up to at most `capacity`; safe among threads."""
+
+    def __init__(self, capacity: int, *, size: Callable[[Value], int] = lambda _: 1) -> None:
+        self._capacity, self._size, self._used = capacity, size, 0
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
+    def get(self, key: Key) -> Value | None:
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key]
+
+    def put(self, key: Key, value: Value) -> None:
+        with self._lock:
+            if key in self._values:
+                self._used -= self._size(self._values.pop(key))
+            self._values[key] = value
+            self._used += self._size(value)
+            while self._used > self._capacity and self._values:
+                self._used -= self._size(self._values.popitem(last=False)[1])

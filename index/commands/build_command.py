@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.build_text import describe_build, indexing_bars
 from index.commands.console import (
     NAMED,
     PATH,
@@ -26,7 +25,7 @@ from index.commands.console import (
     skip_if_option,
     wait_option,
 )
-from index.commands.images_or_gallery import gallery_beside, is_model
+from index.commands.images_or_gallery import describe_build, gallery_beside, indexing_bars, is_model
 from index.config_fields import make_config, option_names
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError

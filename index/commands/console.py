@@ -160,10 +160,7 @@ def config_options(
 
 
 class GroupedCommand(click.Command):
-    """A command whose `--help` lists options in groups; those of a config class under the first line of its docstring.
-
-    `common` names the options that `--help` shows, where it leaves the others to `--help-all`; None shows all.
-    """
+    """A command whose `--help` lists options by config class, only `common` ones where `--help-all` shows all."""
 
     common: Collection[str] | None = None
 
@@ -293,38 +290,32 @@ class BeginBar(Protocol):
     def __call__(self, description: str, *, unit: str = "images") -> Progress: ...
 
 
-class ProgressLines:
-    """A line on stderr every half a minute of a stage, and at the end of one with a total that took `least_s`."""
+def _report_lines(description: str, *, unit: str = "images") -> Progress:
+    """Lines on stderr: every half a minute of a stage, begun by its first report, and at the end of a longer one."""
+    times: list[float] = []  # of the beginning, and of each line
 
-    def __init__(self, *, least_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._least_s, self._clock = least_s, clock
-        self._begun: dict[str, tuple[float, float]] = {}  # of each stage its beginning and its last line
-
-    def stage(self, name: str, *, unit: str) -> Progress:
-        """Progress of a stage, which begins with its first call, and anew after its end."""
-        return lambda done, total: self._tell(name, done, total, unit=unit)
-
-    def _tell(self, name: str, done: int, total: int, *, unit: str) -> None:
-        now = self._clock()
-        begun, told = self._begun.setdefault(name, (now, now))
-        seconds = now - begun
+    def report(done: int, total: int) -> None:
+        now = time.monotonic()
+        times[:] = times or [now]
+        seconds = now - times[0]
         if total and done >= total:
-            del self._begun[name]
-            if seconds >= self._least_s:
-                click.echo(f"{name}: {total:,} {unit} in {seconds:.0f} s", err=True)
-        elif now - told >= EVERY_S:
-            self._begun[name] = begun, now
+            times.clear()
+            if seconds >= EVERY_S:
+                click.echo(f"{description}: {total:,} {unit} in {seconds:.0f} s", err=True)
+        elif now - times[-1] >= EVERY_S:
+            times.append(now)
             share = f"{done:,} of {total:,}" if total else f"{done:,}"
             left = f", some {seconds * (total - done) / done:.0f} s left" if total and done else ""
-            click.echo(f"{name}: {share} {unit} after {seconds:.0f} s{left}", err=True)
+            click.echo(f"{description}: {share} {unit} after {seconds:.0f} s{left}", err=True)
+
+    return report
 
 
 @contextmanager
 def progress_bars() -> Iterator[BeginBar]:
     """Progress bars for work of several steps; without a terminal, lines of the steps that take half a minute."""
     if not sys.stderr.isatty():
-        lines = ProgressLines(least_s=EVERY_S)
-        yield lambda description, *, unit="images": lines.stage(description, unit=unit)
+        yield _report_lines
         return
     from rich import progress as rich_progress
     from rich.console import Console

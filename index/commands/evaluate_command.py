@@ -134,10 +134,7 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
 
 
 def _describe_grouped(evaluation: Evaluation) -> list[str]:
-    """Lines about the grouped evaluation, with a warning where only its figure holds for new photos.
-
-    Copies alone that change little are left to --json.
-    """
+    """Lines about the grouped evaluation, none for copies that change little; a warning where only its figure holds."""
     grouped = evaluation.grouped
     from index.evaluation.groups import COPIES
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.commands.build_command import build, column_options, finish, merge, name_columns, writing_options
-from index.commands.build_text import describe_build, indexing_bars
 from index.commands.console import (
     NAMED,
     PATH,
@@ -26,6 +25,7 @@ from index.commands.console import (
     wait_option,
     where_option,
 )
+from index.commands.images_or_gallery import describe_build, indexing_bars
 from index.commands.inspect_commands import describe_rows, info, list_items, problems, tabulate, verify
 from index.public import as_cache
 from index.text import align, printable_path

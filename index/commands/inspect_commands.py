@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.commands.console import PATH, backend_option, emit, output_options, progress_bars, where_option
-from index.text import align, command_line, show_bytes
+from index.text import align, command_line, printable_path, show_bytes, valid_text
 
 if TYPE_CHECKING:
     from index.catalog.reader import Catalog
@@ -34,7 +34,6 @@ def info(*, gallery: Path, as_json: bool) -> None:
       retrieval index info /shared/gallery
     """
     from index.gallery.info import find_unfinished, read_info
-    from index.text import printable_path, valid_text
     from index.versions.versions import read_current
 
     shown = printable_path(gallery)
@@ -80,7 +79,6 @@ def list_items(
     """
     from index.filters.parser import write_condition
     from index.labels.decided_labels import read_decided_catalog
-    from index.text import printable_path, valid_text
     from index.versions.versions import holding_current
 
     with holding_current(gallery) as version, read_decided_catalog(gallery, version) as catalog:
@@ -121,7 +119,6 @@ def problems(*, gallery: Path, as_json: bool) -> None:
     """
     from index.gallery.gallery import Gallery
     from index.gallery.problems import find_problems
-    from index.text import printable_path
 
     opened = Gallery.open(gallery)
     found = find_problems(opened)
@@ -163,7 +160,6 @@ def verify(context: click.Context, /, *, gallery: Path, as_json: bool, **options
       retrieval index verify gallery --sample 1000 --json
     """
     from index.gallery.verify import verify_gallery
-    from index.text import printable_path
 
     with progress_bars() as begin:
         checking, embedding = begin("Checking", unit="files"), begin("Embedding", unit="images")
@@ -186,8 +182,6 @@ def verify(context: click.Context, /, *, gallery: Path, as_json: bool, **options
 
 def describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[str, Any]]:
     """Items of a catalogue as the JSON of `index list` has them."""
-    from index.text import valid_text
-
     locations = {number: source.location for number, source in catalog.sources().items()}
     kept_images = catalog.find({row.kept_id for row in rows if row.kept_id is not None})
     return [
@@ -221,8 +215,6 @@ def _find_measures(where: Condition) -> list[str]:
 
 def tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None, measures: Sequence[str] = ()) -> list[str]:
     """Items of `describe_rows` as a table."""
-    from index.text import printable_path
-
     head = ("id", *measures, "reason" if status == "skipped" else "status", "label", "path", "detail")
     rows: list[tuple[str, ...]] = [head]
     for item in items:
@@ -238,7 +230,6 @@ def tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None, measures
 
 def _describe_info(described: Mapping[str, Any], *, gallery: Path) -> str:
     from index.gallery.info import describe_index
-    from index.text import printable_path
 
     model = {name: value for name, value in described["model"].items() if name != "preprocessing"}
     copy = None if described["copy"] is None else {**described["copy"], "index": described["copy"]["index"]["factory"]}
@@ -270,8 +261,6 @@ def _describe_info(described: Mapping[str, Any], *, gallery: Path) -> str:
 
 def _say(value: Any) -> str:
     """A value in words; those of an object with their names."""
-    from index.text import printable_path
-
     if isinstance(value, Mapping):
         return ", ".join(
             f"{name.replace('_', ' ')} {_say(one)}" for name, one in value.items() if one not in (None, {})

@@ -1,8 +1,4 @@
-"""Option files of commands: `--config FILE.toml`, a flat list such as `batch-size = 9`.
-
-An option overrides the file, which overrides the default, as click does with its map of defaults. This module adds
-names, refusals, and the origin of each value.
-"""
+"""Option files of commands: `--config FILE.toml`, a flat list such as `batch-size = 9`; options override it."""
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping

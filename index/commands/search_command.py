@@ -27,10 +27,11 @@ from index.commands.console import (
     where_option,
 )
 from index.commands.images_or_gallery import ensure_gallery
+from index.errors import InputError
 from index.outputs import COPY
 from index.progress import no_progress
 from index.public import open_gallery
-from index.text import align
+from index.text import align, printable_path, valid_text
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
@@ -71,8 +72,6 @@ class _Search:
 
     def tabulate(self, hits: Sequence[Hit]) -> list[str]:
         """A heading, and a line for each result: rank, score, whether it is a copy, label, and path."""
-        from index.text import printable_path
-
         several, rows = len(self.gallery.sources) > 1, []
         for hit in hits:
             label = "-" if hit.label is None else printable_path(hit.label)
@@ -100,9 +99,6 @@ class _Search:
 
 def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> None:
     """Name results whose files are gone."""
-    from index.errors import InputError
-    from index.text import printable_path
-
     gone = []
     for hit in hits[:_LOOKED_FOR]:
         try:
@@ -149,9 +145,7 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
     "more of the same kind. The first result stays. It takes 100 more searches.",
 )
 @by_option("Find similar content, or copies of the image: cropped, turned, recoloured, saved again.")
-@click.option(
-    "--out", type=PATH, metavar="FILE", help="Write the results to this .csv, .parquet or .jsonl file, one row each."
-)
+@click.option("--out", type=PATH, metavar="FILE", help="Write the results to this .csv or .parquet file, one row each.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if any query could not be used, not only if none could.")
 @backend_option
 @output_options
@@ -220,9 +214,7 @@ def _show_one(search: _Search, *, as_json: bool, folder: Path) -> None:
 
 def _show_all(search: _Search, *, out: Path | None, as_json: bool) -> int:
     """Print or write the results of every query as they come; the number of skipped queries, named on stderr."""
-    from index.errors import InputError
     from index.gallery.result_files import open_results
-    from index.text import printable_path, valid_text
 
     stream, counts = sys.stdout, {"queries": 0, "skipped": 0, "results": 0}  # a bar takes `sys.stdout` while drawn
     shows_bar = out is not None or not stream.isatty()  # on a terminal the results themselves show the progress
@@ -263,9 +255,7 @@ def _show_all(search: _Search, *, out: Path | None, as_json: bool) -> int:
 
 def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
     """Refuse a query in the place of the gallery."""
-    from index.errors import InputError
     from index.sources.registry import find_source
-    from index.text import printable_path
 
     names_a_folder = len(queries) == 1 and Path(queries[0]).is_dir()
     if names_a_folder and gallery.is_file() and find_source(str(gallery)).is_one_item:

@@ -1,19 +1,7 @@
 """Thresholds of near-duplicates. Imports nothing heavy.
 
-The defaults were chosen on 5,398 photos of clothing (shorter side 256, many on the same carpet or hanger) with four
-models on MobileNetV2: raw features, PCA-whitened features, and heads trained with Proxy-NCA and SPA. 1,600 photos were
-edited. Edited photos found, in percent, lowest and highest of three models (all but SPA):
-
-  PNG, JPEG of quality 90         100        a small watermark            95
-  brightness by 10 percent        100        cropped by 2 percent         85-89
-  JPEG of quality 60              99-100     a border of 2 percent        80-86
-  twice as large                  99-100     WebP of quality 75           77-95
-  JPEG of quality 30              46-79      cropped by 5 percent         21-26
-  half as large (128 pixels)      2-14       mirrored                     0
-
-Of 14.6 million pairs of photos two passed, with every model: one image saved twice (labelled `shorts` and `skirt`), and
-one jacket photographed twice. The most similar photos of different things had a similarity of 0.91 within 6 bits, 0.95
-within 8 and 0.96 within 10 (SPA; 0.86, 0.92 and 0.93 with the others). So neither embeddings nor hashes suffice alone.
+The defaults were chosen on 5,398 photos of clothing (docs/results/labels.md, "Near-duplicates"): neither embeddings nor
+hashes suffice alone.
 """
 
 from dataclasses import dataclass
@@ -29,8 +17,7 @@ MIN_SIMILARITY, MAX_HASH_DISTANCE = 0.92, 6
 class DuplicateConfig:
     """Near-duplicates: thresholds of vectors and of perceptual hashes.
 
-    A model with a copy-detection output brings its own threshold for these vectors, which a gallery of alike images
-    raises. Hashes may then differ in all bits, as those of cropped or mirrored images do.
+    A copy-detection output brings its own threshold, which a gallery of alike images raises; hashes may then differ.
     """
 
     min_similarity: float | None = option(

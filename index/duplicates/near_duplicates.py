@@ -39,14 +39,11 @@ _MOST_RAISED = 2.5  # times nearer than the model's threshold
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Hashes by which near-duplicates are found; `phash` is None where the image was never decoded.
-
-    `kept_id` is the indexed image of which the build left this one out as a near-duplicate; it then has no vector.
-    """
+    """Hashes by which near-duplicates are found; one left out by the build, for `kept_id`, has no vector."""
 
     id: int
     sha256: str
-    phash: int | None
+    phash: int | None  # None where the image was never decoded
     labelled: bool = True
     kept_id: int | None = None
 
@@ -54,11 +51,10 @@ class Fingerprint:
 def raise_threshold(threshold: float, ids: Ids, read: ReadVectors) -> float:
     """Copy threshold for a gallery of (n,) int64 ids: the model's, or a higher one where different images are alike.
 
-    Pairs of different images grow as a power of the distance (1 - cosine) within which they lie, the correlation
-    dimension (Grassberger and Procaccia 1983). Two rings of pairs around the threshold give the power, and so the wrong
-    pairs within any distance. The rings hold copies too, fewer of all pairs the farther out; but where all images are
-    alike, pairs grow no further there. So rings from once and from twice the threshold's distance on are measured, and
-    those that raise it less decide.
+    Pairs of different images grow as a power of the distance (1 - cosine), the correlation dimension (Grassberger and
+    Procaccia 1983). Two rings of pairs around the threshold give the power, and so the wrong pairs within any distance.
+    Where all images are alike, pairs grow no further there, so rings from once and from twice the threshold's distance
+    on are measured; those that raise it less decide.
     """
     ids = np.unique(ids)
     sample = np.sort(np.random.default_rng(0).choice(ids, min(len(ids), _SAMPLED), replace=False))
@@ -82,11 +78,10 @@ def raise_threshold(threshold: float, ids: Ids, read: ReadVectors) -> float:
 class KeptImages:
     """Kept images, with which later ones are compared.
 
-    An image is a near-duplicate if its cosine similarity is at least `min_similarity` and its hash differs in at most
-    `max_hash_distance` bits. Hashes are compared first; vectors are read for the remaining pairs only. If hashes may
-    differ in all bits, vectors of all kept images are read for every thousand images. Memory is two numbers per kept
-    image. On one core an image takes 0.05 ms against 100,000 kept images and 0.5 ms against a million; by vectors it
-    takes 1.2 ms (64 dimensions) or 32 ms (1,280) against 100,000.
+    An image is a near-duplicate from a cosine of `min_similarity` on, if its hash differs in at most
+    `max_hash_distance` bits. Hashes are compared first; if they may differ in all bits, vectors of all kept images are
+    read for every thousand images. On one core an image takes 0.05 ms against 100,000 kept images; by vectors of 1,280
+    numbers 32 ms.
     """
 
     def __init__(self, read: ReadVectors, config: DuplicateConfig | None = None) -> None:
@@ -241,10 +236,10 @@ def find_gallery_duplicates(
     config: DuplicateConfig | None,
     progress: Progress = no_progress,
 ) -> dict[int, int]:
-    """The kept image of every near-duplicate of a gallery, by rising id; without `config` equal files only.
+    """The kept image of every near-duplicate of a gallery, by rising id; without `config` of equal files only.
 
-    The first image of a group is kept, as in a build: indexed images come first, then labelled ones, then smaller ids.
-    An image that the build left out stays in the group of its kept image.
+    The first of a group is kept: indexed images come first, then labelled ones, then smaller ids. An image that the
+    build left out stays in the group of its kept image.
     """
     indexed = {image.id for image in images if image.kept_id is None}
     for image in images:

@@ -14,10 +14,7 @@ _BLOCK_DRAWS = 1 << 22  # of queries or clusters, held at once
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """Mean of first minus second over the queries, its percentile interval, and a two-sided bootstrap p-value.
-
-    `p_value` is for "the mean difference is 0"; it is never below 1 / (1 + resamples).
-    """
+    """Mean of first minus second over the queries, its percentile interval, and a two-sided p-value for "it is 0"."""
 
     mean: float
     low: float

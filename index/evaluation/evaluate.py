@@ -53,11 +53,7 @@ class GroupedScores:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Evaluation of labelled images, with what a report needs.
-
-    `per_class` is by label, sorted; `skipped` counts unusable files; `grouped` is None without groups, and for queries
-    from elsewhere.
-    """
+    """Evaluation of labelled images; `skipped` counts unusable files, `grouped` is None where there are no groups."""
 
     scores: RetrievalScores
     per_class: dict[str, ClassScore]
@@ -84,10 +80,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """Labelled images: (N, D) float32 unit `vectors`, labels, (N,) int64 `ids`, and what groups them.
-
-    `skipped` counts the files that could not be used; `are_queries` is (N,) bool, None: all are.
-    """
+    """Labelled images: (N, D) float32 unit `vectors` and (N,) int64 `ids`; (N,) bool `are_queries`, None: all are."""
 
     vectors: Vectors
     labels: Sequence[str | None]
@@ -118,10 +111,8 @@ def evaluate_images(
 ) -> Evaluation:
     """Scores of the queries among the labelled members; unlabelled results would be neither right nor wrong.
 
-    Args:
-        queries: images from elsewhere, which find every labelled member. None: members, each without itself.
-        groups: of the members; None finds them.
-        ks: the K of Recall@K; 1 is added if it is missing.
+    `queries` are images from elsewhere, which find every labelled member; None: members, each without itself. `groups`
+    are of the members; None finds them. Recall@K is for the `ks` and 1.
     """
     every_label, names = number_labels(members.labels)
     rows = np.flatnonzero(every_label != UNLABELLED)
@@ -157,10 +148,9 @@ def evaluate_images(
 def embed_labelled(
     source: Path, *, embedder: Embedder, groups: str | None = None, progress: Progress = no_progress
 ) -> LabelledImages:
-    """Embed every usable image of a source; the log counts the others by reason.
+    """Embed every usable image of a source, labelled by its first folder or a table; the log counts others by reason.
 
-    The label is the first folder below the source; of a table, only rows with a label are used. The column `groups`
-    (None: `group`) defines the groups.
+    The column `groups` (None: `group`) defines the groups.
     """
     found, skipped = find_source(str(source)), Counter[str]()
     items: list[tuple[Place, str | None, str | None]] = []
@@ -206,9 +196,8 @@ def read_group_sources(
 ) -> GroupSources:
     """Sources of groups of the members of a gallery, in the order of their ids; members of archives have no times.
 
-    Args:
-        column: of the metadata that defines the groups; None: `group`, where there is one.
-        copies: as `GroupSources` has them; None looks for them, for equal bytes alone without `near_copies`.
+    The metadata `column` defines the groups; None: `group`, where there is one. Copies are looked for unless given, of
+    equal bytes alone without `near_copies`.
     """
     names, times, given, prints = [], [], list[str | None](), []
     with gallery.catalog() as catalog:

@@ -1,11 +1,9 @@
 """Groups of images that show one scene: shots of a burst, and near-duplicates.
 
-Groups come from what the user says, else from file names and times, else from similarity alone.
-
-Close numbers in names, or close times, prove little by themselves: a folder may be numbered at random, and copying
-gives all files one time. So pairs with close names or times count only from the similarity on at which they are twice
-as frequent as other pairs of their label. At least one of two such pairs is then similar because it is close. If close
-pairs are nowhere so frequent, beyond chance, names and times tell nothing.
+Groups come from what the user says, else from file names and times, else from similarity alone. Close numbers in names
+or close times prove little: a folder may be numbered at random, and copying gives all files one time. So such pairs
+count only from the similarity on at which they are twice as frequent as other pairs of their label, beyond chance: at
+least one of two is then similar because it is close.
 """
 
 import re
@@ -47,19 +45,12 @@ _Near = Callable[[Ids, Ids], npt.NDArray[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class GroupSources:
-    """Sources of the groups of N images, beside their embeddings.
+    """Sources of the groups of N images, beside their embeddings."""
 
-    Attributes:
-        names: paths of their files.
-        times: (N,) float64 seconds at which they were taken or written; NaN where unknown.
-        given: the column `column`, the same text for images of one group, None without a value; None: no such column.
-        copies: (N,) int64, the same for images that are copies of each other; None where none were looked for.
-    """
-
-    names: Sequence[str]
-    times: Seconds
-    given: Sequence[str | None] | None = None
-    copies: Ids | None = None
+    names: Sequence[str]  # paths of their files
+    times: Seconds  # (N,) float64 seconds at which they were taken or written; NaN where unknown
+    given: Sequence[str | None] | None = None  # the column, the same text for one group; None: no such column
+    copies: Ids | None = None  # (N,) int64, the same for copies of each other; None where none were looked for
     column: str = COLUMN
 
 
@@ -76,19 +67,12 @@ def number_equal(texts: Sequence[str]) -> Ids:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Group of each image.
+    """Group of each image."""
 
-    Attributes:
-        numbers: (N,) int64, the same for images of one group.
-        found_by: where the groups come from, in words.
-        is_certain: whether they were given, or names or times show them; else the images are only very similar.
-        shots: (N,) int64: `numbers`, or where they are not certain narrower groups of the most similar of one label.
-    """
-
-    numbers: Ids
-    found_by: str
-    is_certain: bool
-    shots: Ids
+    numbers: Ids  # (N,) int64, the same for images of one group
+    found_by: str  # where the groups come from, in words
+    is_certain: bool  # whether they were given, or names or times show them; else the images are only very similar
+    shots: Ids  # (N,) int64: `numbers`, or where they are not certain narrower groups of the most similar of one label
 
     @property
     def images(self) -> int:
@@ -106,15 +90,11 @@ class Groups:
 
 
 def find_groups(vectors: Floats, labels: Labels, sources: GroupSources, *, sets: Ids | None = None) -> Groups | None:
-    """Groups as the user gives them, else by names and times, else by similarity alone where that makes a difference.
+    """Groups as the user gives them, else by names and times, else by similarity where that makes a difference.
 
-    Copies are of one group in any case. None where nothing points to groups.
-
-    Args:
-        vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` without a label.
-        sets: (N,) int64, different for training and validation images, between which a series of file names may be
-            split under the same label. None: a series is within a folder.
+    Copies are of one group in any case. None where nothing points to groups. Between (N,) `sets`, different for
+    training and validation images, a series of file names may be split under the same label; None: a series is within a
+    folder.
     """
     known = find_known_groups(vectors, labels, sources, sets=sets)
     if known is not None or (sources.given is not None and any(sources.given)):
@@ -175,11 +155,9 @@ def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
     nearest quarter of these form a group, whatever their labels; if that would connect most pairs of a label, the
     nearest tenth or twentieth is used. Shots, for training, are photos of one label within the nearest twentieth.
 
-    No embedding separates one scene from similar things. So groups count only if the error rate of grouped searches is
-    at least five times as high, and ten points higher. Without bursts it is 1.0 to 2.0 times as high (5,398 photos of
-    clothes, 8,144 of cars, Tiny-ImageNet; raw, whitened and trained MobileNetV2), and up to 4.7 times for independent
-    random vectors. On the Grocery Store Dataset, several photos a scene, Recall@1 of raw features falls from 94.4 % to
-    60.3 %; photos from other days have 48.6 %.
+    No embedding separates one scene from similar things, so groups count only if the error rate of grouped searches is
+    at least five times as high, and ten points higher. Without bursts it is 1.0 to 2.0 times as high on photos of
+    clothes and cars and Tiny-ImageNet, up to 4.7 times for random vectors.
     """
     rows = np.flatnonzero(labels != UNLABELLED)
     if len(rows) > _MOST or len(np.unique(labels[rows])) < 2:
@@ -250,10 +228,7 @@ def pair_by_name(names: Sequence[str]) -> Pairs:
 
 
 def pair_across_sets(names: Sequence[str], *, labels: Labels, sets: Ids) -> Pairs:
-    """(P, 2) rows of one label in different sets whose names have close numbers, whatever their folders.
-
-    A series that was numbered before it was split continues in the other set. If each set was numbered by itself, such
-    pairs are close by accident; `keep_alike` drops them.
+    """(P, 2) rows of one label in different sets whose names have close numbers, as of a series that was split.
 
     >>> names = ["train/a/img_7.jpg", "test/a/img_8.jpg", "test/b/img_8.jpg"]
     >>> pair_across_sets(names, labels=np.array([0, 0, 1]), sets=np.array([0, 1, 1])).tolist()
@@ -303,8 +278,7 @@ def pair_by_time(times: Seconds) -> Pairs:
 def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None) -> Pairs:
     """Those of (P, 2) close pairs of rows that are similar because they are close; none where closeness tells nothing.
 
-    The similarity level is found from pairs of one label; `others` are rows that are close in another way, left out of
-    the comparison.
+    The level is found from pairs of one label, without the pairs `others`, which are close in another way.
     """
     if not len(pairs):
         return pairs
@@ -317,10 +291,7 @@ def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs |
 
 
 def find_level(near: Floats, far: Floats) -> float | None:
-    """The lowest similarity above which near pairs are twice as frequent as far ones; None where they never are.
-
-    Slices of similarity hold a half, a quarter, an eighth of the far pairs, and are tested from the highest down.
-    """
+    """The lowest similarity, by halves of far pairs, above which near pairs are twice as frequent; None if never."""
     if not len(near) or not len(far):
         return None
     slices = int(np.log2(max(1.0, min(len(near), len(far)) / _LEAST_EXPECTED)))

@@ -58,14 +58,10 @@ class RelevantRanks:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Labelled images: queries, or the gallery that they search.
+    """Labelled images, queries or the gallery that they search: (N, D) float32 unit `vectors` and (N,) int64 `labels`.
 
-    Attributes:
-        vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` without a label.
-        ids: (N,) int64, unique: a query does not find the image of its own id, and of equal products the smaller id
-            stands first. None: row numbers of a gallery; queries that are no members of it.
-        groups: (N,) int64; a query finds nothing of its own group. None: it finds all.
+    A query does not find the image of its own of (N,) unique `ids`, and nothing of its own of (N,) `groups`; of equal
+    products the smaller id stands first. Without ids a gallery has row numbers, and queries are no members of it.
     """
 
     vectors: Floats
@@ -82,10 +78,9 @@ class _Ranking:
     ) -> None:
         """Prepare a ranking.
 
-        Args:
-            own: (Q,) int64 row of the query in the gallery, which it does not find; -1 where it is no member.
-            depths: (Q,) int64 rank down to which all are wanted; a query of depth 0 is left out.
-            relevance: of pairs; None: 1 for pairs of one label.
+        `own` (Q,) is the row of the query in the gallery, which it does not find, -1 where it is no member; `depths`
+        (Q,) the rank down to which all are wanted, 0 to leave the query out; `relevance` that of pairs, None: 1 for one
+        label.
         """
         norms, others = _measure_norms(queries.vectors), _measure_norms(gallery.vectors)
         rows = np.arange(len(gallery.labels))
@@ -192,9 +187,8 @@ K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each
 class RetrievalScores:
     """Scores of Q queries with a relevant item, and their means.
 
-    `hits[k]` is (Q,) float64 in {0, 1}, or in 0..1 by expected relevance; `average_precision` and `r_precision` are
-    (Q,) float64; `labels` (Q,) int64 are those of the queries. `lone_queries` counts labelled queries without a
-    relevant item (outside their group).
+    `hits[k]` is (Q,) float64 in {0, 1}, or in 0..1 by expected relevance; `lone_queries` counts labelled queries
+    without a relevant item (outside their group).
     """
 
     hits: dict[int, Scores]
@@ -280,10 +274,9 @@ def _sum_by_query(relevant: RelevantRanks, values: npt.NDArray[np.generic]) -> S
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRelevance:
-    """Relevance of uncertain labels, in place of equal labels.
+    """Relevance of uncertain labels: the probability that the `pairs` of query and gallery item are of one class.
 
-    `pairs` gives the probability that query and gallery item are of one class, `counts` (Q,) the expected number of
-    relevant gallery items, without the query and its group.
+    `counts` (Q,) is the expected number of relevant gallery items, without the query and its group.
     """
 
     pairs: PairRelevance
@@ -362,12 +355,7 @@ def _count_findable(queries: Labelled, gallery: Labelled, own: Ids) -> Labels:
 
 
 def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:
-    """(Q,) gallery items of the query's label, the query itself not counted.
-
-    Args:
-        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` without a label.
-        own: (Q,) int64 place of each query in the gallery, -1 where it has none.
-    """
+    """(Q,) gallery items of the query's label, without the query itself, at the place `own` (Q,), -1 for none."""
     labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
     if not len(labels):
         return np.zeros(len(query_labels), dtype=np.int64)

@@ -81,8 +81,7 @@ class IsNull:
 class HasWord:
     """The word is part of path, label, source or a metadata value, ignoring case.
 
-    Without `folders`, texts that name folders of the machine are skipped: the source, absolute paths, and metadata
-    named path.
+    Without `folders`, texts that name folders of the machine are skipped: source, absolute paths, metadata named path.
     """
 
     word: str
@@ -117,10 +116,6 @@ Condition: TypeAlias = Leaf | Not | And | Or
 def join(parts: Sequence[Condition], kind: type[And] | type[Or] = And) -> Condition:
     """All of the parts, or any of them; a single part stays itself."""
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
-
-
-def equals(column: Column, text: str) -> Condition:
-    return Compare(column, "=", Constant("text", text))
 
 
 def list_leaves(condition: Condition) -> Iterator[Leaf]:

@@ -19,10 +19,7 @@ _MOST_CHARACTERS = 100  # of compared names, because the cost is the product
 
 
 def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_decided: bool) -> None:
-    """Check that some row, of any status, has each column, label and tag.
-
-    `has_decided`: there is a table `decided` with more labels. A condition on tags needs the table `tags`.
-    """
+    """Refuse a column, label or tag that no row, of any status, has; if `has_decided`, a table `decided` counts."""
     for column in tree.list_columns(where):
         names = column.names
         if not column.is_own and not _exists(names, connection):

@@ -42,10 +42,7 @@ class _Operand:
 
 
 def write_sql(condition: tree.Condition) -> Sql:
-    """An expression that is true for rows of `images` that match a condition.
-
-    A comparison with the tag needs the table `tags`, with `tag` and `id`.
-    """
+    """An expression true for rows of `images` that match; comparing the tag needs a table `tags`, of `tag` and `id`."""
     match condition:
         case tree.Compare(tree.TAG, "!=", constant):
             return compose("NOT ({})", write_sql(tree.Compare(tree.TAG, "=", constant)))
@@ -153,10 +150,7 @@ def _match_any(column: _Operand, constants: Sequence[tree.Constant]) -> Sql:
 
 
 def _match_glob(column: _Operand, glob: str) -> Sql:
-    """Match the beginning of the column's text by GLOB.
-
-    The text is cut because the cost is the product of both lengths, and SQLite checks the time limit only between rows.
-    """
+    """Match the column's text by GLOB; only its beginning, as SQLite checks the time limit only between rows."""
     x = compose("CAST({} AS TEXT)", column.sql) if column.holds == "bytes" else column.sql
     template = f"substr({{}}, 1, {MATCHED_CHARACTERS}) GLOB CAST({{}} AS TEXT)"
     return compose(template, x, bind(_stored(tree.Constant("text", glob), column)))
@@ -182,10 +176,7 @@ def _find_form(word: str, *, folders: bool) -> list[Sql]:
 
 
 def _number(constant: tree.Constant) -> Sql:
-    """The number with numeric affinity, so that SQLite compares it with texts that are numbers.
-
-    It is bound as text, so that SQLite parses it like stored ones.
-    """
+    """The number with numeric affinity, to compare with texts that are numbers; bound as text, so parsed like these."""
     return compose("CAST({} AS NUMERIC)", bind(constant.text))
 
 

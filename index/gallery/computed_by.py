@@ -46,10 +46,7 @@ def join_runtimes(recorded: Runtime | None, new: Runtime | None) -> dict[str, An
 
 
 def require_same_output(recorded: Runtime | None, embedder: Embedder, *, gallery: Path) -> None:
-    """Check that an embedder's vectors may be mixed with a gallery's.
-
-    They may if runtime and precision are the same, or if both agree with the usual one to `LEAST_AGREEMENT`.
-    """
+    """Refuse an embedder of another runtime or precision, unless both agree with the usual one to `LEAST_AGREEMENT`."""
     if is_same_runtime(recorded, embedder):
         return
     agreements = (1.0 if recorded is None else recorded["agreement"], embedder.agreement)

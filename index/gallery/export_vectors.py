@@ -35,10 +35,7 @@ class ExportedVectors:
 
 
 def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportedVectors:
-    """Write the vectors of a gallery's members, in id order, a block at a time.
-
-    `out` is `NAME.npy`, with `NAME.csv` beside it that says what each row is, or `NAME.parquet` with all of it.
-    """
+    """Write the members' vectors, in id order, to NAME.npy with NAME.csv about the rows, or to NAME.parquet."""
     ending = out.suffix.lower()
     if ending not in (".npy", ".parquet"):
         raise InputError("expected a name that ends in .npy or .parquet", at=out)

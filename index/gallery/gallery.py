@@ -25,14 +25,13 @@ from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.items import Place
-from index.labels.decided_labels import LOCK_WAIT_S, Annotations, DroppedCopies
-from index.labels.decisions import LabelKey
+from index.labels.decided_labels import LOCK_WAIT_S, Annotations
 from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
-from index.recent import RecentlyUsed
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
+from index.threads import RecentlyUsed
 from index.vectors.stores import IdSubset, VectorStore, open_store
 from index.versions.manifest import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import find_version, hold_current
@@ -61,7 +60,7 @@ class Gallery:
         self.name = path.name
         self.threads, self._root = threads, version.folder
         self._given: Gallery | None = None
-        self._decisions = Annotations()
+        self.annotations = Annotations()
         self._ask_by(SEMANTIC)
         self._catalog = _OpenedCatalog(path, version, filter_s=filter_s)
         with self.catalog() as catalog:
@@ -88,15 +87,7 @@ class Gallery:
     @property
     def decided(self) -> DecidedRows:
         """The label decisions when the version was opened: rows with a changed label, or dropped."""
-        return self._decisions.rows
-
-    def has_decided(self, key: LabelKey) -> bool:
-        return self._decisions.is_present(key)
-
-    @property
-    def dropped_copies(self) -> DroppedCopies:
-        """The near-duplicates that decisions about groups drop."""
-        return self._decisions.dropped_copies
+        return self.annotations.rows
 
     @property
     def without_decisions(self) -> "Gallery":
@@ -105,17 +96,17 @@ class Gallery:
 
     def has_newest_decisions(self) -> bool:
         """Whether no decision came since; takes microseconds and never waits."""
-        return self._decisions.is_current(self.path)
+        return self.annotations.is_current(self.path)
 
     def read_decisions(self, *, wait_s: float = LOCK_WAIT_S) -> "Gallery":
         """The same version with the label decisions of now; itself where none came since. Waits for other writers."""
         given = self.without_decisions.by(SEMANTIC)
-        decisions = self._decisions.read_again(self.path, given.catalog, wait_s=wait_s)
-        if decisions.rows is self.decided:
-            self._decisions = decisions
+        annotations = self.annotations.read_again(self.path, given.catalog, wait_s=wait_s)
+        if annotations.rows is self.decided:
+            self.annotations = annotations
             return self
         other = copy(given)
-        other._given, other._decisions = given, decisions
+        other._given, other.annotations = given, annotations
         other._opened = _Opened(given._opened.lock, given._opened.embedders)
         other._forget_choices()
         return other.by(self.output)
@@ -183,10 +174,7 @@ class Gallery:
         return gallery.read_decisions()
 
     def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
-        """The version's catalogue, for the calling thread, with label decisions.
-
-        Statements are `limited` to the time that a filter may take; `asks_metadata` where SQL reads the metadata.
-        """
+        """The version's catalogue, for this thread; `limited` in time, `asks_metadata` where SQL reads it."""
         return self._catalog.read(limited=limited, asks_metadata=asks_metadata, decided=self.decided)
 
     @property
@@ -236,20 +224,9 @@ class Gallery:
         options = SearchOptions(k=k, min_score=min_score, exclude_ids=excluded, rerank=rerank)
         return answer(self, vector[None], [options], where=where)[0]
 
-    def search_many(
-        self, vectors: Vectors, *, exclude_ids: Ids | None = None, where: Condition | None = None, **options: Any
-    ) -> list[list[Hit]]:
-        """`search` for each row of (Q, D) float32 unit vectors, faster than one by one.
-
-        Args:
-            exclude_ids: (Q,) int64, `NO_ID` for none.
-            **options: `k`, `min_score`, `rerank` and `offset`, as `SearchOptions` has them.
-        """
-        every = SearchOptions(**options)
-        searches = [every] * len(vectors)
-        if exclude_ids is not None:
-            searches = [replace(every, exclude_ids=frozenset((own,))) for own in exclude_ids.tolist()]
-        return answer(self, vectors, searches, where=where)
+    def search_many(self, vectors: Vectors, *, where: Condition | None = None, **options: Any) -> list[list[Hit]]:
+        """`search` for each row of (Q, D) float32 unit vectors, faster than one by one, by `SearchOptions`."""
+        return answer(self, vectors, [SearchOptions(**options)] * len(vectors), where=where)
 
     def rank_many(
         self, vectors: Vectors, *, k: int | None, min_score: float | None = None, where: Condition | None = None

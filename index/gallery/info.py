@@ -38,8 +38,8 @@ _FELT_SHARE = 0.05
 def read_info(path: Path) -> dict[str, Any]:
     """A summary of the current version: the document of `index info --json`.
 
-    `disk_bytes` has each part, their `total`, `each_image` without the model, and the `whole_folder` with older
-    versions and unfinished work; `beside_index` counts vectors added after the index was built.
+    `beside_index` counts vectors added after the index was built; `whole_folder` includes older and unfinished
+    versions.
     """
     with holding_current(path) as version:
         manifest = Manifest.read(version)

@@ -85,7 +85,7 @@ def find_problems(gallery: Gallery) -> list[ImageProblem]:
 def choose_threshold(values: Values, *, above: bool, limits: tuple[float, float], spread: float, in_log: bool) -> float:
     """A threshold `_SPREADS` spreads from the median of (n,) values, or logarithms, on one side, within limits.
 
-    The spread is the distance of the median to the 16th or 84th percentile, one standard deviation of a normal
+    The spread is the distance of the median to the 16th or 84th percentile: a standard deviation of a normal
     distribution.
     """
     scaled = np.log(np.maximum(values, 1e-9)) if in_log else values

@@ -31,10 +31,10 @@ _NPY_DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, T
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query: its (D,) float32 unit `vector`, or the `problem`.
+    """One query: its (D,) float32 unit `vector`, or the `problem`; `place` is that of an image still to be embedded.
 
-    `name` is the argument's file (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`. The member
-    `exclude_id` is no hit. `place` is that of an image still to be embedded.
+    `name` is the argument's file (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`; `exclude_id` is no
+    hit.
     """
 
     name: str

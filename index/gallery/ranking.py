@@ -1,7 +1,4 @@
-"""Ranking of the members nearest to query vectors: lowest score, re-ranking, near-duplicates, offset.
-
-The library, the command line and the server search by `answer`.
-"""
+"""Ranking of members, for library, command line and server: lowest score, re-ranking, near-duplicates, offset."""
 
 from __future__ import annotations
 
@@ -36,8 +33,8 @@ Groups = Mapping[int, Ids]
 class Hit:
     """One result: a member of the gallery, with its rank from 1 and its cosine similarity as `score`.
 
-    `row` is None in a search without rows, `source` the root of the member's source, as text. `duplicates` has
-    (id, score) of at most `MAX_DUPLICATES` of the `duplicates_count` near-duplicates that were collapsed into this one.
+    `row` is None in a search without rows; `duplicates` are (id, score) of the first `MAX_DUPLICATES` collapsed into
+    it.
     """
 
     rank: int

@@ -1,7 +1,6 @@
-"""Result files of searches, CSV, Parquet or JSON Lines, written atomically."""
+"""Result files of searches, CSV or Parquet, written atomically."""
 
 import csv
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -28,17 +27,8 @@ def _values(result: Result) -> tuple[Any, ...]:
     query, hit = result
     row = hit.row
     assert row is not None
-    return (
-        valid_text(query),
-        hit.rank,
-        hit.id,
-        hit.score,
-        hit.label,
-        row.former_label,
-        valid_text(hit.path),
-        hit.source,
-        row.metadata_json,
-    )
+    own = (hit.rank, hit.id, hit.score, hit.label, row.former_label, valid_text(hit.path), hit.source)
+    return (valid_text(query), *own, row.metadata_json)
 
 
 def check_results_path(path: Path) -> None:
@@ -95,16 +85,6 @@ def _open_csv(path: Path) -> Iterator[Write]:
 
 
 @contextmanager
-def _open_lines(path: Path) -> Iterator[Write]:
-    def describe(result: Result) -> str:
-        document = dict(zip(COLUMNS, _values(result), strict=True)) | {"metadata": result[1].metadata}
-        return json.dumps(document) + "\n"
-
-    with path.open("w", encoding="utf-8") as file:
-        yield lambda rows: file.writelines(map(describe, rows))
-
-
-@contextmanager
 def _open_parquet(path: Path) -> Iterator[Write]:
     pyarrow = import_pyarrow("writing Parquet")
     text, whole = pyarrow.string(), pyarrow.int64()
@@ -124,8 +104,4 @@ def _open_parquet(path: Path) -> Iterator[Write]:
         write((), least=1)
 
 
-_KINDS: dict[str, Callable[[Path], AbstractContextManager[Write]]] = {
-    ".csv": _open_csv,
-    ".jsonl": _open_lines,
-    ".parquet": _open_parquet,
-}
+_KINDS: dict[str, Callable[[Path], AbstractContextManager[Write]]] = {".csv": _open_csv, ".parquet": _open_parquet}

@@ -18,9 +18,9 @@ _WILDCARDS = re.compile(r"[*?[]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Items that match all given conditions: any of the patterns or ids, the filter.
+    """Items that match all given conditions: any of the patterns, any of the ids, the filter.
 
-    A pattern is a path below a source, an absolute path, or one relative to the working folder. A folder or archive
+    A pattern is a path below a source, an absolute one, or one relative to the working folder. A folder or archive
     selects everything in it; `*`, `?` and `[…]` match any characters, also '/'.
     """
 

@@ -74,12 +74,7 @@ def verify_gallery(
     embedding: Progress = no_progress,
     reading: Progress = no_progress,
 ) -> VerifyReport:
-    """Check the current version of a gallery.
-
-    Args:
-        sample: members to embed again from their images.
-        read_images: compare the bytes of every image, duplicates included, with the indexed ones.
-    """
+    """Check the current version; embed `sample` members again; `read_images` compares the bytes of all images."""
     version = find_version(path)
     report = VerifyReport(valid_text(str(path.resolve())), version.name)
     changes = dict[_Change, None]()  # in their order, and once
@@ -158,8 +153,7 @@ def _compare_parts(gallery: Gallery) -> Iterator[str]:
 def _check_vectors(view: Gallery, gallery: Gallery, chosen: Ids, *, seed: int | None) -> Iterator[str]:
     """Check the vectors of one output, and search the first member and chosen ones by their own.
 
-    A scan must find all. An approximate index is tested with more members, and must not miss clearly more than when it
-    was measured.
+    A scan must find all; an approximate index, tested with more members, nearly as many as when it was measured.
     """
     if not np.array_equal(view.store.ids, gallery.ids):
         yield f"the images that have vectors of their {view.output} are not those of the gallery"

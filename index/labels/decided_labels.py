@@ -142,11 +142,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class LabelTrust:
-    """How probably labels are right, by who set them.
-
-    Attributes:
-        decisions: that hold, by image and given label, in the order they were made; also those that left one `open`.
-    """
+    """How probably labels are right, by who set them: `decisions` that hold, in their order, also `open` ones."""
 
     decisions: Mapping[LabelKey, LabelDecision]
 
@@ -161,8 +157,7 @@ class LabelTrust:
     def of(self, row: CatalogRow) -> tuple[float | None, str | None]:
         """Probability that a row's label is right, None without a decision, and its label before a machine's change.
 
-        Without a decision, of the columns `p_right` and `given` of the label file or table that the gallery was built
-        from, else as the last bulk accept expected of images that it did not list.
+        Without a decision: by the columns `p_right` and `given` of its source, else as the last bulk accept expected.
         """
         decision = self.decisions.get((row.sha256 or "", row.given_label))
         if decision is not None and decision.decision == OPEN:
@@ -199,10 +194,7 @@ def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
 
 @contextmanager
 def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]:
-    """Open a file of decisions; the connection stays open unless reading fails.
-
-    `wait_s` limits the wait for another program that writes.
-    """
+    """Open a file of decisions; it stays open unless reading fails. `wait_s` limits the wait for another writer."""
     connection = None
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
@@ -234,7 +226,7 @@ def _find_marked(marks: Sequence[Mark], open_given: OpenGiven) -> MarkedRows:
 
 
 def _find_dropped_copies(decisions: Sequence[DuplicateDecision], open_given: OpenGiven) -> DroppedCopies:
-    """The images that decisions about groups drop; a later decision about an image counts.
+    """The images that decisions about groups drop, of which the last about an image counts.
 
     None of a group is dropped where the gallery lacks a kept image, or where no kept image is indexed.
     """

@@ -41,13 +41,11 @@ _Row: TypeAlias = tuple[str, LabelDecision, bool]
 def match_decisions(
     file: Path, subjects: Iterable[Subject], *, of_page: bool = False
 ) -> tuple[list[LabelDecision], int]:
-    """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV, by the SHA-256 of images or their path.
+    """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV; and the number of rows of unknown images.
 
-    Where no person looked, a label that stays is no decision, and an image that never had a label is not dropped. The
-    file may have to be one `of_page`, saved by an audit's page, where a person looked at every label.
-
-    Returns:
-        The decisions, and the number of rows about unknown images.
+    Images are found by SHA-256, or else by path. Where no person looked, a label that stays is no decision, and an
+    image that never had a label is not dropped. A file `of_page` was saved by an audit's page, where a person looked at
+    every label.
     """
     by_content: dict[str, list[Subject]] = {}
     by_path: dict[str, Subject] = {}
@@ -206,10 +204,7 @@ def read_trust(
 
 
 def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:
-    """The file in blocks, from rows of path, label and what else there is.
-
-    Nothing is put before what a spreadsheet would take for a formula: the file is read back by programs.
-    """
+    """The file in blocks, from rows of path, label and more; nothing is escaped for spreadsheets: programs read it."""
     lines = chain([(*HEADER, *more_columns)], rows)
     while block := list(islice(lines, _ROWS_AT_ONCE)):
         text = io.StringIO(newline="")

@@ -1,7 +1,6 @@
-"""Decisions about labels, about groups of near-duplicates, and marks: the tags and the split of an image.
+"""Decisions about labels and groups of near-duplicates, and marks, by the bytes of images, which outlive a gallery.
 
-They know images by their bytes, which outlive ids, a run and a gallery. A mark is a field of an image: `tag:NAME`, or
-`split`, which takes the place of the metadata column of that name.
+A mark is a field of an image: `tag:NAME`, or `split`, which takes the place of the metadata column of that name.
 """
 
 import hashlib
@@ -35,30 +34,19 @@ _UNSEEN = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")  # categories of characters that 
 
 @dataclass(frozen=True, slots=True)
 class LabelDecision:
-    """What becomes of a label; `open` takes back what was decided about it.
-
-    Attributes:
-        label: as given; None without one.
-        decision: one of `DECISIONS`, or `OPEN`. `set_aside` leaves the image out of training and results until
-            another decision.
-        image_id, path: of the image that was shown; the id may be another's after the gallery was made anew.
-        p_right: probability that the label it leaves is right; below 1 only where no person looked.
-        others_right: of a bulk accept, the expected share of right labels among the images up to the id `others_to`
-            that were no label issues.
-        decided_at, decided_by: UTC, ISO 8601, and a name; set by the store of decisions.
-    """
+    """What becomes of a label; `open` takes back what was decided about it."""
 
     sha256: str
-    label: str | None
-    decision: str
+    label: str | None  # as given; None without one
+    decision: str  # of `DECISIONS`, or `OPEN`; `set_aside`: out of training and results until another decision
     new_label: str | None = None
-    image_id: int | None = None
+    image_id: int | None = None  # of the shown image; may be another's after the gallery was made anew
     path: str = ""
     source: DecisionSource = "person"
-    p_right: float = 1.0
-    others_right: float | None = None
-    others_to: int | None = None
-    decided_at: str = ""
+    p_right: float = 1.0  # that the label it leaves is right; below 1 only where no person looked
+    others_right: float | None = None  # of a bulk accept: expected right share of images that were no label issues
+    others_to: int | None = None  # the greatest id of these images
+    decided_at: str = ""  # UTC, ISO 8601; set by the store of decisions
     decided_by: str | None = field(default=None, compare=False)
 
     @property
@@ -125,19 +113,13 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateDecision:
-    """Whether the images of a group are duplicates, of which some are kept, or different images, which all stay.
-
-    Attributes:
-        decision: `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back.
-        keep: ids of the kept images of `DUPLICATES`.
-        inherits: whether kept images get the tags of dropped ones, and their label where they have none.
-    """
+    """Whether the images of a group are duplicates, of which some are kept, or different images, which all stay."""
 
     images: tuple[Subject, ...]
-    decision: str
-    keep: tuple[int, ...] = ()
+    decision: str  # `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back
+    keep: tuple[int, ...] = ()  # ids of the kept images of `DUPLICATES`
     decided_at: str = ""
-    inherits: bool = True
+    inherits: bool = True  # whether kept images get the tags of dropped ones, and their label where they have none
 
     @property
     def group(self) -> str:
@@ -156,10 +138,9 @@ class DuplicateDecision:
 
 
 def find_images(images: Iterable[Subject], here: Sequence[Subject]) -> list[Subject]:
-    """The present counterparts of decided images; those without one are left out.
+    """The present counterparts of decided images, of the same bytes; those without one are left out.
 
-    A counterpart has the same bytes. Of several it is the one of the same path, then the one whose path ends most
-    alike, then the one of the same id: paths and ids differ in a gallery that was built anew.
+    Of several it is the one whose path is equal or ends most alike, then the one of the same id.
     """
     left: dict[str, dict[int, Subject]] = {}
     for now in here:

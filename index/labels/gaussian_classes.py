@@ -32,13 +32,9 @@ _HALF_A_ROW = 0.5  # labels of less weight do not say how labels are spread
 class GaussianClasses:
     """Confidences of N rows in C labels, each from rows of other folds.
 
-    confidence of c = softmax(temperature * log likelihood of c + prior * log n_c); shrinkage and temperature are those
-    of two grids under which the given labels of three folds are likeliest.
-
-    Args:
-        prior: 0..1, how far frequent labels are likelier.
-        groups: (N,); rows of one group are in one fold. None: every row is alone.
-        tell: called with the number of finished rows.
+    confidence of c = softmax(temperature * log likelihood of c + prior * log n_c), with a prior of 0..1; shrinkage and
+    temperature are those of two grids under which the given labels of three folds are likeliest. Rows of one of the
+    (N,) groups are in one fold. `tell` is called with the number of finished rows.
     """
 
     def __init__(
@@ -58,10 +54,7 @@ class GaussianClasses:
         self._weigh(weights, (self.shrinkage,))
 
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
-        """(rows, (B, C) confidences) of all rows, fold after fold, and of a fold group after group.
-
-        Where there is but one group, nothing is left to learn from, and every label is as likely.
-        """
+        """(rows, (B, C) confidences), by fold and group; of one group alone every label is as likely."""
         for fold in range(self._folds):
             classes = _fit(self._without(fold), self.shrinkage) if self._folds > 1 else None
             of_fold = np.flatnonzero(self._fold_of == fold)

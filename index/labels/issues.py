@@ -61,42 +61,24 @@ class CheckedImages:
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """A label that is probably wrong; a proposal, a label for an image that has none; or, in an audit, any label.
+    """A label that is probably wrong; a proposal, a label for an image that has none; or, in an audit, any label."""
 
-    Attributes:
-        id: of the image; in an audit its row.
-        p_error: probability that the label is wrong; in a proposal, that the first suggestion is right.
-        suggestions: (label, probability) of the most probable other labels, best first; they sum to `p_error` at most,
-            in a proposal to 1.
-        p_none: probability that the image shows none of the labels; 0 in a proposal.
-        kind: None where the label is probably right and nothing else is wrong with it.
-        verdict: keep the label, change it to the first suggestion, set the image aside or drop it.
-        agreeing: (id, score) of the nearest images with the same label (in a proposal, the suggested one), nearest
-            first, without near-duplicates.
-        disagreeing: (id, score, label) of the nearest images with other labels, likewise.
-        path: absolute; empty in a gallery's issues, whose images may move.
-        confidence: leave-one-out confidence in the label.
-        duplicate_of, p_right, before: in an audit: a near-duplicate with another label, the probability that the label
-            is right by the label file, and the label before a machine changed it.
-        decision: what was decided about the label, where it is known.
-    """
-
-    id: int
+    id: int  # of the image; in an audit its row
     label: str | None
-    p_error: float
-    suggestions: tuple[tuple[str, float], ...] = ()
-    p_none: float = 0.0
-    kind: Kind | None = None
-    verdict: str = KEEP
-    agreeing: tuple[tuple[int, float], ...] = ()
-    disagreeing: tuple[tuple[int, float, str], ...] = ()
+    p_error: float  # probability that the label is wrong; in a proposal, that the first suggestion is right
+    suggestions: tuple[tuple[str, float], ...] = ()  # (label, probability), best first, without `label`
+    p_none: float = 0.0  # probability that the image shows none of the labels; 0 in a proposal
+    kind: Kind | None = None  # None where the label is probably right and nothing else is wrong with it
+    verdict: str = KEEP  # keep the label, change it to the first suggestion, set the image aside or drop it
+    agreeing: tuple[tuple[int, float], ...] = ()  # (id, score) of nearest with this label, without near-duplicates
+    disagreeing: tuple[tuple[int, float, str], ...] = ()  # with other labels, likewise
     sha256: str = ""
-    path: str = ""
-    confidence: float = 0.0
-    duplicate_of: int | None = None
-    p_right: float | None = None
-    before: str | None = None
-    decision: LabelDecision | None = None
+    path: str = ""  # absolute; empty in a gallery's issues, whose images may move
+    confidence: float = 0.0  # leave-one-out, in the label
+    duplicate_of: int | None = None  # in an audit: a near-duplicate with another label
+    p_right: float | None = None  # in an audit: that the label is right, by the label file
+    before: str | None = None  # in an audit: the label before a machine changed it
+    decision: LabelDecision | None = None  # where it is known
 
     @property
     def key(self) -> LabelKey:
@@ -124,33 +106,22 @@ class LabelIssue:
 
 @dataclass(frozen=True, slots=True)
 class LabelIssues:
-    """The label issues of a gallery, or all labels of an audit.
+    """The label issues of a gallery, or all labels of an audit, in the order of the run.
 
-    Attributes:
-        items: those with a `p_error` of `MIN_P_ERROR` or more and those with conflicting duplicates, the most probable
-            errors first, and those of labels that should be split; then the 100,000 best proposals, likewise. In an
-            audit all labels, in the order of the run.
-        checked, noise_rate: number of labels that were checked, and estimated share of these that is wrong.
-        pairs: (label, suggested, images), the most images first: of a gallery the items with a `p_error` of a half or
-            more, of an audit estimates.
-        confused_classes: (label, label, images) of labels used for each other, the most images first.
-        is_lower_bound: whether `noise_rate` is too low, because the model was trained with these labels.
-        decisions: number of decisions that the list takes into account.
-        classes: (label, images, estimated share of wrong labels), the noisiest first.
-        look_alikes: of `ErrorCalibration`; None where it is not known.
-        at_least_right: share of right labels that the verdicts aim at.
+    Of a gallery, `items` are those with a `p_error` of `MIN_P_ERROR` or more, with conflicting duplicates, and of
+    labels to split, the most probable errors first; then the 100,000 best proposals, likewise.
     """
 
     items: tuple[LabelIssue, ...]
-    checked: int
-    noise_rate: float
-    pairs: tuple[tuple[str, str, float], ...] = ()
-    confused_classes: tuple[tuple[str, str, float], ...] = ()
-    is_lower_bound: bool = False
-    decisions: int = 0
-    classes: tuple[tuple[str, int, float], ...] = ()
-    look_alikes: float | None = None
-    at_least_right: float = AT_LEAST_RIGHT
+    checked: int  # number of labels that were checked
+    noise_rate: float  # estimated share of these that is wrong
+    pairs: tuple[tuple[str, str, float], ...] = ()  # (label, suggested, images), most first; estimates of an audit
+    confused_classes: tuple[tuple[str, str, float], ...] = ()  # used for each other, with images, most first
+    is_lower_bound: bool = False  # the model was trained with these labels, so `noise_rate` is too low
+    decisions: int = 0  # number of decisions that the list takes into account
+    classes: tuple[tuple[str, int, float], ...] = ()  # (label, images, share of wrong labels), the noisiest first
+    look_alikes: float | None = None  # of `ErrorCalibration`; None where it is not known
+    at_least_right: float = AT_LEAST_RIGHT  # share of right labels that the verdicts aim at
     _by_id: dict[int, LabelIssue] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -194,10 +165,7 @@ def make_issues(
     verdicts: Sequence[str] | None = None,
     nearest: tuple[Nearest, Nearest] | None = None,
 ) -> list[LabelIssue]:
-    """Label issues of (n,) rows of images that all have labels, in this order.
-
-    `nearest` are those of the rows with the same label, and with others.
-    """
+    """Label issues of (n,) rows of labelled images; `nearest` are theirs with the same label, and with others."""
     same_labels, other_labels = (None, None) if nearest is None else nearest
     issues = []
     for place, row in enumerate(rows.tolist()):

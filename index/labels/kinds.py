@@ -54,10 +54,7 @@ def count_groups(labels: Labels, groups: Ids) -> Ids:
 
 
 class IssueKinds:
-    """Kinds of the issues among N labels; `split` (N,) says which are of the smaller part of a label to split.
-
-    `outliers`, `rare_class` and `conflicting_duplicates` (N,) say where the rule of that kind holds.
-    """
+    """Kinds of the issues among N labels; (N,) masks say where a rule holds, `split` where a label should be split."""
 
     def __init__(
         self, errors: LabelErrors, labels: Labels, groups: Ids, *, count: int, split: Mask | None = None
@@ -70,28 +67,19 @@ class IssueKinds:
         self._confused = {pair for one, two, _ in self.confused_classes for pair in ((one, two), (two, one))}
 
     def kind_of(self, row: int) -> Kind:
-        """The kind of the issue of a row; the first that fits.
-
-        - `conflicting_duplicates`: a near-duplicate has another label; at least one of the two is wrong.
-        - `outlier`: the image more probably shows none of the labels than another one.
-        - `split_class`: the label is probably right, and should be split.
-        - `rare_class`: fewer than `RARE` images have the label.
-        - `confused_classes`: the label and the most probable other one are used for each other.
-        - `ambiguous`: the label and another one are both probable.
-        - `wrong_label`: another label fits better.
-        """
+        """The kind of the issue of a row: the first that fits."""
         label, right = int(self._labels[row]), 1 - float(self._errors.p_error[row])
         other, probability = next(iter(self._errors.others(row, label=label)), (label, 0.0))
         if self.conflicting_duplicates[row]:
-            return "conflicting_duplicates"
+            return "conflicting_duplicates"  # a near-duplicate has another label; at least one of the two is wrong
         if self.outliers[row]:
-            return "outlier"
+            return "outlier"  # the image more probably shows none of the labels than another one
         if self._split[row] and self._errors.p_error[row] < LIKELY_ERROR:
-            return "split_class"
+            return "split_class"  # the label is probably right, and should be split
         if self.rare_class[row]:
-            return "rare_class"
+            return "rare_class"  # fewer than `RARE` images have the label
         if (label, other) in self._confused:
-            return "confused_classes"
+            return "confused_classes"  # the label and the most probable other one are used for each other
         return "ambiguous" if min(right, probability) >= AMBIGUOUS else "wrong_label"
 
 

@@ -1,9 +1,9 @@
 """Label-error detection: the probability that each label is wrong, and the most probable classes of each image.
 
 Two classifiers predict every label from other images, in two passes. A ridge regression finds more where similar
-classes are confused, Gaussian classes where labels are random; together they find nearly as much as the better one, or
-more. In the second pass rows are weighted by the probability that their label is right, found in the first. The
-constants were chosen on parts of five datasets that `benchmarks.labels.chances` does not report on.
+classes are confused, Gaussian classes where labels are random. In the second pass rows are weighted by the probability
+that their label is right, found in the first. The constants were chosen on parts of five datasets that
+`benchmarks.labels.chances` does not report on.
 """
 
 from collections import defaultdict
@@ -46,30 +46,20 @@ Mask = npt.NDArray[np.bool_]
 class LabelErrors:
     """Estimated label errors among N labels, and proposed labels of M images without one.
 
-    Attributes:
-        calibration: for use after decisions.
-        p_error: (N,) probability that each label is wrong; not below 1 - p_right where that is known.
-        suggested, p_suggested: (N,) most probable other label, and the probability that it is right.
-        none: (N,) probability that the image shows none of the labels.
-        best, probabilities: (N, 4) most probable classes, the best first, `NO_ID` where there are fewer labels; 1 at
-            most over all labels and `none` together.
-        rates: (C,) estimated noise rate of each label.
-        pairs: (label, class, images): estimated number of images of a class with another label.
-        own: (N,) leave-one-out confidence in the label.
-        proposed, p_proposed: (M, 4) as `best`, with the confidences after both passes. Where labels are noisy they are
-            too low: of those at 70 % more than seven in ten are right.
+    Where labels are noisy, `p_proposed` is too low: of those at 70 % more than seven in ten are right.
     """
 
-    calibration: ErrorCalibration
-    p_error: Doubles
-    suggested: Labels
-    p_suggested: Doubles
-    none: Doubles
-    best: Ids
-    probabilities: Doubles
-    rates: Doubles
-    pairs: tuple[tuple[int, int, float], ...]
-    own: Floats
+    calibration: ErrorCalibration  # for use after decisions
+    p_error: Doubles  # (N,) probability that each label is wrong; at least 1 - p_right where that is known
+    suggested: Labels  # (N,) most probable other label
+    p_suggested: Doubles  # (N,) probability that it is right
+    none: Doubles  # (N,) probability that the image shows none of the labels
+    best: Ids  # (N, 4) most probable classes, the best first, `NO_ID` where there are fewer labels
+    probabilities: Doubles  # (N, 4) of these; over all labels and `none` together 1 at most
+    rates: Doubles  # (C,) estimated noise rate of each label
+    pairs: tuple[tuple[int, int, float], ...]  # (label, class, images): estimated images of a class with another label
+    own: Floats  # (N,) leave-one-out confidence in the label
+    # (M, 4) as `best`, with the confidences after both passes
     proposed: Ids = field(default_factory=lambda: _no_classes(0)[0])
     p_proposed: Doubles = field(default_factory=lambda: _no_classes(0)[1])
 
@@ -104,8 +94,7 @@ def find_label_errors(
     again instead of held, and simulated noise draws labels by their frequency instead of by the noise model.
 
     Args:
-        features, labels: (N, D), and (N,) in 0..count-1.
-        count: C, at least 2.
+        features, labels: (N, D), and (N,) in 0..count-1, of at least 2.
         groups: (N,); rows of one group are near-duplicates, none of which predicts another one.
         p_right: (N,) stated probability that the label is right: 1 where a person looked, NaN without a decision.
         before: calibration from before the decisions.
@@ -123,8 +112,7 @@ def find_label_errors(
 def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
     """(N, C) float32 confidences of both classifiers after the second pass; rows sum to 1.
 
-    In the first pass rows of label y weigh n_y^`BALANCE` together, each as any other; in the second each row in
-    proportion to the probability that its label is right.
+    In the first pass rows of label y weigh n_y^`BALANCE` together; in the second by the probability that each is right.
     """
     passes = _TwoPasses(features, labels, count=count, groups=groups)
     passes.reweight(estimate_p_error(passes.hold(passes.blocks()), labels)[0].p_error)
@@ -266,10 +254,7 @@ def believe_decisions(p_error: Doubles, p_right: Doubles | None) -> Doubles:
 
 
 def join_confidences(one: Floats, other: Floats) -> Floats:
-    """(B, C) of two classifiers to (B, C): the square of the mean of their roots, made to sum to 1.
-
-    A label that either favours stays likely, as with their mean; agreement of both counts, as with their product.
-    """
+    """(B, C) of two classifiers: the square of the mean of their roots, made to sum to 1, between mean and product."""
     both = np.square(np.sqrt(one) + np.sqrt(other))
     joined: Floats = both / both.sum(axis=1, keepdims=True)
     return joined
@@ -318,9 +303,9 @@ def errors_from_confidences(
 def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> LabelErrors:
     """Label errors of the same (N,) labels by two kinds of features: the mean of both distributions over classes.
 
-    Features that were trained with the labels make every image look sure. Alone their probabilities are too high: of a
-    well trained network's confident suggestions six in ten were right where 87 % were expected. Their mean with those
-    of frozen features was right as often as it said, and ranked wrong labels better than either.
+    Features that were trained with the labels are too sure alone: of confident suggestions six in ten were right where
+    87 % were expected. Their mean with those of frozen features was calibrated, and ranked wrong labels better than
+    either.
     """
     both = np.concatenate([one.best, other.best], axis=1)
     halves = np.concatenate([one.probabilities, other.probabilities], axis=1) / 2
@@ -365,7 +350,7 @@ def errors_from_top(
 ) -> LabelErrors:
     """Label errors where N x C confidences are too many to hold: the class of a wrong label is the suggested one.
 
-    They are made from the confidences in the label, `own`, and the (N, s) highest ones with their labels, `best`.
+    `own` are the confidences in the label, and `confidences` the (N, s) highest ones, with their labels, `best`.
     """
     p_error, suggested = believe_decisions(found.p_error, p_right), suggestions.suggested
     p_suggested, none = found.divide(p_error, suggestions.confidences)

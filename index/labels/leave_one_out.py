@@ -50,10 +50,7 @@ def sum_moments(
     tell: Tell = _nothing,
     add_up: Callable[[Doubles], Doubles] = np.asarray,
 ) -> Sums:
-    """The mean of (N, D) rows with (N,) weights of mean 1, and what they are centred on it.
-
-    `add_up` makes sums over these rows those over all, where they are only a part.
-    """
+    """The mean of (N, D) rows with (N,) weights of mean 1, and moments about it; `add_up` adds those of other parts."""
     total = add_up(np.array(float(len(rows))))
     mean = add_up(sum((parts[some] @ rows[some] for some in _all(rows)), np.zeros(rows.shape[1]))) / total
     scatter, sums = np.zeros((rows.shape[1],) * 2), np.zeros((count, rows.shape[1]))
@@ -71,20 +68,13 @@ class LeaveOneOut:
 
     confidence = softmax(temperature * prediction); ridge and temperature are those of two grids under which the given
     labels are likeliest, over a spread sample; a grid goes on beyond `RIDGES` or `TEMPERATURES` where its end is the
-    likeliest. They are two numbers for all rows, so they tell nothing of one.
-
-    Every label counts as much as any other, in the regression and in that choice, unless `weights` say otherwise: where
-    every row counts the same, the shrinkage pulls predictions towards how frequent labels are, and right labels of few
-    rows look like mistakes.
-
-    A set of g rows costs D^2 g where it is larger than D, and g^3 where it is not.
+    likeliest. A set of g rows costs D^2 g where it is larger than D, and g^3 where it is not.
 
     Args:
-        groups: (N,); rows of one group are left out together, or duplicates would predict each other. None: every row
-            is alone.
-        weights: (N,) above 0, how much each row counts; None: 1 / rows of its label.
-        ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a large one,
-            which cannot separate them.
+        groups: (N,); rows of one group are left out together, or duplicates would predict each other.
+        weights: (N,) above 0, how much each row counts; None: 1 / rows of its label, as the shrinkage else pulls
+            predictions towards frequent labels, and right labels of few rows look like mistakes.
+        ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a large one.
     """
 
     def __init__(
@@ -130,10 +120,7 @@ class LeaveOneOut:
         self._solve(self.ridge)
 
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
-        """(rows, (B, C) float32 confidences) of all rows, a block at a time: N x C is never held.
-
-        Rows that are alone come first, then set after set, so that no set is solved twice.
-        """
+        """(rows, (B, C) float32 confidences), block by block: rows that are alone, then set after set."""
         for rows in self._blocks(np.argsort(self._set_of, kind="stable")):
             yield rows, self.confidences(rows)
             self._tell(len(rows))
@@ -143,10 +130,7 @@ class LeaveOneOut:
         return softmax(self.temperature * self._predict(rows)).astype(np.float32)
 
     def confidences_unseen(self, label: int, *, most: int | None = None) -> tuple[Ids, Floats]:
-        """(n,) rows of a label, and their (n, C) float32 confidences without any row of it; 0 in the label itself.
-
-        Of very many rows those of `most` at least, spread evenly.
-        """
+        """(n,) rows of a label, `most` or more of many, and (n, C) float32 confidences without all of it."""
         together = rows = np.flatnonzero(self._labels == label)
         if len(rows) > self._width:
             rows = rows[:: max(1, len(rows) // (most or len(rows)))]
@@ -262,9 +246,7 @@ class LeaveOneOut:
 
 
 def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:
-    """The next value of a rising grid whose end is the best; None where it is inside, or `most` or its inverse is met.
-
-    A grid of one value goes nowhere.
+    """The next value of a grid of several whose end is the best; None inside, or where `most` or its inverse is met.
 
     >>> beyond_grid(10.0, (0.1, 1.0, 10.0), most=1e5), beyond_grid(1.0, (0.1, 1.0, 10.0), most=1e5)
     (100.0, None)

@@ -48,8 +48,8 @@ def list_label_issues(
 ) -> tuple[LabelIssues, ErrorCalibration | None]:
     """Label issues, and their calibration; labels that only near-duplicates share, or all images, are not checked.
 
-    Where no label is checked, none is proposed either. Labels of images with a decision, whose ids are `decided`, do
-    not count among the estimated errors; `before` is the calibration from before the decisions.
+    Where no label is checked, none is proposed either. `before` is the calibration from before the decisions; labels of
+    images with the ids `decided` do not count among the estimated errors.
     """
     own, loose = images.labelled, images.unlabelled
     labels, names, total = own.labels, own.names, len(own.labels)
@@ -97,10 +97,7 @@ def list_label_issues(
 
 
 def _list_proposals(errors: LabelErrors, images: CheckedImages, loose: CheckedImages) -> list[LabelIssue]:
-    """Proposals for images without a label, the most probable first, with the nearest of those with a label.
-
-    Those beyond `_MOST_PROPOSALS` are left out until others are decided.
-    """
+    """Proposals for images without a label, the most probable ones, with the nearest of those with a label."""
     if not len(errors.proposed):
         return []
     order = np.argsort(-errors.p_proposed[:, 0], kind="stable")[:_MOST_PROPOSALS]

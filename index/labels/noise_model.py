@@ -20,10 +20,9 @@ _LEAST = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class NoiseModel:
-    """Noise model of a set of labels.
+    """Noise model of labels: confidences to the `power`, normalised, are the class probabilities of an image.
 
-    Confidences to the `power`, normalised, are the class probabilities of an image. Row c of the (C, C) `transitions`
-    has the probabilities of the wrong labels of an image of class c.
+    Row c of the (C, C) `transitions` has the probabilities of the wrong labels of an image of class c.
     """
 
     noise_rate: float
@@ -68,10 +67,7 @@ class NoiseModel:
 
 @dataclass(frozen=True, slots=True)
 class LabelPrior:
-    """Stated probabilities that N labels are right, and the labels before them.
-
-    `p_right` is 1 where a person looked, NaN without a decision; `before` is the label itself where it is unchanged.
-    """
+    """Stated (N,) `p_right` of labels: 1 where a person looked, NaN undecided; and the labels `before` a change."""
 
     p_right: Doubles
     before: Labels
@@ -153,10 +149,7 @@ def _sharpen(logs: Doubles, power: float) -> Doubles:
 
 
 def _fit(logs: Doubles, given: Labels, by_label: list[Doubles]) -> tuple[float, float, int]:
-    """The most likely noise rate and power, and the number of the most likely transitions.
-
-    `by_label` are probabilities of the given label if it is wrong: (n, C) by the class, or (n, 1) the same of all.
-    """
+    """The likeliest noise rate, power and place in `by_label`, (n, C) or (n, 1) probabilities of labels if wrong."""
     best, own = (-np.inf, _FIRST_SHARE, 1.0, 0), np.arange(len(given))
     for power in _POWERS:
         shown = _sharpen(logs, power)

@@ -1,13 +1,12 @@
 """Simulated label noise, which calibrates the scores of labels to probabilities of a label error.
 
-The confidences of an image are computed without the image, so they do not depend on its label. An image with a
-simulated wrong label therefore costs no second computation: only its score is read. (The target-decoy method estimates
-false discoveries in proteomics in the same way: Elias and Gygi, 2007.)
+The confidences of an image are computed without it, so they do not depend on its label, and a simulated wrong label
+costs only the reading of its score (as in the target-decoy method of proteomics: Elias and Gygi, 2007).
 
-Two kinds of wrong labels are simulated: of images that show another class, by a noise model, and of images that show
-none (open-set noise), at random. An image of the second kind has no confident class, which would hide it: a label that
-is random, though, is among the least confident third of all labels one time in three, and a right label hardly ever
-(after Storey, "A direct approach to false discovery rates", 2002).
+Wrong labels are simulated of images that show another class, by a noise model, and of images that show none (open-set
+noise), at random. The latter have no confident class, which would hide them: a label that is random, though, is among
+the least confident third of all labels one time in three, and a right label hardly ever (after Storey, "A direct
+approach to false discovery rates", 2002).
 """
 
 from collections.abc import Iterator
@@ -78,11 +77,9 @@ def score_labels(confidences: Floats, labels: Labels) -> Doubles:
 class LabelScores:
     """Scores of N labels and of simulated wrong labels of the same images, from confidences given block by block.
 
-    Of the labels these are the `given` scores, and the confidences in them (`own`) and in any label (`highest`).
-
-    Args:
-        wrong: (N, k) simulated labels of images that show another class; (N, 0) to simulate nothing.
-        drawn: (N, k) random labels, as of images that show none.
+    `given` are the scores of the labels, `own` the confidences in them, `highest` those in any label. `wrong` (N, k)
+    are simulated labels of images that show another class, (N, 0) to simulate nothing; `drawn` (N, k) as of images of
+    none.
     """
 
     def __init__(self, labels: Labels, wrong: Labels, drawn: Labels, *, count: int) -> None:
@@ -162,7 +159,7 @@ def calibrate_scores(
     Rate, share of images of no class and p_error are estimated in turns, each from the others. Simulated labels of
     images that show another class are weighted by the probability that the given label is right, those of images that
     show none by the share of such images. A share x / (e + o + x) of p_error counts as right, with x = `_ODD` times
-    `missed`. People's own errors on ambiguous images score higher than simulated ones and are under-estimated.
+    `missed`.
 
     Args:
         given, wrong, drawn: (N,) scores of labels; (N, k) of simulated ones of images of another class, and of none.
@@ -285,31 +282,20 @@ def fit_p_error(given: Doubles, simulated: Doubles, rates: float) -> Doubles:
 class ErrorCalibration:
     """Scores of labels with their probabilities of a label error, from before any decision, and those of suggestions.
 
-    Once people have decided the labels of the lowest scores, the others cannot be calibrated by simulated noise: the
-    lowest scores are missing. (On groceries and cars a new calibration then found half of the wrong labels or none;
-    the one from before still held.)
-
-    Attributes:
-        scores, p_error: (N,), of `score_labels`, and the probabilities.
-        highest, none_if_wrong: (N,) highest confidence of each image, and the probability that an image whose label is
-            wrong shows none of the labels.
-        suggested: (K,) rising confidences of suggested labels; none where their probabilities were not computed.
-        p_right, p_none: (K,) probabilities, if the given label is wrong, that the suggested label is right, which never
-            falls, and that the image shows none of the labels, which never rises.
-        none_share: share of the wrong labels whose image shows none.
-        look_alikes: share of simulated errors between look-alike labels that would be called wrong; 1 where hardly any
-            label is.
+    Once people have decided the labels of the lowest scores, simulated noise cannot calibrate the others: on groceries
+    and cars a new calibration then found half of the wrong labels or none; the one from before still held.
     """
 
-    scores: Doubles
-    p_error: Doubles
-    highest: Floats
-    none_if_wrong: Doubles
-    suggested: Doubles = field(default_factory=lambda: np.empty(0))
+    scores: Doubles  # (N,) of `score_labels`
+    p_error: Doubles  # (N,) probability of a label error
+    highest: Floats  # (N,) highest confidence of each image
+    none_if_wrong: Doubles  # (N,) probability that an image whose label is wrong shows none of the labels
+    suggested: Doubles = field(default_factory=lambda: np.empty(0))  # (K,) rising confidences of suggested labels
+    # (K,) probabilities, if the label is wrong, that the suggested one is right, and that the image shows no label.
     p_right: Doubles = field(default_factory=lambda: np.empty(0))
     p_none: Doubles = field(default_factory=lambda: np.empty(0))
-    none_share: float = 0.0
-    look_alikes: float | None = None
+    none_share: float = 0.0  # of the wrong labels, whose image shows no label
+    look_alikes: float | None = None  # share of simulated errors between look-alike labels that would be called wrong
 
     @property
     def none(self) -> Doubles:
@@ -339,8 +325,7 @@ def estimate_p_error(
 ) -> tuple[ErrorCalibration, NoiseModel]:
     """Scores of (N,) labels with the probabilities that they are wrong, and the noise model of the simulation.
 
-    The (N, C) confidences of each image are from other images. Without a calibration from `before` any decision, label
-    noise is simulated to calibrate.
+    The (N, C) confidences of an image are from other images. With a calibration from `before`, nothing is simulated.
     """
     model, each = fit_noise_model(confidences, labels), count_simulated(len(labels)) if before is None else 0
     wrong = simulate_labels(labels, model.transitions, each=each)

@@ -1,7 +1,7 @@
-"""Steps of decisions in a file of decisions: its tables, and reading, writing and merging them.
+"""Steps of decisions in a file: its tables, and reading, writing and merging them.
 
-A step has the decisions of one call, all of one kind: about labels, near-duplicates, marks or saved searches. Of each
-subject the decision of the last step holds. An undo removes the last step, which brings the decision before it back.
+A step has the decisions of one call, all of one kind. Of each subject the decision of the last step holds. An undo
+removes the last step, which brings the decision before it back.
 """
 
 import json
@@ -112,10 +112,7 @@ _CLASSES = {about: kind for kind, about in _ABOUT.items()}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The decisions of one call, all of one kind, at a time in UTC, ISO 8601, by a reviewer of a name.
-
-    The `number` rises from step to step; it is 0 before the step is stored.
-    """
+    """The decisions of one call, all of one kind, at a time in UTC, ISO 8601; `number` is 0 before it is stored."""
 
     decided_at: str
     decisions: tuple[Decision, ...]
@@ -202,8 +199,8 @@ def follow_labels(
 ) -> LabelStates:
     """The decisions about labels after the last step, and before it; only steps after a known state are read.
 
-    An undo brings back the state before, unless it takes back more than was read at once. Decisions that are not of
-    those `holding` take an earlier one's place and are left out.
+    An undo brings back the state before, unless it takes back more than was read at once. Only those `holding` are
+    listed.
     """
     last = last_step(connection, "labels")
     steps = f"SELECT number FROM steps WHERE number IN ({', '.join(str(step) for step, _ in states)})"
@@ -259,10 +256,10 @@ def _describe(decision: Decision) -> dict[str, Any]:
 
 
 def merge_steps(connection: sqlite3.Connection, steps: Sequence[Step]) -> dict[str, int]:
-    """Import steps; the later decision about a subject holds. Counts of decisions by their outcome.
+    """Import steps, with their times; the later decision about a subject holds. Counts of decisions by their outcome.
 
-    Into an empty file all steps are imported; else the last decision of each subject, if it is later than the one that
-    holds. Imported steps keep their time and can be undone.
+    Into an empty file all steps are imported; else the last decision of each subject, if it is later than the one
+    there.
     """
     last = {subject: (step, one) for step in steps for subject, one in step.by_subject().items()}
     if connection.execute("SELECT count(*) FROM steps").fetchone()[0] == 0:

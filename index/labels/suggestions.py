@@ -1,8 +1,7 @@
 """Suggested labels: the probability that a suggestion is right, by simulated images of other and of unseen classes.
 
-An image with a wrong label shows another class, or none of the classes. Both are simulated, as for the probability of a
-label error (`simulated_noise`): an image whose label is exchanged shows another class; an image that is predicted
-without any image of its own label shows none, and is as near to the others as the classes are to each other. How
+An image with a wrong label shows another class, or none. Both are simulated, as in `simulated_noise`: an image whose
+label is exchanged shows another class; one that is predicted without any image of its own label shows none. How
 confident the suggestions of the wrong labels are says how many of them are of either kind.
 """
 
@@ -20,10 +19,7 @@ _LEAST = 1e-9
 
 
 def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]:
-    """(B, k) the most confident labels of images besides those they have, and that confidence among all others, 0..1.
-
-    `labels` are (B, k) that the images have or that are simulated.
-    """
+    """(B, k) most confident other labels than the (B, k) given, and that confidence among all others, 0..1."""
     rows = np.arange(len(labels))[:, None]
     two = np.argpartition(confidences, -2, axis=1)[:, -2:]
     swapped = confidences[rows[:, 0], two[:, 0]] > confidences[rows[:, 0], two[:, 1]]
@@ -34,10 +30,7 @@ def suggest_labels(confidences: Floats, labels: Labels) -> tuple[Labels, Floats]
 
 
 class SuggestionScores:
-    """Suggestions of N labels, and of `each` simulated wrong ones of an image, from confidences given block by block.
-
-    These are the most confident other labels, `suggested`, and the `confidences` in them.
-    """
+    """Suggestions, the most confident others, of N labels and of `each` simulated wrong ones, block by block."""
 
     def __init__(self, labels: Labels, *, count: int, each: int) -> None:
         drawn = draw_labels(labels, each=each)
@@ -48,10 +41,7 @@ class SuggestionScores:
         self._is_found = np.zeros(drawn.shape, dtype=bool)
 
     def add(self, rows: Ids, confidences: Floats, unseen: Floats, is_unseen: Ids) -> None:
-        """Suggestions of (B,) rows by (B, C) confidences.
-
-        `unseen` are (b, C) of the rows at the places `is_unseen`, from rows of other labels alone; 0 for the own label.
-        """
+        """Suggestions of (B,) rows by (B, C) confidences; `unseen` (b, C), at `is_unseen`, know no row of the label."""
         labels, wrong = self.labels[rows], self._wrong[rows]
         suggested, sure = suggest_labels(confidences, labels[:, None])
         self.suggested[rows], self.confidences[rows] = suggested[:, 0], sure[:, 0]

@@ -22,10 +22,10 @@ LEAST_LABELS = 1000  # in simulated crawls of 300 to 600 images a third of all p
 
 
 def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles = NO_LABELS) -> float:
-    """The lowest probability, from one half on, from which on labels are right at least so often on average.
+    """The lowest probability, from one half, from which on labels are right so often on average; else that share.
 
     `p_best` are the (N,) probabilities of the most probable label of each image, the given or the suggested one;
-    `fixed` those of labels that stay in any case. Where no threshold reaches the share, it is the share itself.
+    `fixed` those of labels that stay in any case.
     """
     falling = np.sort(p_best[p_best >= LIKELY_ERROR])[::-1]
     is_last = np.append(falling[1:] < falling[:-1], True)[: len(falling)]  # of equals all stay or none
@@ -64,19 +64,12 @@ def give_verdicts(
     decided: Mask | None = None,
     at_least_right: float = AT_LEAST_RIGHT,
 ) -> tuple[list[str], Ids]:
-    """A verdict for every label, so that of the labels that stay the given share is right.
+    """A verdict for every label, so that of the labels that stay the given share is right; and (N,) new labels.
 
-    Near-duplicates with different labels come first: the images without the most confident label are left out
-    (`drop`), unless theirs has too few images to lose one unseen. Rare labels stay, for a person to look at.
-    For all others, see `judge_labels`.
-
-    Args:
-        groups: (N,); near-duplicates have the same number.
-        rare: (N,) of `has_rare_class`.
-        decided: (N,) whether a person has decided the label, which therefore stays.
-
-    Returns:
-        N verdicts, and (N,) new labels, `NO_ID` but for `change`.
+    Near-duplicates, of the same of (N,) groups, with different labels come first: those without the most confident
+    label are left out (`drop`), unless theirs has too few images to lose one unseen. Labels that are `rare` (N,), by
+    `has_rare_class`, or `decided` by a person stay. For all others, see `judge_labels`. New labels are `NO_ID` but for
+    `change`.
     """
     if decided is None:
         decided = np.zeros(len(labels), dtype=bool)
@@ -118,13 +111,7 @@ def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_
 
 
 def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_lower_bound: bool) -> str | None:
-    """Why a share of right labels cannot be promised; None where it can.
-
-    Args:
-        labels, classes: their numbers.
-        look_alikes: of `ErrorCalibration`; None where it is not known.
-        is_lower_bound: whether the model was trained with these labels.
-    """
+    """Why a share of right labels cannot be promised; None where it can. `look_alikes`: of `ErrorCalibration`."""
     if is_lower_bound:
         return "the model was trained with these labels, so that wrong ones that it has learnt look right"
     if labels < LEAST_LABELS:
@@ -142,16 +129,10 @@ def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_l
 def compare_duplicates(
     labels: Sequence[Hashable | None], groups: Ids, *, confidences: Floats, decided: Mask, rare: Mask
 ) -> tuple[Mask, Mask]:
-    """Which images stay and which are left out among near-duplicates with different labels.
+    """(N,) which images stay and which are left out among near-duplicates with different labels; else neither.
 
-    The labels that people decided about stay; without a decision, the label whose image is the most confident in it, so
-    that of every group one image stays, and rare labels.
-
-    Args:
-        labels: of the N images; None where a person dropped the image.
-
-    Returns:
-        (N,) which images stay and (N,) which are left out; neither where all of a group have one label.
+    The labels that people decided about stay, None where a person dropped the image; without a decision, the label
+    whose image is the most confident in it, so that of every group one image stays, and rare labels.
     """
     stays, loses = np.zeros((2, len(groups)), dtype=bool)
     for rows in rows_by_value(groups):

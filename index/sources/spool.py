@@ -15,10 +15,10 @@ from pathlib import Path
 from index.durable import is_temporary, replacing
 from index.errors import ImageError, InputError
 from index.images.image_files import modified_ns, open_file, reason_of
+from index.paths import user_cache
 from index.sources.image_cells import unpack_cells
 from index.sources.unpacking import DamagedError, unpack
 from index.text import printable_path
-from index.user_cache import user_cache
 
 MAX_SPOOLED_BYTES = 20 << 30
 _FOLDER, _PROBLEM = "shards", ".problem"

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from pathlib import Path
 
-from index.durable import is_temporary
+from index.durable import is_temporary, try_lock
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.limits import LOCK_WAIT_S
 from index.markers import GALLERY_MARK, LOCK_NAME, is_vacant, read_mark, read_part
 from index.progress import BeginStep, no_steps
-from index.system import try_lock
 from index.text import printable_path
 from index.versions.gallery_parts import BUILDING, describe_no_gallery, make_mark
 from index.versions.versions import list_versions

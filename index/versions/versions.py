@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from index.durable import hash_file, write_durably
+from index.durable import NO_LOCKS, hash_file, sync_path, try_lock, write_durably
 from index.errors import GalleryDamagedError, GalleryError
 from index.markers import PART_MARK, is_part
-from index.system import NO_LOCKS, sync_path, try_lock
 from index.text import printable_path
 from index.versions.gallery_parts import describe_no_gallery, identify, mark_part, read_plan, remove_part
 from index.versions.manifest import MANIFEST_NAME, Version

@@ -72,7 +72,7 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
       retrieval restore gallery.backup.zip --gallery gallery --json
       retrieval index build model.onnx photos --out new && retrieval restore gallery.backup.zip --gallery new
     """
-    from index.commands.build_text import indexing_bars
+    from index.commands.images_or_gallery import indexing_bars
     from retrieval_app.review.backup import restore as bring_back
 
     with indexing_bars() as run:

@@ -31,7 +31,7 @@ GROUPS = {
         "duplicates": (f"{_HERE}.report_commands", "List the near-duplicates in a gallery."),
     },
     "Administration": {
-        "info": (f"{_HERE}.doctor_command", "Describe a model or a gallery."),
+        "info": (f"{_HERE}.doctor_command", "Describe a model."),
         "doctor": (f"{_HERE}.doctor_command", "Check the installation, and how fast this machine is."),
         "tokens": (f"{_HERE}.server_commands", "Manage the access tokens of a server."),
         "log": (f"{_HERE}.server_commands", "Show who changed what in a gallery, and when."),

@@ -1,4 +1,4 @@
-"""`retrieval doctor`: the installation. `retrieval info`: a model or a gallery."""
+"""`retrieval doctor`: the installation. `retrieval info`: a model."""
 
 import io
 import json
@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from index.commands.console import PATH, emit, output_options
-from index.commands.inspect_commands import info as gallery_info
 from index.errors import RetrievalError
 from index.faiss_library import import_faiss
 from index.text import printable_path, valid_text
@@ -188,24 +187,20 @@ def _tell(report: Mapping[str, Any], gpu_table: Sequence[str]) -> Iterator[str]:
 
 
 @click.command()
-@click.argument("what", type=PATH, metavar="MODEL|GALLERY|builtin")
+@click.argument("model", type=PATH, metavar="MODEL|builtin")
 @output_options
-@click.pass_context
-def info(context: click.Context, /, *, what: Path, as_json: bool) -> None:
-    """Describe a model or a gallery; `builtin` is the model that comes with the package.
+def info(*, model: Path, as_json: bool) -> None:
+    """Describe a model; `builtin` is the one that comes with the package. `index info` describes a gallery.
 
     \b
     Examples:
       retrieval info builtin
-      retrieval info model.onnx
-      retrieval info gallery --json
+      retrieval info model.onnx --json
+      retrieval info gallery/versions/000001/model.onnx
     """
-    if what.is_dir():
-        context.invoke(gallery_info, gallery=what, as_json=as_json)
-        return
     from index.model.builtin import find_named_model
 
-    document, lines = _describe_model(find_named_model(what))
+    document, lines = _describe_model(find_named_model(model))
     emit(document, as_json=as_json, text="\n".join(lines))
 
 

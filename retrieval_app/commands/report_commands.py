@@ -27,8 +27,8 @@ from index.commands.console import (
 )
 from index.commands.images_or_gallery import ensure_gallery
 from index.duplicates.duplicate_config import DuplicateConfig
+from index.paths import user_cache
 from index.progress import Progress, StepProgress
-from index.user_cache import user_cache
 from retrieval_app.comparing.public import compare as compare_candidates
 from retrieval_app.reports.public import audit as audit_labels
 from retrieval_app.reports.public import describe_audit, format_audit

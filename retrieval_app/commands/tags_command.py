@@ -114,10 +114,10 @@ def remove(gallery: Path, tag: str, where: Condition | None, ids: tuple[int, ...
       retrieval tags remove gallery to-label --where "label IS NOT NULL"
       retrieval tags remove gallery best --id 7 --id 12
     """
-    from index.filters.condition import TAG, equals
+    from index.filters.condition import TAG, Compare, Constant
     from retrieval_app.review.bulk import change_images, untag_images
 
-    condition = where if where is not None or ids else equals(TAG, tag)
+    condition = where if where is not None or ids else Compare(TAG, "=", Constant("text", tag))
     change = partial(untag_images, tag=tag)
     images = change_images(gallery, change, what="remove-tag", ids=ids or None, where=condition, tag=tag)
     emit(

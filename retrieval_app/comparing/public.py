@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_path
 from index.durable import check_own_files
 from index.errors import InputError
+from index.paths import user_cache
 from index.progress import StepProgress
 from index.text import printable_path
 from index.threads import usable_cores
-from index.user_cache import user_cache
 
 if TYPE_CHECKING:
     from index.arrays import Vectors

@@ -151,7 +151,7 @@ def _check_out(out: Path, gallery: Gallery) -> None:
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
     """A folder in a hidden one beside `out`, which replaces `out` once complete; what a killed export left goes."""
-    from index.system import open_for_lock, sync_path, try_lock
+    from index.durable import open_for_lock, sync_path, try_lock
 
     unfinished = out.with_name(f".{out.name}.unfinished")
     data = unfinished / "retrieval-dataset"

@@ -111,13 +111,13 @@ def count_errors_left(gallery: Gallery, issues: LabelIssues, decisions: Decision
     """Estimated number of wrong labels that are left: of open labels, and of those that no person looked at."""
     decided = sum(issue.p_error for issue in issues.errors if issue.key in decisions)
     held = [one for one in decisions.values() if one.p_right < 1 and one.label_after is not None]
-    doubted = sum(1 - one.p_right for one in held if gallery.has_decided(one.key))
+    doubted = sum(1 - one.p_right for one in held if gallery.annotations.is_present(one.key))
     return max(issues.noise_rate * issues.checked - decided, 0.0) + doubted
 
 
 def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues:
     """Label issues without the near-duplicates that people dropped, which count no more."""
-    copies = gallery.dropped_copies
+    copies = gallery.annotations.dropped_copies
     if not copies:
         return issues
     left_out = [issue for issue in issues.items if issue.id in copies]

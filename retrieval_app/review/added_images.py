@@ -17,14 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from index.catalog.rows import CatalogRow
-from index.durable import replacing
+from index.durable import replacing, sync_path
 from index.errors import InputError
 from index.images.decode import find_format
 from index.images.image_files import decode_image
 from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import check_label
 from index.sources.folder_walk import walk_folder
-from index.system import sync_path
 from index.text import printable_path
 from index.versions.annotations import ANNOTATIONS, added_folder, incoming_folder
 

@@ -75,7 +75,7 @@ def untag_images(gallery: Gallery, store: ReviewStore, ids: Ids, tag: str, *, by
     tagged = _find_tagged(gallery, ids.tolist(), tag)
     if not tagged:
         raise InputError(f"none of these {len(ids):,} images has the tag {printable_path(tag)}")
-    mine, dropped = set(tagged), gallery.dropped_copies.items()
+    mine, dropped = set(tagged), gallery.annotations.dropped_copies.items()
     copies = [number for number, (_, kept) in dropped if any(image.image_id in mine for image in kept)]
     return store.decide(_mark_all(gallery, [*tagged, *_find_tagged(gallery, copies, tag)], tag, None), by=by)
 

@@ -13,7 +13,7 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from index.system import allow_open_files
+from index.durable import allow_open_files
 from retrieval_app.api.security.middleware import MAX_HEAD_BYTES
 from retrieval_app.server.options import ConnectionConfig
 

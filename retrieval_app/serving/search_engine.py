@@ -29,8 +29,8 @@ from index.gallery.ranking import Hit
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
 from index.outputs import SEMANTIC
-from index.recent import RecentlyUsed
 from index.text import printable_path
+from index.threads import RecentlyUsed
 from retrieval_app.serving.batching import BoundedPool, Lane, Workers
 from retrieval_app.serving.errors import BusyError, NotReadyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,19 +86,11 @@ def test_every_way_to_the_runtime_sets_them_first(use: str, tiny_model: Path) ->
     assert ("LOADS 1" in said) == ("main(" not in use)
 
 
-@pytest.mark.slow
-def test_a_process_that_loaded_the_runtime_before_is_told() -> None:
-    code = (
-        "import logging, onnxruntime\n"
-        "logging.basicConfig(level=logging.DEBUG)\n"
-        "from index.model.backends.onnxruntime import import_onnxruntime\n"
-        "assert import_onnxruntime() is onnxruntime\n"
-        "import_onnxruntime()"
-    )
-    said = run_fresh(code, ORT_RUNNING_UNIT_TESTS="1")  # which keeps this one quiet, too
-    assert said.count("onnxruntime was imported before its telemetry could be switched off") == 1
-    silent = code.replace(
-        "import logging, onnxruntime",
-        "import os; os.environ['ORT_DISABLE_TELEMETRY'] = '1'\nimport logging, onnxruntime",
-    )
-    assert "switched off" not in run_fresh(silent)
+def test_events_of_a_runtime_that_was_loaded_before_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[str]()
+    loaded = SimpleNamespace(disable_telemetry_events=lambda: calls.append("stopped"))
+    monkeypatch.setitem(sys.modules, "onnxruntime", loaded)  # type: ignore[arg-type]
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY")
+    for _ in range(2):
+        switch_off_telemetry()
+    assert calls == ["stopped"]

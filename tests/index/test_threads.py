@@ -1,9 +1,9 @@
-"""Threads that multiply matrices: each on its own, and afterwards as before."""
+"""Threads that multiply matrices: each on its own, and afterwards as before; the LRU cache."""
 
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from index.threads import multiplying_workers
+from index.threads import RecentlyUsed, multiplying_workers
 
 
 def _blas_threads() -> set[int]:
@@ -29,3 +29,24 @@ def test_a_library_that_came_in_meanwhile_is_heeded_too() -> None:
 
     with threadpool_limits(limits=2, user_api="blas"), multiplying_workers():
         assert _blas_threads() == {1}
+
+
+def test_the_values_used_least_recently_go_first() -> None:
+    kept: RecentlyUsed[str, int] = RecentlyUsed(2)
+    kept.put("a", 1)
+    kept.put("b", 2)
+    assert kept.get("a") == 1
+    kept.put("c", 3)
+    assert [name in kept for name in "abc"] == [True, False, True]
+    assert kept.get("b") is None
+    assert len(kept) == 2
+
+
+def test_sizes_are_counted_and_replaced_values_count_once() -> None:
+    kept: RecentlyUsed[str, bytes] = RecentlyUsed(10, size=len)
+    for _ in range(5):
+        kept.put("a", b"1234")
+    kept.put("b", b"123456")
+    assert (kept.get("a"), kept.get("b")) == (b"1234", b"123456")
+    kept.put("c", b"1")
+    assert ("a" in kept, "b" in kept, "c" in kept) == (False, True, True)

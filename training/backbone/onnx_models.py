@@ -22,8 +22,8 @@ from index.images.preprocess import IMAGENET_MEAN, PreprocessConfig
 from index.model.checksum import MAX_MODEL_BYTES
 from index.model.contract import find_contract
 from index.model.graph import UnsafeModelError, check_graph
+from index.paths import user_cache
 from index.text import printable_path
-from index.user_cache import user_cache
 from training.backbone.onnx_form import (
     ERRORS,
     FEATURES,

@@ -17,12 +17,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from index.durable import write_durably
+from index.durable import sync_path, write_durably
 from index.errors import InputError
 from index.images.image_files import read_image
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig, crop_pixels, resize_image
 from index.progress import Progress, no_progress
-from index.system import sync_path
 from index.threads import map_ahead
 from training.backbone.extract import name_content
 

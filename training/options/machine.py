@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
+from index.paths import user_cache
 from index.threads import usable_cores
-from index.user_cache import user_cache
 
 if TYPE_CHECKING:
     import torch

@@ -22,8 +22,8 @@ from index.model.backends.openvino import OpenVinoBackend
 from index.model.checksum import ModelFile
 from index.model.contract import ModelContract, find_contract_text
 from index.model.graph import UnsafeModelError, check_graph
+from index.paths import user_cache
 from index.text import printable_path
-from index.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
 BACKENDS: dict[str, type[InferenceBackend]] = {"onnxruntime": OnnxRuntimeBackend, "openvino": OpenVinoBackend}

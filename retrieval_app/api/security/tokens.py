@@ -19,9 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from index.durable import replacing
+from index.durable import open_for_lock, replacing, try_lock
 from index.errors import InputError
-from index.system import open_for_lock, try_lock
 from index.text import printable_path
 from retrieval_app.api.security.rights import check_rights, spread_rights
 

@@ -71,20 +71,6 @@ def test_commands_keep_a_gallery_up_to_date(tmp_path: Path, tiny_model: Path, im
     assert text.startswith(f"{gallery}: built version 00000")
 
 
-def test_a_long_dry_run_lists_the_first_images_and_all_of_them_as_json(
-    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images = draw_folder(tmp_path / "images")
-    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "g")
-    monkeypatch.setattr(cli, "_LISTED", 4)
-    words = ("remove", tmp_path / "g", "blue/*", "--dry-run")
-    lines = invoke(cli.index_group, *words).stdout.splitlines()
-    assert len(lines) == 1 + 4 + 2
-    assert "1 more" in lines[-2]
-    assert lines[-1] == "5 would be removed"
-    assert len(json.loads(invoke(cli.index_group, *words, "--json").stdout)["selected"]) == 5
-
-
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

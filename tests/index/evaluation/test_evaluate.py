@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import index.evaluation.comparison
 from index.arrays import normalise_rows
 from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval, paired_bootstrap
@@ -25,7 +24,7 @@ from index.gallery.gallery import Gallery
 from index.public import evaluate
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image, tries
-from tests.index.evaluation.test_metrics import score_among
+from tests.index.evaluation.test_relevant_ranks import score_among
 
 KS = (1, 2, 4)
 
@@ -316,16 +315,6 @@ def test_the_difference_agrees_with_a_loop_over_the_same_draws(clustered: bool, 
     assert found.mean == pytest.approx(mean)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.05, 0.95])))
     assert found.p_value == (1 + sum(abs(m - mean) >= abs(mean) - 1e-12 for m in means)) / 201
-
-
-def test_blocks_of_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = draw_hits((30,), share=0.6, seed=1), draw_hits((30,), share=0.5, seed=2)
-    whole = {"seed": 0, "resamples": 100, "clusters": np.arange(30) // 3, "draw_seeds": True}
-    at_once = [paired_bootstrap(first, second, seed=0, resamples=100), paired_bootstrap(first, second, **whole)]
-    for numbers in (1, 30 * 7):
-        monkeypatch.setattr(index.evaluation.comparison, "_BLOCK_DRAWS", numbers)
-        assert paired_bootstrap(first, second, seed=0, resamples=100) == at_once[0]
-        assert paired_bootstrap(first, second, **whole) == at_once[1]
 
 
 def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain() -> None:

@@ -1,10 +1,7 @@
-"""What every compiler of conditions must keep: examples with rows, and any tree as it is on a row.
-
-A compiler is tried by `keep`, which gives the positions of the rows that a condition keeps, in rising order.
-"""
+"""Conditions with the positions of the rows that they keep, and any tree with any rows."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
@@ -27,7 +24,6 @@ from index.filters.condition import (
 from index.filters.parser import find_words, parse_filter
 from tests.index.filters.on_row import Row
 
-Keep: TypeAlias = Callable[[Condition, Sequence[Row]], list[int]]
 Flat: TypeAlias = Mapping[str, object]
 
 
@@ -236,11 +232,6 @@ CASES: list[tuple[Condition, list[Row], list[int]]] = [
     *((find_words(text), make_rows(FOUND), kept) for text, kept in WORD_CASES),
     (JOINED, make_rows(FOUND), [0]),
 ]
-
-
-def check_compiler(keep: Keep) -> None:
-    for condition, rows, kept in CASES:
-        assert keep(condition, rows) == kept, condition
 
 
 # --- any tree, and any rows

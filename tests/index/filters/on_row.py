@@ -1,14 +1,16 @@
-"""Whether one item fulfils a condition, with the same truth as the SQL of it has among the rows of a catalogue."""
+"""Rows of a catalogue in memory, and whether one fulfils a condition, with the same truth as its SQL."""
 
 import json
 import operator
 import os
 import re
+import sqlite3
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from index.catalog.reader import Catalog, create_tables
 from index.filters import condition as tree
 from index.filters.condition import (
     LABEL,
@@ -162,3 +164,32 @@ def _list_leaves(value: Any) -> Iterator[Value]:
             yield from _list_leaves(inner)
     elif not isinstance(value, bool):
         yield value
+
+
+def fill_catalog(connection: sqlite3.Connection, rows: Sequence[Row]) -> Catalog:
+    """Indexed rows in place of all that there are; their ids are 1, 2, …"""
+    create_tables(connection)
+    for table in ("images", "sources", "sqlite_sequence"):
+        connection.execute(f"DELETE FROM {table}")
+    sources = list(dict.fromkeys(row["source"] for row in rows))
+    connection.executemany(
+        "INSERT INTO sources (id, kind, location) VALUES (?, 'folder', ?)",
+        [(number, os.fsencode(source)) for number, source in enumerate(sources)],
+    )
+    connection.executemany(
+        "INSERT INTO images (source, path, size_bytes, mtime_ns, status, label, metadata) "
+        "VALUES (?, ?, 1, 1, 'indexed', ?, ?)",
+        [
+            (
+                sources.index(row["source"]),
+                os.fsencode(row["path"]),
+                row["label"],
+                json.dumps(row["metadata"], sort_keys=True) if row["metadata"] else None,
+            )
+            for row in rows
+        ],
+    )
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS tags (id, tag TEXT)")
+    connection.execute("DELETE FROM tags")
+    connection.executemany("INSERT INTO tags VALUES (?, ?)", [(row["id"], tag) for row in rows for tag in row["tags"]])
+    return Catalog(connection)

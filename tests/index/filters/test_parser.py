@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from index.catalog.reader import Catalog
 from index.errors import InputError
-from index.filters.condition import And, Column, Compare, Condition, Constant, IsNull, Not, equals
+from index.filters.condition import And, Column, Compare, Condition, Constant, IsNull, Not
 from index.filters.parser import (
     MAX_CHARACTERS,
     MAX_CONDITIONS,
@@ -21,8 +21,8 @@ from index.filters.parser import (
 )
 from index.filters.to_sql import write_sql
 from tests.conftest import mostly_slow, tries
-from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import Flat, make_rows, written_conditions
+from tests.index.filters.on_row import fill_catalog
 
 
 def refusal(text: str) -> str:
@@ -37,7 +37,9 @@ def test_a_text_is_read_into_a_tree_that_is_a_key() -> None:
     where = parse_filter("  shop='a\n b'\n\tAND x.y   IS NOT NULL and price betWeen 1 AND 2 ")
     price = Column(("price",))
     between = And((Compare(price, ">=", Constant("number", "1")), Compare(price, "<=", Constant("number", "2"))))
-    assert where == And((equals(Column(("shop",)), "a\n b"), Not(IsNull(Column(("x", "y")))), between))
+    assert where == And(
+        (Compare(Column(("shop",)), "=", Constant("text", "a\n b")), Not(IsNull(Column(("x", "y")))), between)
+    )
     assert hash(where) == hash(parse_filter(write_condition(where)))
 
 
@@ -141,51 +143,11 @@ def test_sqlite_takes_the_largest_filters_that_are_allowed(nested: sqlite3.Conne
     assert keep(f"id IN ({listed}) OR path IN ('1')") == [1]
 
 
-PIECES = (
-    "x",
-    "price",
-    "label",
-    "path",
-    "source",
-    "id",
-    "metadata",
-    ".",
-    " ",
-    "(",
-    ")",
-    ",",
-    "=",
-    "<",
-    "!=",
-    "IN",
-    "NOT",
-    "LIKE",
-    "AND",
-    "OR",
-    "IS",
-    "NULL",
-    "BETWEEN",
-    "TRUE",
-    "1",
-    "-2.5",
-    "'a'",
-    "'%'",
-    '"q""t"',
-    "''",
-    '"',
-    "'",
-    "--",
-    ";",
-    "DROP TABLE images",
-    "UNION SELECT",
-    "?",
-    "?1",
-    "{}",
-    "{0}",
-    "%s",
-    "\\",
-    "/*",
-)
+WORDS = """
+x price label path source id metadata . ( ) , = < != IN NOT LIKE AND OR IS NULL BETWEEN TRUE 1 -2.5
+'a' '%' "q""t" '' " ' -- ; ? ?1 {} {0} %s \\ /*
+"""
+PIECES = (*WORDS.split(), " ", "DROP TABLE images", "UNION SELECT")
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,4 @@
 import csv
-import json
 import os
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ def make_row(number: int, path: str, label: str | None, metadata: str | None = N
     return CatalogRow(number, 1, path, *own, label, metadata, (), given or label)
 
 
-SUFFIXES = (".csv", ".jsonl", ".parquet")
+SUFFIXES = (".csv", ".parquet")
 ROWS = [
     ("a,b.jpg", Hit(1, 7, 0.5, make_row(7, 'red/say "no"\r.png', "red", '{"price": 3, "name": "Zoë"}', "blue"), "/a")),
     ("a,b.jpg", Hit(2, 2**40, 0.25, make_row(2**40, "line\nbreak.png", None), "/b, c")),
@@ -30,12 +29,6 @@ def read(path: Path) -> list[dict[str, object]]:
     """The rows of a file, with the types of Parquet."""
     if path.suffix == ".parquet":
         return parquet.read_table(path).to_pylist()
-    if path.suffix == ".jsonl":
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        return [
-            {**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False) if row["metadata"] else None}
-            for row in rows
-        ]
     with path.open(newline="", encoding="utf-8") as file:
         kinds = {"rank": int, "id": int, "score": float}
         return [
@@ -107,7 +100,7 @@ def test_an_error_of_the_caller_passes_as_it_is(tmp_path: Path) -> None:
 def test_bad_results_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.csv").mkdir()
     for name, problem in (
-        ("results.txt", "expected one of .csv, .jsonl, .parquet"),
+        ("results.txt", "expected one of .csv, .parquet"),
         ("results", "the suffix says what is written"),
         ("folder.csv", "a folder has this name"),
         ("none/r.csv", "its folder does not exist"),

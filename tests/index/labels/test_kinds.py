@@ -1,4 +1,4 @@
-"""Each kind of label issue by its rule."""
+"""Each kind of label issue by its rule; labels of two classes are found to split, clean classes are not."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from index.labels.kinds import (
     is_outlier,
 )
 from index.labels.label_errors import LabelErrors
+from index.labels.list_issues import find_split_classes
 from index.labels.simulated_noise import ErrorCalibration
 
 
@@ -66,21 +67,6 @@ def test_a_label_is_rare_by_the_images_that_are_no_copies_of_each_other() -> Non
     assert has_rare_class(labels, groups).tolist() == [False] * RARE + [True] * RARE + [True]
 
 
-def test_a_judged_row_is_told_as_mixed_up_where_its_suggestion_is_the_other_label_of_a_pair() -> None:
-    labels = np.repeat([0, 1, 2], 40)
-    best = np.stack([(labels + 1) % 3, labels, (labels + 2) % 3], axis=1)
-    chances = np.tile([0.8, 0.2, 0.0], (120, 1))
-    pairs = ((0, 1, 5.0), (1, 0, 5.0), (1, 2, 9.0))
-    found = _errors(best, chances, np.full(120, 0.8), np.zeros(120), pairs=pairs)
-    kinds = IssueKinds(found, labels, np.arange(120), count=3)
-    assert kinds.confused_classes == [(0, 1, 10.0)]
-    assert [kinds.kind_of(row) for row in (0, 40, 80)] == [
-        "confused_classes",
-        "wrong_label",
-        "wrong_label",
-    ]  # 1 is suggested 2 here
-
-
 def test_copies_are_told_on_every_side_where_their_labels_differ() -> None:
     labels, groups = np.array([0, 1, 2, 2, 3, 0]), np.array([7, 7, 8, 8, 9, 7])
     assert has_conflicting_duplicate(labels, groups).tolist() == [True, True, False, False, False, True]
@@ -96,3 +82,26 @@ def test_an_outlier_shows_none_of_the_labels_with_one_half_or_more_and_with_more
     chances = np.array([[0.3, 0.2], [0.3, 0.2], [0.5, 0.3]])
     found = _errors(np.tile([1, 0], (3, 1)), chances, np.full(3, 0.7), np.array([0.5, 0.49, 0.1]))
     assert is_outlier(found).tolist() == [True, False, False]
+
+
+def draw(*, classes: int = 12, images: int = 20, width: int = 32) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    labels = np.arange(classes).repeat(images)
+    centres = random.normal(size=(classes, width))
+    return (centres[labels] + 0.6 * random.normal(size=(len(labels), width))).astype(np.float32), labels
+
+
+def test_only_a_label_of_two_classes_is_found_by_its_smaller_part() -> None:
+    vectors, classes = draw()
+    alone = np.arange(len(classes))
+    assert not find_split_classes(vectors, classes, alone, count=12).any()
+    means = np.stack([vectors[classes == label].mean(axis=0) for label in range(12)])
+    far = int((means @ means[0]).argmin())
+    smaller = np.flatnonzero(classes == far)[:14]
+    kept = np.concatenate([np.flatnonzero(classes != far), smaller])
+    labels = np.where(classes == far, 0, classes)[kept]
+    found = find_split_classes(vectors[kept], labels, alone[kept], count=12)
+    assert set(kept[found]) == set(smaller)
+    copies = alone[kept].copy()
+    copies[np.isin(kept, smaller)] = -1  # one image, saved often, is no class
+    assert not find_split_classes(vectors[kept], labels, copies, count=12).any()

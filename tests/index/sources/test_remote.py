@@ -10,10 +10,10 @@ import pytest
 from index.errors import ImageError, InputError, MissingDependencyError
 from index.images.image_files import take_any_content
 from index.network import object_store
+from index.paths import user_cache
 from index.sources import reading
 from index.sources.reading import read_indexed, read_place
 from index.sources.registry import find_source
-from index.user_cache import user_cache
 from tests.index.sources.test_shards import PICTURES, pack_plain, write_shard
 from tests.remote_servers import Fault, FileServer
 

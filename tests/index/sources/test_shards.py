@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
+from index.paths import user_cache
 from index.sources import spool as spooling
 from index.sources.reading import read_place
 from index.sources.registry import find_source
 from index.sources.unpacking import unpack
-from index.user_cache import user_cache
 from tests.conftest import CLASSES, draw_image
 from tests.index.hostile import encode
 

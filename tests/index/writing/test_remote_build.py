@@ -11,8 +11,8 @@ import pytest
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
+from index.paths import user_cache
 from index.sources.reading import read_indexed
-from index.user_cache import user_cache
 from index.writing import pending
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
