@@ -84,9 +84,10 @@ class SearchQuery(SearchOptions):
     ahead: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # super() knows no class with slots
         if not self.parts and self.upload is None:
             raise InputError("a search needs at least one image, photo or vector")
-        if not (self.k and 1 <= self.k <= MAX_K and 0 <= self.offset <= MAX_OFFSET):
+        if self.k is None or self.k > MAX_K or not 0 <= self.offset <= MAX_OFFSET:
             raise InputError(
                 f"k must be in 1..{MAX_K:,} and offset in 0..{MAX_OFFSET:,}, got {self.k} and {self.offset}"
             )

@@ -106,8 +106,13 @@ def test_what_is_unknown_outside_the_picture_or_no_sensible_list_is_said_to_be(e
             Crop(**dict(zip(("x", "y", "width", "height"), crop, strict=True)))
     with pytest.raises(InputError, match="choose a larger part"):
         _search(engine, MemberQuery(image_id=ids["red/0.jpg"], crop=Crop(x=0.1, y=0.1, width=0.01, height=0.01)))
-    for options in ({"k": 0}, {"offset": -1}, {"k": 1001}, {"offset": 9001}):
-        with pytest.raises(InputError, match="k must"):
+    wrong: tuple[dict[str, Any], ...] = (
+        *({"k": k} for k in (0, 1001, 2.5, "7", None)),
+        *({"offset": offset} for offset in (-1, 9001)),
+        *({"min_score": score} for score in (float("nan"), float("inf"), "0.5")),
+    )
+    for options in wrong:
+        with pytest.raises(InputError, match=r"k must|min_score must"):
             _search(engine, MemberQuery(image_id=ids["red/0.jpg"]), **options)
     with pytest.raises(InputError, match="no longer in the gallery's source"):
         _run(engine.thumbnail(engine.snapshot(), ids["red/vanished.jpg"]))
