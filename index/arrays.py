@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 Vectors = Floats  # rows of unit norm
 Ids = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int64]
@@ -15,11 +16,11 @@ UNLABELLED = -1
 UNIT_TOLERANCE = 1e-3
 
 
-def unit_rows(vectors: Vectors) -> npt.NDArray[np.bool_]:
+def unit_rows(vectors: Vectors) -> Mask:
     """Which rows of (N, D) are finite and of unit norm: (N,) bool."""
     with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are no unit vector either
         norms: npt.NDArray[np.float32] = np.linalg.norm(vectors, axis=1)
-        usable: npt.NDArray[np.bool_] = np.abs(norms - 1) <= UNIT_TOLERANCE  # False for NaN
+        usable: Mask = np.abs(norms - 1) <= UNIT_TOLERANCE  # False for NaN
     return usable
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.ann.bench import AnnBench
 from benchmarks.ann.curves import time_singles
 from benchmarks.ann.peers import OURS, Opened, Parameters
-from benchmarks.ann.truth import NEIGHBOURS, Mask, find_recall, find_truth
-from index.arrays import NO_ID, Vectors
+from benchmarks.ann.truth import NEIGHBOURS, find_recall, find_truth
+from index.arrays import NO_ID, Mask, Vectors
 
 SHARES = (0.5, 0.05, 0.005, 0.0005)
 KINDS = ("random", "alike")

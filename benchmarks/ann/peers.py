@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import faiss
 import numpy as np
 
-from benchmarks.ann.truth import NEIGHBOURS, Mask
-from index.arrays import NO_ID, Ids, Vectors
+from benchmarks.ann.truth import NEIGHBOURS
+from index.arrays import NO_ID, Ids, Mask, Vectors
 from index.faiss_library import faiss_threads
 from index.vectors.ann_building import build_ann_index
 from index.vectors.ann_config import AnnConfig

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import NO_ID, Ids, Vectors
+from index.arrays import NO_ID, Doubles, Ids, Mask, Vectors
 from index.vectors.exact import search
 
 TIE = 1e-6  # what a cosine may be below the true 10th and still be right: the web is full of duplicates
 NEIGHBOURS = 10
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class Truth:
     """
 
     ids: Ids
-    least: npt.NDArray[np.float64]
+    least: Doubles
 
     def take(self, count: int) -> Truth:
         """That of the first queries."""
@@ -41,7 +38,7 @@ def find_truth(base: Vectors, queries: Vectors, *, allowed: Mask | None = None) 
     return Truth(ids, score(base, queries, ids).min(axis=1))
 
 
-def score(base: Vectors, queries: Vectors, ids: Ids) -> npt.NDArray[np.float64]:
+def score(base: Vectors, queries: Vectors, ids: Ids) -> Doubles:
     """(Q, k) cosines in float64, -inf where there is no id."""
     found = np.einsum("qkd,qd->qk", base[ids], queries, dtype=np.float64)
     found[ids == NO_ID] = -np.inf

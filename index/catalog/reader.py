@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import Ids
+from index.arrays import Ids, Mask
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_rows
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, find_file_beside, find_places
@@ -237,7 +236,7 @@ class Catalog:
             self.attach_tags()
         check_names(where, self._connection, has_decided=bool(self._decided.by_id))
 
-    def fingerprints(self) -> tuple[Ids, Ids, npt.NDArray[np.bool_]]:
+    def fingerprints(self) -> tuple[Ids, Ids, Mask]:
         """Of the indexed rows, in id order: (N,) int64 ids, perceptual hashes, and (N,) bool: which have a label."""
         query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
         table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)

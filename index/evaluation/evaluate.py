@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import UNLABELLED, Ids, Vectors
+from index.arrays import UNLABELLED, Ids, Mask, Vectors
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import Fingerprint, ReadVectors, find_gallery_duplicates
 from index.embedding.engine import ThreadedEngine
@@ -87,7 +86,7 @@ class LabelledImages:
     ids: Ids
     group_sources: GroupSources
     skipped: int = 0
-    are_queries: npt.NDArray[np.bool_] | None = None
+    are_queries: Mask | None = None
 
 
 def read_members(gallery: Gallery, *, where: Condition | None = None, groups: str | None = None) -> LabelledImages:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import UNLABELLED, Floats, Ids, Labels, connect_rows
+from index.arrays import UNLABELLED, Floats, Ids, Labels, Mask, connect_rows
 from index.sources.table_rows import as_text
 from index.vectors.exact import search_labels
 
@@ -40,7 +40,7 @@ _PAIRS_AT_ONCE = 8192
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,15})([^0-9]*)", re.ASCII | re.DOTALL)
 Pairs = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
-_Near = Callable[[Ids, Ids], npt.NDArray[np.bool_]]
+_Near = Callable[[Ids, Ids], Mask]
 
 
 @dataclass(frozen=True, slots=True)

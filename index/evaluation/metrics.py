@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import UNLABELLED, Floats, Ids, Labels
+from index.arrays import UNLABELLED, Doubles, Floats, Ids, Labels
 from index.errors import InputError
 from index.evaluation.comparison import Scores, bootstrap_interval
 from index.progress import Progress, no_progress
@@ -27,7 +27,6 @@ _LARGEST_NORM = 2.0**60
 _ROWS_AT_ONCE = 4096
 _KEYS_OF_A_LINE = np.int64(1) << 32
 
-Doubles = npt.NDArray[np.float64]
 PairRelevance = Callable[[Ids, Ids], Doubles]
 """(P,) query rows and (P,) gallery rows to (P,) relevance in 0..1, in place of equal labels."""
 
@@ -170,7 +169,6 @@ def _find_scale(norms: Doubles) -> float:
     return 1.0 if largest < _LARGEST_NORM else float(2.0 ** -int(np.frexp(largest)[1]))
 
 
-Relevance = npt.NDArray[np.bool_]
 DEFAULT_KS = (1, 2, 4, 8, 16)
 _SEED = 0  # of intervals
 K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each of its datasets

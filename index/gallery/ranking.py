@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import NO_ID, Floats, Ids, Vectors
+from index.arrays import NO_ID, Doubles, Floats, Ids, Vectors
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import Condition
@@ -256,7 +256,7 @@ def rank_by_neighbours(
     return order
 
 
-def _measure_overlap(scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int) -> npt.NDArray[np.float64]:
+def _measure_overlap(scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int) -> Doubles:
     """(pool,) in 0..1: the weighted Jaccard index of each result's neighbours and the query's."""
     width = near.shape[1]
     asking_scores, asking = np.full((1, width), -np.inf), np.full((1, width), NO_ID, dtype=np.int64)
@@ -273,11 +273,11 @@ def _measure_overlap(scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *
             for row, places in enumerate(beside)
         ]
     )
-    shared: npt.NDArray[np.float64] = np.minimum(averaged[:pool], averaged[pool]).sum(axis=1)
+    shared: Doubles = np.minimum(averaged[:pool], averaged[pool]).sum(axis=1)
     return np.asarray(shared / (2 - shared))
 
 
-def _describe(scores: npt.NDArray[np.floating], ids: Ids) -> npt.NDArray[np.float64]:
+def _describe(scores: npt.NDArray[np.floating], ids: Ids) -> Doubles:
     """(m, U) rows of sum 1 over all members named: exp(-squared distance) of near ones, else 0."""
     members, columns = np.unique(ids, return_inverse=True)
     weights = np.where(ids == NO_ID, 0, np.exp(2 * np.maximum(scores.astype(np.float64), -1) - 2))

@@ -4,8 +4,8 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from index.arrays import Ids, Labels
-from index.labels.label_errors import LabelErrors, Mask
+from index.arrays import Ids, Labels, Mask
+from index.labels.label_errors import LabelErrors
 
 LIKELY_ERROR = 0.5  # from this probability of a label error on a label is called wrong
 Kind: TypeAlias = Literal[

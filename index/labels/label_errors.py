@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import NO_ID, Doubles, Floats, Ids, Labels
+from index.arrays import NO_ID, Doubles, Floats, Ids, Labels, Mask
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.noise_model import NoiseModel
@@ -39,7 +38,6 @@ TOP_CLASSES = 4  # of an image that are kept: its label and three others
 CLEAR = 0.5
 _LESS = 1 - 1e-9  # of the suggested label's probability that another one has at most
 _LEAST = 0.05  # weight of a row whose label is certainly wrong
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

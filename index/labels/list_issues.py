@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from index.arrays import Floats, Ids, Labels, normalise_rows, rows_by_value
+from index.arrays import Floats, Ids, Labels, Mask, normalise_rows, rows_by_value
 from index.labels.decisions import CHANGE, KEEP
 from index.labels.issues import (
     MIN_P_ERROR,
@@ -21,7 +21,7 @@ from index.labels.issues import (
     rank_classes,
 )
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, count_groups
-from index.labels.label_errors import LabelErrors, Mask, find_label_errors
+from index.labels.label_errors import LabelErrors, find_label_errors
 from index.labels.simulated_noise import ErrorCalibration
 from index.labels.verdicts import give_verdicts
 from index.progress import Progress, no_progress

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from index.arrays import NO_ID, Doubles, Floats, Ids, Labels, rows_by_value
+from index.arrays import NO_ID, Doubles, Floats, Ids, Labels, Mask, rows_by_value
 from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
 from index.labels.kinds import LIKELY_ERROR
-from index.labels.label_errors import LabelErrors, Mask
+from index.labels.label_errors import LabelErrors
 
 NO_LABELS: Doubles = np.empty(0)
 AT_LEAST_RIGHT = 0.95  # share of right labels among those that stay, unless another one is given

@@ -4,10 +4,9 @@ from copy import copy
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
-from index.arrays import Vectors, unit_rows
+from index.arrays import Mask, Vectors, unit_rows
 from index.errors import ImageError, InputError, ModelFileError
 from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, preprocess_image
@@ -78,11 +77,11 @@ class Embedder:
         """D, of all outputs together."""
         return sum(self.contract.widths[name] for name in self.outputs)
 
-    def are_usable(self, vectors: Vectors) -> npt.NDArray[np.bool_]:
+    def are_usable(self, vectors: Vectors) -> Mask:
         """(N,) bool: which of (N, D) rows are finite and of unit norm, in each of their outputs."""
         ends = np.cumsum([self.contract.widths[name] for name in self.outputs])
         parts: list[Vectors] = np.split(vectors, ends[:-1], axis=1)
-        usable: npt.NDArray[np.bool_] = np.all([unit_rows(part) for part in parts], axis=0)
+        usable: Mask = np.all([unit_rows(part) for part in parts], axis=0)
         return usable
 
     def embed_batch(self, pixels: Pixels) -> Vectors:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import NO_ID, Floats, Ids, Vectors
+from index.arrays import NO_ID, Floats, Ids, Mask, Vectors
 from index.faiss_library import faiss_threads, import_faiss, split_queries
 from index.vectors.ann_index import AnnIndex, choose_held_out, map_ann
 from index.vectors.exact import measure_cosines
 from index.vectors.kinds import KINDS
 from index.vectors.shards import VectorRows
-from index.vectors.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up, needs_faiss
+from index.vectors.stored_rows import RowSet, StoredRows, best_of, fill_up, needs_faiss
 from index.versions.manifest import INDEX_NAME
 
 # Filtered search of an ANN index. A first search ignores the filter, and shows how many of the nearest rows it keeps.

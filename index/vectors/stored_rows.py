@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import NO_ID, Floats, Ids, Vectors
+from index.arrays import NO_ID, Floats, Ids, Mask, Vectors
 from index.faiss_library import import_faiss, is_faiss_loaded
 from index.vectors.shards import VectorRows
 
-Mask = npt.NDArray[np.bool_]
 Bits = npt.NDArray[np.uint8]
 _ROWS_AT_ONCE = 65_536
 _MANY_QUERIES = 20  # from here on faiss multiplies matrices, but only without a selector

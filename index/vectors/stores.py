@@ -5,10 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from index.arrays import Floats, Ids, Vectors
+from index.arrays import Floats, Ids, Mask, Vectors
 from index.outputs import SEMANTIC
 from index.progress import BeginStep, no_steps
 from index.vectors.ann_config import MILVUS, AnnConfig, StoreConfig
@@ -23,7 +20,7 @@ class IdSubset(Protocol):
     def ids(self) -> Ids:
         """(n,) int64, rising."""
 
-    def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
+    def has(self, ids: Ids) -> Mask:
         """(m,) bool: which of (m,) int64 ids of members are in it."""
 
 

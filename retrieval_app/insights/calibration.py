@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
+from index.arrays import NO_ID, UNLABELLED, Doubles, Floats, Ids, Labels, Mask, Vectors
 from index.evaluation.evaluate import read_group_sources
 from index.evaluation.groups import find_groups
-from index.evaluation.metrics import Relevance
 from index.gallery.gallery import Gallery
 from index.labels.kinds import count_groups
 from index.progress import Progress, no_progress
@@ -43,7 +42,7 @@ class Calibration:
     queries: int
 
     @cached_property
-    def _scores(self) -> npt.NDArray[np.float64]:
+    def _scores(self) -> Doubles:
         return np.array([point[0] for point in self.points])
 
     @cached_property
@@ -94,7 +93,7 @@ def learn_shares(
     return Calibration(_fit(found.cosines[there], same[there], queries[there]), queries=len(chosen))
 
 
-def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, float, float, float], ...]:
+def _fit(scores: Floats, same: Mask, queries: Ids) -> tuple[tuple[float, float, float, float], ...]:
     """The points for (P,) scores of hits, whether each has its query's label, and the number of its query."""
     from scipy.optimize import isotonic_regression  # takes long to load
 

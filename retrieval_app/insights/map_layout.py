@@ -1,12 +1,11 @@
 """Map of a gallery by t-SNE (van der Maaten and Hinton 2008, by openTSNE)."""
 
 from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import Vectors
+from index.arrays import Doubles, Vectors
 from index.catalog.decided_rows import DecidedRows
 from index.errors import MissingDependencyError
 from index.gallery.gallery import Gallery, number_labels
@@ -21,8 +20,6 @@ _PERPLEXITY = 30.0  # about so many neighbours of each count, where there are en
 _STEPS_BETWEEN_REPORTS = 10
 _EARLY_STEPS, _STEPS = 250, 500
 _START_SPREAD = 1e-4  # standard deviation of the first coordinate, as its authors advise
-
-Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 class MapLayout(Answer):

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
-from index.arrays import Floats, Ids, Labels
+from index.arrays import Floats, Ids, Labels, Mask
 from index.labels.label_errors import believe_decisions
 from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
 from index.labels.noise_model import MOST_VALUES, LabelPrior, NoiseModel, fit_frequency_model
@@ -18,7 +17,6 @@ from training.losses.interface import read_columns
 
 KEPT = 64
 _NEGLIGIBLE = 1e-3  # posteriors; the product of two images without them is at most .002 smaller
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +244,7 @@ class _PosteriorModel:
     noise: NoiseModel
     calibration: ErrorCalibration | None
     labels: Labels
-    known: Flags
+    known: Mask
     prior: LabelPrior | None
 
     def posteriors(self, confidences: Floats, rows: Ids) -> Floats:

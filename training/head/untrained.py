@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from index.arrays import Floats, Ids, Labels, normalise_rows
+from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
 from training.confidence.confidences import estimate_posteriors
 from training.head.embedding_heads import Head, ProjectionHead, RawHead
 from training.options.losses import WCCN
 
-Doubles = npt.NDArray[np.float64]
 # Of the largest variance: directions below it are rounding, which whitening must not amplify.
 _SMALLEST_VARIANCE_SHARE = 1e-7
 

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from index.arrays import Labels
 from index.evaluation.comparison import PairedDifference, Scores, paired_bootstrap
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rivals
@@ -192,7 +192,7 @@ def evaluate_holdout(
     config: TrainConfig,
     device: torch.device,
     posteriors: csr_array | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Train the recipe on parts of the data and search the rest; folds with too few images are left out.
 
@@ -242,7 +242,7 @@ def fit_heads(
     config: TrainConfig,
     device: torch.device,
     rivals: bool = True,
-    progress: Progress = lambda *_: None,
+    progress: Progress = no_progress,
 ) -> dict[str, Head]:
     """Heads trained by each plan, and `rivals`; empty where the images span no direction."""
     features = torch.from_numpy(images.features).to(device)

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import NO_ID, Floats, Ids, Vectors
+from index.arrays import NO_ID, Floats, Ids, Mask, Vectors
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.vectors.ann_building import SURE, Trial, choose_setting, count_held_out, describe_flat, list_kinds
 from index.vectors.ann_config import AnnConfig, StoreConfig
@@ -65,9 +64,9 @@ class ChosenIds:
     ids: Ids
     expression: str | None
 
-    def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
+    def has(self, ids: Ids) -> Mask:
         places = np.searchsorted(self.ids, ids)
-        found: npt.NDArray[np.bool_] = places < len(self.ids)
+        found: Mask = places < len(self.ids)
         found[found] = self.ids[places[found]] == ids[found]
         return found
 

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.arrays import normalise_rows
+from index.arrays import Doubles, normalise_rows
 from index.labels import leave_one_out as module
 from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut
 from tests.conftest import tries
@@ -53,7 +52,7 @@ def collect(judge: LeaveOneOut) -> np.ndarray:
 
 def fit_without(
     vectors: np.ndarray, labels: np.ndarray, left: Any, *, count: int, ridge: float, weights: np.ndarray | None = None
-) -> npt.NDArray[np.float64]:
+) -> Doubles:
     """(g, C) float64 predictions for rows by a weighted regression of the others, by default with balanced labels."""
     kept = np.setdiff1d(np.arange(len(labels)), left)
     parts = 1 / np.bincount(labels)[labels] if weights is None else weights
@@ -65,7 +64,7 @@ def fit_without(
     inputs, targets = np.c_[centred, np.ones(len(labels))], np.eye(count)[labels]
     weighted = inputs[kept] * parts[kept, None]
     solved = np.linalg.solve(weighted.T @ inputs[kept] + penalty, weighted.T @ targets[kept])
-    predictions: npt.NDArray[np.float64] = inputs[left] @ solved
+    predictions: Doubles = inputs[left] @ solved
     return predictions
 
 
