@@ -30,7 +30,7 @@ from training.options.finetuning import USUAL_BLOCKS
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
-PLANNED = ("finetune", "epochs", "time_budget", "image_size", "wise_ft_alpha", "view", "pooling")
+PLANNED = ("finetune", "max_per_class", "epochs", "time_budget", "image_size", "wise_ft_alpha", "view", "pooling")
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -44,6 +44,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--finetune", default=f"last-{USUAL_BLOCKS}")
     add("--epochs", type=int, help="default: 10, or any number with --time-budget")
     add("--image-size", type=int, help="default: as `retrieval train`")
+    add("--max-per-class", type=int, help="photos of a class that train (default: all)")
     add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")
     add("--view", help="of the exported model (default: as `retrieval train`)")
     add("--pooling", help="default: as `retrieval train`")
@@ -132,6 +133,10 @@ def report(
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
     seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")
+    seen += (
+        options.max_per_class and f"{options.max_per_class}each",
+        options.wise_ft_alpha and f"{options.wise_ft_alpha:g}",
+    )
     plan = "_".join(filter(None, [str(options.time_budget or options.finetune), *seen]))
     name = name_set(dataset, noise, plan)
     write_record(options.out / "results" / f"{name}.json", settings=vars(options), results=results, text=text)

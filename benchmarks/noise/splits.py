@@ -41,6 +41,12 @@ def _tiny_imagenet(images: Path) -> Splits:
     return train, test
 
 
+def _tiny_imagenet_tune(images: Path) -> Splits:
+    records = _tiny_imagenet(images)[0].records
+    trains = _every_other({record.label for record in records})
+    return _part(records, [record.label in trains for record in records])
+
+
 def _clothing() -> list[Record]:
     return [record for record in list_dataset(find_photos()).records if record.label not in NO_CLOTHES]
 
@@ -143,6 +149,7 @@ SPLITS: Mapping[str, Callable[[Path], Splits]] = {
     "groceries-seen": _groceries_seen,
     "cars-tune": _cars_tune,
     "groceries-tune": _groceries_tune,
+    "tiny-imagenet-tune": _tiny_imagenet_tune,
 }
 """Datasets by name. The searched classes are not those that train; with `-seen` they are, in other images.
 
@@ -151,5 +158,6 @@ SPLITS: Mapping[str, Callable[[Path], Splits]] = {
 - `groceries-disjoint`: every other class trains; of the others the official test photos query the training photos.
 - `clothing-seen` and `cars-seen`: 70 % of every folder train, the others are searched leave-one-out.
 - `groceries-seen`: the official test photos query the training photos, official `val` among them.
-- `cars-tune` and `groceries-tune`: parts of the training classes of `cars` and `groceries-disjoint`, to choose options.
+- `cars-tune`, `groceries-tune`, `tiny-imagenet-tune`: parts of the training classes of `cars`, `groceries-disjoint` and
+  `tiny-imagenet`, to choose options.
 """

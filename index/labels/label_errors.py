@@ -107,14 +107,32 @@ def find_label_errors(
         return replace(errors, proposed=proposed, p_proposed=p_proposed)
 
 
-def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
-    """(N, C) float32 confidences of both classifiers after the second pass; rows sum to 1.
+def second_pass(
+    features: Floats, labels: Labels, *, count: int, groups: Ids | None = None, p_right: Doubles | None = None
+) -> Callable[[], Iterator[tuple[Ids, Floats]]]:
+    """Blocks (rows, (B, C) float32 confidences) of both classifiers after the second pass, which may be read again.
 
     In the first pass rows of label y weigh n_y^`BALANCE` together; in the second by the probability that each is right.
+    Arguments as of `find_label_errors`.
     """
-    passes = _TwoPasses(features, labels, count=count, groups=groups)
-    passes.reweight(estimate_p_error(passes.hold(passes.blocks()), labels)[0].p_error)
-    return passes.hold(passes.blocks())
+    passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right)
+    if len(labels) * count <= MOST_VALUES and count <= MOST_LABELS:
+        first, _ = estimate_p_error(passes.hold(passes.blocks()), labels)
+    else:
+        scores = LabelScores.by_frequency(labels, count=count)
+        for rows, confidences in passes.blocks():
+            scores.add(rows, confidences)
+        first = scores.calibrate()
+    passes.reweight(first.p_error)
+    return passes.blocks
+
+
+def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
+    """(N, C) float32 confidences after the second pass; rows sum to 1."""
+    found = np.empty((len(labels), count), dtype=np.float32)
+    for rows, confidences in second_pass(features, labels, count=count, groups=groups)():
+        found[rows] = confidences
+    return found
 
 
 class _TwoPasses:

@@ -9,7 +9,7 @@ the cost of one eigendecomposition.
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,40 +27,10 @@ _ALONE = -1
 
 Tell: TypeAlias = Callable[[int], None]
 """Called after some work with the number of rows that it has finished."""
-Sums: TypeAlias = tuple[Doubles, Doubles, Doubles]
-"""Mean (D,), X'WX (D, D) and Y'WX (C, D)."""
-
-
-class SumMoments(Protocol):
-    """`sum_moments`, or what sums the same in several processes."""
-
-    def __call__(self, rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell) -> Sums: ...
 
 
 def _nothing(_: int) -> None:
     """No-op progress."""
-
-
-def sum_moments(
-    rows: Floats,
-    parts: Doubles,
-    labels: Labels,
-    *,
-    count: int,
-    tell: Tell = _nothing,
-    add_up: Callable[[Doubles], Doubles] = np.asarray,
-) -> Sums:
-    """The mean of (N, D) rows with (N,) weights of mean 1, and moments about it; `add_up` adds those of other parts."""
-    total = add_up(np.array(float(len(rows))))
-    mean = add_up(sum((parts[some] @ rows[some] for some in _all(rows)), np.zeros(rows.shape[1]))) / total
-    scatter, sums = np.zeros((rows.shape[1],) * 2), np.zeros((count, rows.shape[1]))
-    for some in _all(rows):
-        centred = rows[some] - mean
-        weighted = centred * parts[some, None]
-        scatter += weighted.T @ centred
-        add_by_label(sums, weighted, labels[some])
-        tell(0)
-    return mean, add_up(scatter), add_up(sums)
 
 
 class LeaveOneOut:
@@ -87,14 +57,13 @@ class LeaveOneOut:
         weights: Doubles | None = None,
         ridges: Sequence[float] = RIDGES,
         tell: Tell = _nothing,
-        moments: SumMoments = sum_moments,
     ) -> None:
         self._rows, self._width = normalise_rows(features), features.shape[1]
         self._basis: Doubles | None = None
         if len(features) < self._width:  # they span N directions at most: the same products, far cheaper
             basis = np.linalg.qr(self._rows.T.astype(np.float64)).Q
             self._rows, self._basis = self._rows @ basis, basis
-        self._labels, self.count, self._tell, self._moments = labels, count, tell, moments
+        self._labels, self.count, self._tell = labels, count, tell
         self._sets = [] if groups is None else [rows for rows in rows_by_value(groups) if len(rows) > 1]
         self._set_of = np.full(len(labels), _ALONE, dtype=np.int64)
         for number, rows in enumerate(self._sets):
@@ -113,7 +82,15 @@ class LeaveOneOut:
         self._parts: Doubles = weights / weights.mean()
         self._share: Doubles = np.bincount(labels, weights=self._parts, minlength=count) / len(labels)
         # The mean (D,); eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes.
-        self._mean, scatter, sums = self._moments(self._rows, self._parts, labels, count=count, tell=self._tell)
+        rows, parts = self._rows, self._parts
+        self._mean = sum((parts[some] @ rows[some] for some in _all(rows)), np.zeros(rows.shape[1])) / len(rows)
+        scatter, sums = np.zeros((rows.shape[1],) * 2), np.zeros((count, rows.shape[1]))
+        for some in _all(rows):
+            centred = rows[some] - self._mean
+            weighted = centred * parts[some, None]
+            scatter += weighted.T @ centred
+            add_by_label(sums, weighted, labels[some])
+            self._tell(0)
         variances, self._axes = np.linalg.eigh(scatter)
         self._variances, self._targets = variances.clip(min=0), self._axes.T @ sums.T
         self.ridge, self.temperature = self._choose(ridges)

@@ -9,8 +9,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels, Mask
-from index.labels.label_errors import believe_decisions
-from index.labels.leave_one_out import LeaveOneOut, SumMoments, sum_moments
+from index.labels.label_errors import believe_decisions, second_pass
 from index.labels.noise_model import MOST_VALUES, LabelPrior, NoiseModel, fit_frequency_model
 from index.labels.simulated_noise import ErrorCalibration, LabelScores, estimate_p_error, score_labels
 from training.losses.interface import read_columns
@@ -184,15 +183,9 @@ def confidences_of_module(module: ConfidenceModule, features: Tensor, labels: Te
 
 
 def estimate_posteriors(
-    features: Tensor,
-    labels: Tensor,
-    *,
-    class_count: int,
-    groups: Tensor | None,
-    prior: LabelPrior | None = None,
-    moments: SumMoments = sum_moments,
+    features: Tensor, labels: Tensor, *, class_count: int, groups: Tensor | None, prior: LabelPrior | None = None
 ) -> LabelConfidences:
-    """Posteriors of the true class, given the label and the leave-one-out confidences of a linear classifier.
+    """Posteriors of the true class, given the label and the confidences of the label-error detection's two passes.
 
     The noise model's rate and power are fitted by maximum likelihood. Posteriors of an image that shows no class (see
     `index.labels.simulated_noise`) with probability p are multiplied by 1 - p. Near-duplicates (equal `groups`) are
@@ -201,40 +194,46 @@ def estimate_posteriors(
     Features are (N, F), labels and groups (N,) int64; without groups every image is alone. The `prior` are
     probabilities that labels are right, from those who set them.
     """
-    device, given = features.device, labels.cpu().numpy()
+    device, given, count = features.device, labels.cpu().numpy(), len(labels)
     own_groups = None if groups is None else groups.cpu().numpy()
-    rows_of = features.float().cpu().numpy()
-    left_out = LeaveOneOut(rows_of, given, count=class_count, groups=own_groups, moments=moments)
     # Leave-one-out predicts a label that an image outside the own group has, too.
-    pairs = np.unique(np.stack([given, np.arange(len(given)) if own_groups is None else own_groups], axis=1), axis=0)
+    pairs = np.unique(np.stack([given, np.arange(count) if own_groups is None else own_groups], axis=1), axis=0)
     known = (np.bincount(pairs[:, 0], minlength=given.max() + 1)[given] > 1) & (class_count > 1)
-    noise, calibration, fitted = NO_NOISE, None, np.flatnonzero(known)
-    if fit_in_memory(len(given), class_count) and class_count <= _MOST_TRANSITIONS:
-        found = np.empty((len(given), class_count), dtype=np.float32)
-        for rows, confidences in left_out.blocks():
-            found[rows] = confidences
-        if known.any():
-            calibration, noise = estimate_p_error(found[known], given[known])
-        model = _PosteriorModel(noise, calibration, given, known, prior)
-        for rows in np.array_split(np.arange(len(given)), -(-len(given) // rows_at_once(class_count))):
-            found[rows] = model.posteriors(found[rows], rows)
-        by_class: Confidences = torch.from_numpy(found)
-    else:
+    if not known.any():
+        one_hot = nn.functional.one_hot(labels, class_count).float()
+        return LabelConfidences.of(one_hot, labels, class_count=class_count, noise=NO_NOISE, noise_rate=0.0)
+    p_right = None if prior is None else prior.p_right
+    blocks = second_pass(features.float().cpu().numpy(), given, count=class_count, groups=own_groups, p_right=p_right)
+    fitted = np.flatnonzero(known)
+    is_held = fit_in_memory(count, class_count) and class_count <= _MOST_TRANSITIONS
+    if not is_held:
         fitted = fitted[:: max(1, len(fitted) // max(1, MOST_VALUES // class_count))]
-        if len(fitted):
-            parts = np.array_split(fitted, -(-len(fitted) // rows_at_once(class_count)))
-            sample = np.concatenate([left_out.confidences(part) for part in parts])
-            noise = fit_frequency_model(sample, given[fitted], count=class_count)
-            scores = LabelScores.by_frequency(given[fitted], count=class_count)
-            scores.add(np.arange(len(fitted)), sample)
-            calibration = scores.calibrate(model_rate=noise.noise_rate)
+    places = np.full(count, -1)
+    places[fitted] = np.arange(len(fitted))
+    found = np.empty((len(fitted), class_count), dtype=np.float32)
+    for rows, confidences in blocks():
+        inside = places[rows] >= 0
+        found[places[rows[inside]]] = confidences[inside]
+    if is_held:
+        calibration, noise = estimate_p_error(found, given[fitted])
+        model = _PosteriorModel(noise, calibration, given, known, prior)
+        posteriors = torch.zeros(count, class_count)
+        for part in np.array_split(fitted, -(-len(fitted) // rows_at_once(class_count))):
+            posteriors[part] = torch.from_numpy(model.posteriors(found[places[part]], part))
+        posteriors[np.flatnonzero(~known), given[~known]] = 1
+        by_class: Confidences = posteriors
+    else:
+        noise = fit_frequency_model(found, given[fitted], count=class_count)
+        scores = LabelScores.by_frequency(given[fitted], count=class_count)
+        scores.add(np.arange(len(fitted)), found)
+        calibration = scores.calibrate(model_rate=noise.noise_rate)
         model, order = _PosteriorModel(noise, calibration, given, known, prior), list[Ids]()
-        top = TopConfidences.of(model.posterior_blocks(left_out, order))
+        top = TopConfidences.of(model.posterior_blocks(blocks(), order))
         by_class = top.take(torch.from_numpy(np.concatenate(order).argsort()))
-    p_error = np.zeros(len(fitted)) if calibration is None else calibration.p_error
-    rate = believe_decisions(p_error, None if prior is None else prior.p_right[fitted])
-    noise_rate = float(rate.mean()) if len(rate) else 0.0
-    return LabelConfidences.of(by_class.to(device), labels, class_count=class_count, noise=noise, noise_rate=noise_rate)
+    rate = believe_decisions(calibration.p_error, None if p_right is None else p_right[fitted])
+    return LabelConfidences.of(
+        by_class.to(device), labels, class_count=class_count, noise=noise, noise_rate=float(rate.mean())
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,28 +241,27 @@ class _PosteriorModel:
     """Posteriors of N images with these labels; a label of which nothing is `known` (N,) is taken as right."""
 
     noise: NoiseModel
-    calibration: ErrorCalibration | None
+    calibration: ErrorCalibration
     labels: Labels
     known: Mask
     prior: LabelPrior | None
 
     def posteriors(self, confidences: Floats, rows: Ids) -> Floats:
-        """(B, C) posteriors from (B, C) leave-one-out confidences of the images `rows` (B,)."""
+        """(B, C) posteriors from (B, C) confidences of the images `rows` (B,)."""
         found, labels, known = np.zeros(confidences.shape, dtype=np.float32), self.labels[rows], self.known[rows]
         found[~known, labels[~known]] = 1
-        if self.calibration is not None:
-            confidences, labels = confidences[known], labels[known]
-            scores = score_labels(confidences, labels[:, None])[:, 0]
-            shows_one = 1 - self.calibration.apply(scores, confidences.max(axis=1)).none
-            prior = None if self.prior is None else self.prior.at(rows[known])
-            if prior is not None:
-                shows_one[prior.p_right == 1] = 1  # a person has seen what it shows
-            found[known] = self.noise.posterior(confidences, labels, prior) * shows_one[:, None]
+        confidences, labels = confidences[known], labels[known]
+        scores = score_labels(confidences, labels[:, None])[:, 0]
+        shows_one = 1 - self.calibration.apply(scores, confidences.max(axis=1)).none
+        prior = None if self.prior is None else self.prior.at(rows[known])
+        if prior is not None:
+            shows_one[prior.p_right == 1] = 1  # a person has seen what it shows
+        found[known] = self.noise.posterior(confidences, labels, prior) * shows_one[:, None]
         return found
 
-    def posterior_blocks(self, left_out: LeaveOneOut, order: list[Ids]) -> Iterator[Tensor]:
+    def posterior_blocks(self, blocks: Iterable[tuple[Ids, Floats]], order: list[Ids]) -> Iterator[Tensor]:
         """(B, C) posteriors of all images, block by block; the rows of each are added to `order`."""
-        for rows, confidences in left_out.blocks():
+        for rows, confidences in blocks:
             order.append(rows)
             yield torch.from_numpy(self.posteriors(confidences, rows))
 

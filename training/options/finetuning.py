@@ -66,7 +66,7 @@ class FinetuneConfig:
     )
     ema: float = option(0.98, "Decay of the exponential moving average of the weights.", at_least=0, at_most=0.9999)
     wise_ft_alpha: float = option(
-        0.75,
+        0.5,
         "Export weights between the initial (0) and the fine-tuned (1) ones (WiSE-FT). 1 is best for the classes "
         "that trained, lower values for others.",
         above=0,

@@ -15,8 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import PIL
 import torch
 import torch.distributed as dist
@@ -148,14 +146,6 @@ class Team:
             there = self.part_of(count, rank=rank)
             rows.append(own if rank == self.rank else part[: there.stop - there.start])
         return torch.cat(rows)
-
-    def add_up(self, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Sum over the ranks."""
-        if self.size == 1:
-            return own
-        total = torch.from_numpy(np.array(own))
-        dist.all_reduce(total, group=self._control)
-        return total.numpy()
 
     def share(self, model: nn.Module, *, has_unused: bool = False) -> nn.Module:
         """The model with gradients summed over the ranks, and the weights of rank 0.

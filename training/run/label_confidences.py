@@ -8,8 +8,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from index.arrays import Doubles, Floats, Labels
-from index.labels.leave_one_out import Sums, Tell, sum_moments
+from index.arrays import Floats
 from index.labels.noise_model import LabelPrior
 from training.confidence.confidences import (
     ConfidenceModule,
@@ -21,7 +20,6 @@ from training.confidence.confidences import (
 )
 from training.options.config import HeadConfig, TrainConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
-from training.run.distributed import current_team
 from training.run.phases import EpochReport, PhaseContext, TrainingJob, draw_batches, phase_generator, require_finite
 from training.run.prepare import TrainingSet
 
@@ -70,9 +68,7 @@ def estimate_confidences(
     the labels, too.
     """
     if config.head.confidences == "leave-one-out":
-        return estimate_posteriors(
-            features, labels, class_count=class_count, groups=groups, prior=prior, moments=sum_moments_together
-        )
+        return estimate_posteriors(features, labels, class_count=class_count, groups=groups, prior=prior)
     module = fit_confidence(features, labels, class_count=class_count, config=config.head, context=context)
     return confidences_of_module(module, features, labels)
 
@@ -168,23 +164,6 @@ def _held_out_loss(module: ConfidenceModule, features: Tensor, labels: Tensor, *
     for part in rows.split(rows_at_once(class_count)):
         total += _cross_entropy(module, features[part], labels[part]).item()
     return total / (len(rows) * class_count)
-
-
-def sum_moments_together(rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell) -> Sums:
-    """`sum_moments` on rank 0, with the rows shared among the ranks."""
-    team = current_team()
-    if team.size == 1:
-        return sum_moments(rows, parts, labels, count=count, tell=tell)
-    team.ask(_help_summing, count)
-    slices = [team.part_of(len(rows), rank=rank) for rank in range(team.size)]
-    own = team.hand_out([(rows[part], parts[part], labels[part]) for part in slices])
-    return sum_moments(*own, count=count, tell=tell, add_up=team.add_up)
-
-
-def _help_summing(count: int) -> None:
-    team = current_team()
-    own: tuple[Floats, Doubles, Labels] = team.hand_out(None)
-    sum_moments(*own, count=count, add_up=team.add_up)
 
 
 def choose_rows(confidences: LabelConfidences | None, *, config: TrainConfig) -> Tensor | None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
-from index.labels.leave_one_out import sum_moments
 from training.backbone.backbones import Backbone, load_backbone
 from training.backbone.extract import Extractor
 from training.data.datasets import Record
@@ -31,7 +30,6 @@ from training.run.finetuning.data import FinetuneData, read_together
 from training.run.finetuning.fit import FinetuneLoop
 from training.run.finetuning.inputs import FinetuneInputs, build_model, plan_blocks
 from training.run.holdout import Split
-from training.run.label_confidences import sum_moments_together
 from training.run.phases import FINETUNING, PhaseContext, phase_generator
 
 CPU = torch.device("cpu")
@@ -68,10 +66,8 @@ def main(out: Path, pictures: Path) -> None:
         found = team.run_on_rank0(lambda: _extract(pictures, machine))
         torch.set_default_dtype(torch.float64)
         tensors = {f"{name}/{key}": tensor for name in CASES for key, tensor in _take_steps(name).items()}
-        moments = team.run_on_rank0(_sum_moments)
         refused = [_refusal(lambda: team.require_same({"epochs": 3, "rank": team.rank})), _refuse_files(team, pictures)]
     if team.is_first:
-        tensors |= {f"moments/{number}": torch.from_numpy(moment) for number, moment in enumerate(moments)}
         state = {"size": team.size, "skipped": found[1], "refused": refused}
         save_checkpoint(out, tensors | {"features": found[0]}, state=state)
 
@@ -130,16 +126,6 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     assert stayed == ["backbone.mask"], stayed
     weights = {**model.state_dict(), **{f"loss.{name}": tensor for name, tensor in loss.state_dict().items()}}
     return {**weights, "features": read_together(inputs, rows)}
-
-
-def _sum_moments() -> Any:
-    rng = np.random.default_rng(7)
-    labels, parts = rng.integers(0, CLASSES, 41), rng.random(41)
-    given = rng.normal(size=(41, 6)), parts / parts.mean(), labels
-    together = sum_moments_together(*given, count=CLASSES, tell=lambda _: None)
-    for whole, summed in zip(sum_moments(*given, count=CLASSES), together, strict=True):
-        np.testing.assert_allclose(summed, whole, rtol=1e-12, atol=1e-12)
-    return together
 
 
 def _refusal(ask: Callable[[], object]) -> str | None:

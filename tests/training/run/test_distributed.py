@@ -69,7 +69,7 @@ def one_process_run(pictures: Path, other_pictures: Path, tmp_path_factory: pyte
 
 
 @pytest.mark.cluster
-def test_steps_features_and_moments_of_two_processes_are_those_of_one(pictures: Path, tmp_path: Path) -> None:
+def test_steps_and_features_of_two_processes_are_those_of_one(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "pictures")
     next((tmp_path / "pictures").rglob("*.jpg")).write_bytes(b"no image")
     work = "tests.training.run.shared_work"

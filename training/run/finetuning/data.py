@@ -24,7 +24,6 @@ from training.options.losses import LossConfig
 from training.run.distributed import current_team
 from training.run.finetuning.inputs import FinetuneInputs
 from training.run.holdout import Split, plan_fold_searches
-from training.run.label_confidences import sum_moments_together
 
 GALLERY = 10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 Embed = Callable[[np.ndarray], Floats]
@@ -149,7 +148,6 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
         class_count=len(classes),
         groups=None if data.copies is None else torch.from_numpy(data.copies[train]),
         prior=None if data.prior is None else data.prior.take(train, classes=classes, labels=numbers),
-        moments=sum_moments_together,
     )
     found = confidences_for(loss, estimated)
     if isinstance(found, Tensor) and fit_in_memory(count, data.class_count):
