@@ -1,4 +1,4 @@
-"""Image routes: lists, details, thumbnails, labels of neighbours, vectors."""
+"""Image routes: lists, details, thumbnails, labels of neighbours."""
 
 import hashlib
 import re
@@ -102,13 +102,6 @@ class LabelShares(Versioned):
     unlabelled: int = Field(description="neighbours without a label, which are in no share")
 
 
-class ImageVector(Versioned):
-    """The stored unit vector of an image."""
-
-    id: int
-    vector: list[float]
-
-
 def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, folders: bool) -> dict[str, Any]:
     """The document of an image; with results for the whole gallery once they are computed."""
     gallery = snapshot.gallery
@@ -204,14 +197,6 @@ async def get_neighbour_labels(
     snapshot = context.snapshot
     shares = await context.engine.run(share_labels, snapshot.gallery, image_id, k=k)
     return {"version": snapshot.version, "id": image_id, **shares}
-
-
-@router.get("/images/{image_id}/vector", **responses(ImageVector, 404))
-async def get_vector(context: Context, image_id: ImageId) -> dict[str, Any]:
-    """The stored unit vector of an image."""
-    snapshot = context.snapshot
-    vector = await context.engine.run(snapshot.gallery.vector, image_id)
-    return {"version": snapshot.version, "id": image_id, "vector": vector.tolist()}
 
 
 def _read_page(gallery: Gallery, where: Condition | None, *, page: ImagePage, folders: bool) -> dict[str, Any]:

@@ -33,7 +33,6 @@ _GETS = (
     "/v1/images/1/thumbnail?side=64",
     "/v1/images/1/preview",
     "/v1/images/2/labels?k=5",
-    "/v1/images/3/vector",
     "/v1/facets?text=red",
     "/v1/labels/issues?limit=3",
     "/v1/duplicates",

@@ -232,26 +232,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/images/{image_id}/vector": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * The stored unit vector of an image
-         * @description The stored unit vector of an image.
-         */
-        get: operations["get_vector"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/gallery": {
         parameters: {
             query?: never;
@@ -1655,18 +1635,6 @@ export interface components {
             left_out: number;
         };
         /**
-         * ImageVector
-         * @description The stored unit vector of an image.
-         */
-        ImageVector: {
-            /** Version */
-            version: string;
-            /** Id */
-            id: number;
-            /** Vector */
-            vector: number[];
-        };
-        /**
          * JobAnswer
          * @description A job; it has a `result` once it is done.
          */
@@ -2779,7 +2747,6 @@ export type ImageDetails = components['schemas']['ImageDetails'];
 export type ImageEntry = components['schemas']['ImageEntry'];
 export type ImageList = components['schemas']['ImageList'];
 export type ImageProblem = components['schemas']['ImageProblem'];
-export type ImageVector = components['schemas']['ImageVector'];
 export type JobAnswer = components['schemas']['JobAnswer'];
 export type KeepImages = components['schemas']['KeepImages'];
 export type KeptAnswer = components['schemas']['KeptAnswer'];
@@ -3211,29 +3178,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LabelShares"];
-                };
-            };
-        };
-    };
-    get_vector: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description the id of a gallery image */
-                image_id: number;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ImageVector"];
                 };
             };
         };

@@ -49,11 +49,11 @@ def test_a_gallery_that_cannot_be_searched_is_not_ready(served: Path, tmp_path: 
 
 def test_requests_are_counted_by_route_template(client: TestClient, image_ids: dict[str, int]) -> None:
     for image_id in list(image_ids.values())[:3]:
-        client.get(f"/v1/images/{image_id}/vector")
+        client.get(f"/v1/images/{image_id}/labels")
     client.get("/v1/no/such/place")
     client.request("PROPFIND", "/v1/health")
     text = client.get("/v1/metrics").text
-    assert 'retrieval_requests_total{method="GET",route="/v1/images/{image_id}/vector",status="200"} 3.0' in text
+    assert 'retrieval_requests_total{method="GET",route="/v1/images/{image_id}/labels",status="200"} 3.0' in text
     assert 'route="none",status="404"' in text
     assert 'method="other"' in text
     assert "/no/such" not in text

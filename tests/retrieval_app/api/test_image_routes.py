@@ -108,13 +108,11 @@ def test_a_replaced_file_is_never_served(client: TestClient, image_ids: dict[str
         path.write_bytes(before)
 
 
-def test_labels_of_neighbours_and_vectors_are_given(client: TestClient, image_ids: dict[str, int]) -> None:
+def test_labels_of_neighbours_are_given(client: TestClient, image_ids: dict[str, int]) -> None:
     answer = client.get(f"/v1/images/{image_ids['blue/0.jpg']}/labels", params={"k": 5}).json()
     assert answer["label"] == "blue"
     assert sum(share["count"] for share in answer["shares"]) == 5
     assert client.get(f"/v1/images/{image_ids['blue/0.jpg']}/labels", params={"k": 10**9}).status_code == 422
-    answer = client.get(f"/v1/images/{image_ids['blue/0.jpg']}/vector").json()
-    assert sum(value * value for value in answer["vector"]) == pytest.approx(1, abs=1e-4)
 
 
 def test_what_the_description_does_not_tell_is_not_sent(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
