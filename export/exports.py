@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, lower_precision
+from export.precision import CALIBRATED, MEASURED, MIN_CALIBRATION_IMAGES, lower_precision
 from export.public import FULL, PRECISIONS, ExportConfig
 from export.to_onnx import ExportedModel, export_model, require_onnx_name
 from index.arrays import Labels
@@ -219,10 +219,10 @@ def _read_measured(
     with ThreadPoolExecutor(usable_cores()) as pool:
         read = list(pool.map(lambda record: _read(record.path, preprocess), chosen))
     found = [(pixels, record.label) for pixels, record in zip(read, chosen, strict=True) if pixels is not None]
-    if len(found) < 2 * LEAST_IMAGES or len({label for _, label in found}) < 2:
+    if len(found) < 2 * MIN_CALIBRATION_IMAGES or len({label for _, label in found}) < 2:
         raise InputError(
             f"{printable_path(place)}: what a precision costs is measured on at least "
-            f"{2 * LEAST_IMAGES} readable images of two or more labels; found {len(found)} of "
+            f"{2 * MIN_CALIBRATION_IMAGES} readable images of two or more labels; found {len(found)} of "
             f"{len({label for _, label in found})}: give others by --images"
         )
     numbers = np.unique([label for _, label in found], return_inverse=True)[1].astype(np.int64)

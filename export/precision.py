@@ -32,7 +32,7 @@ _OPERATIONS = ("Conv", "Gemm", "MatMul", "Add", "Clip", "Relu", "GlobalAveragePo
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _LEAST = 256  # numbers of what is worth it
 CALIBRATED, MEASURED = 128, 2000  # images at most
-LEAST_IMAGES = 16  # of either
+MIN_CALIBRATION_IMAGES = 16  # of either
 _GROUPS = 8  # of layers that follow each other, of which the sensitive ones are left in float32
 _BATCH = 32
 
@@ -226,7 +226,7 @@ class _Judge:
         for start in range(0, len(self._pixels), _BATCH):
             batch = self._pixels[start : start + _BATCH]
             for name in self._outputs:
-                parts[name].append(embedder.giving(name).embed_batch(batch))
+                parts[name].append(embedder.with_outputs(name).embed_batch(batch))
             self._progress(start + len(batch), len(self._pixels))
         return {name: np.concatenate(vectors) for name, vectors in parts.items()}
 

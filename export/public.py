@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_config, as_path, check_fields, option, refuse_given
-from index.errors import InputError, naming_extras
+from index.errors import InputError, missing_imports_as_dependency_errors
 from index.progress import Progress, no_progress
 from training.options.backbone_libraries import BUILTIN, OnnxSettings, is_onnx_file
 from training.options.config import POOLINGS, USUAL_DIM, VIEWS
@@ -112,7 +112,7 @@ def export(
     if (run is None) == (config.backbone is None):
         raise InputError("give either a RUN folder, or --backbone NAME with --weights")
     target = as_path(out, "out")
-    with naming_extras("exporting"):
+    with missing_imports_as_dependency_errors("exporting"):
         from export.exports import export_again, export_run, export_untrained
         from index.model.builtin import find_named_model
     if run is None:

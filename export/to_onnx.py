@@ -39,7 +39,7 @@ def check_parity(model: PixelModel, onnx_path: Path, images: Pixels, *, name: st
     outputs = (found,) if isinstance(found, torch.Tensor) else found
     cosines = [1.0]
     for output, expected in zip(embedder.contract.widths, outputs, strict=True):
-        own = embedder.giving(output)
+        own = embedder.with_outputs(output)
         for rows in (own.embed_batch(images), np.concatenate([own.embed_batch(image[None]) for image in images])):
             cosine = float((rows.astype(np.float64) * expected.numpy()).sum(axis=1).min())
             # Where a row is not of unit norm, NaN: a product above 1 would hide any drift.

@@ -158,7 +158,7 @@ def reading(path: object) -> Iterator[None]:
 
 
 @contextmanager
-def naming_extras(purpose: str) -> Iterator[None]:
+def missing_imports_as_dependency_errors(purpose: str) -> Iterator[None]:
     """Name the extra to install where a library is missing that the block imports; `purpose` needs it."""
     try:
         yield

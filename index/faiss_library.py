@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ContextDecorator, contextmanager
 from typing import Any
 
-from index.errors import naming_extras
+from index.errors import missing_imports_as_dependency_errors
 
 _LEAST_QUERIES = 8  # of a part: fewer are not worth a thread
 _MOST_QUERIES = 1024
@@ -24,7 +24,7 @@ def let_threads_sleep() -> None:
 
 
 def import_faiss() -> Any:
-    with naming_extras("searching a gallery"):
+    with missing_imports_as_dependency_errors("searching a gallery"):
         import faiss
     return faiss
 

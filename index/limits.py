@@ -14,5 +14,5 @@ MAX_DECODE_CPU_S = 5
 DECODED_BYTES_A_S = 1 << 24  # a file gets another second for each so many bytes
 MAX_DECODE_WALL_S = 300
 
-LOCK_WAIT_S = 3600.0
+WRITER_WAIT_S = 3600.0
 """Seconds that a command or a server's change waits for another process that writes the same gallery."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_path, make_config, option_names, refuse_unknown
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
-from index.limits import LOCK_WAIT_S
+from index.limits import WRITER_WAIT_S
 from index.paths import user_cache
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.vectors.ann_config import AnnConfig, StoreConfig
@@ -38,7 +38,7 @@ def build(
     cache: str | Path | bool = True,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    wait_s: float = WRITER_WAIT_S,
     **options: Any,
 ) -> BuildReport:
     """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.

@@ -28,7 +28,7 @@ class AbandonedError(Exception):
     """Raised in a thread that its caller has given up."""
 
 
-def heed_abandonment(abandoned: threading.Event) -> None:
+def stop_on_event(abandoned: threading.Event) -> None:
     """Let `raise_if_abandoned` raise in this thread once the event is set."""
     _local.abandoned = abandoned
 
@@ -56,7 +56,7 @@ def map_ahead(
     """
     abandoned = threading.Event()
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers, "ahead", heed_abandonment, (abandoned,)) as pool:
+    with ThreadPoolExecutor(workers, "ahead", stop_on_event, (abandoned,)) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))

@@ -233,7 +233,7 @@ def read_state(gallery: Path) -> State | None:
     vectors: dict[int, bytes] = dict.fromkeys(map(int, opened.ids), b"")
     problems = verify_gallery(gallery, sample=0).problems
     for output in opened.manifest.outputs:
-        asked = opened.by(output)
+        asked = opened.view(output)
         own = {key: asked.vector(key) for key in vectors}
         for key, vector in list(own.items())[:3]:
             if own[asked.search(vector, k=1)[0].id].tobytes() != vector.tobytes():

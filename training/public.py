@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, make_config, option_names
-from index.errors import InputError, naming_extras
+from index.errors import InputError, missing_imports_as_dependency_errors
 from training.options.machine import Machine
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def train(
     data, out = as_path(data, "data"), as_path(out, "out")
     val = None if val is None else as_path(val, "val")
     log_folder = None if tensorboard is None else as_path(tensorboard, "tensorboard")
-    with naming_extras("training"):
+    with missing_imports_as_dependency_errors("training"):
         from training.run.display import open_tensorboard
         from training.run.distributed import ProcessRank, join_processes, require_same_start
         from training.run.phases import Watcher
@@ -67,7 +67,7 @@ def train(
 
     def run() -> dict[str, Any]:
         with nullcontext(Watcher()) if log_folder is None else open_tensorboard(log_folder) as log:
-            both = watcher.beside(log)
+            both = watcher.combined_with(log)
             return run_training(data, out, config=config, machine=machine, val=val, resume=resume, watcher=both)
 
     with join_processes(ProcessRank.read(), machine=machine, wait_s=rank_timeout) as team:

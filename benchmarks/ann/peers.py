@@ -109,7 +109,7 @@ class Ours:
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
         described = {**self.described, **({"parameters": dict(point)} if point else {})}
         search = VectorSearch.open(self._shards, folder=self._folder, described=described)
-        kept = None if allowed is None else search.keep(np.flatnonzero(allowed))  # row numbers are the ids
+        kept = None if allowed is None else search.subset(np.flatnonzero(allowed))  # row numbers are the ids
         return lambda rows: search.search(rows, k=NEIGHBOURS, threads=threads, among=kept)[1]
 
 

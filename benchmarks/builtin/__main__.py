@@ -115,7 +115,7 @@ class Reader:
 
     def __init__(self, models: Mapping[str, Path], *, weights: Path | str, cache: Path) -> None:
         self.hashes = find_hashes()
-        self.models = {name: Embedder(path).giving(SEMANTIC, COPY) for name, path in models.items()}
+        self.models = {name: Embedder(path).with_outputs(SEMANTIC, COPY) for name, path in models.items()}
         backbone = load_backbone("mobilenet_v2", str(weights))
         rival = Extractor(
             backbone, PreprocessConfig(resize=224, crop=224), device=torch.device("cpu"), precision="float32"

@@ -18,7 +18,7 @@ import click
 
 from index.config_fields import Config, make_config
 from index.errors import InputError
-from index.limits import LOCK_WAIT_S
+from index.limits import WRITER_WAIT_S
 from index.model.backends.backend import AUTO, NAMES, USUAL_BACKEND, VARIABLE
 from index.outputs import COPY, SEMANTIC
 from index.progress import Progress
@@ -78,7 +78,7 @@ wait_option = click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(min=0),
-    default=LOCK_WAIT_S,
+    default=WRITER_WAIT_S,
     show_default=True,
     metavar="SECONDS",
     help="How long to wait for another process that writes the gallery; 0: not at all.",

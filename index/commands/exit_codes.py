@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from index.errors import RetrievalError, naming_extras
+from index.errors import RetrievalError, missing_imports_as_dependency_errors
 from index.telemetry import switch_off_telemetry
 
 INTERRUPTED = 130
@@ -38,7 +38,7 @@ def run_command(
         one.setLevel(logging.INFO)
     state = {"debug": False}
     try:
-        with naming_extras("this command"):
+        with missing_imports_as_dependency_errors("this command"):
             result = command.main(args=arguments, prog_name=prog_name, obj=state, standalone_mode=False)
     except RetrievalError as error:
         return _report(error, str(error), debug=state["debug"])

@@ -190,7 +190,7 @@ def search(
         check_results_path(out)
     _refuse_swapped(gallery, queries)
     indexed = ensure_gallery(gallery, check=lambda: _check_queries(queries))
-    opened, numbers = open_gallery(indexed).by(by), tuple(chain(*ids))
+    opened, numbers = open_gallery(indexed).view(by), tuple(chain(*ids))
     if options["k"] is None and options["min_score"] is None:
         options["k"] = _DEFAULT_K
     asked = _Search(opened, queries, numbers, SearchOptions(**options), where, by)

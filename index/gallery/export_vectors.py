@@ -49,7 +49,7 @@ def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progr
             raise InputError(f"there is no folder {printable_path(file.parent)}; make it first", at=file)
         if os.path.lexists(file):
             raise InputError("exists already; remove it, or give another --out", at=file)
-    gallery = Gallery.open(path).by(by)
+    gallery = Gallery.open(path).view(by)
     try:
         write(gallery, files, progress)
     except OSError as error:

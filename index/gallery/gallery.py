@@ -25,7 +25,7 @@ from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.ranking import Hit, SearchOptions, answer
 from index.items import Place
-from index.labels.decided_labels import LOCK_WAIT_S, Annotations
+from index.labels.decided_labels import DECISIONS_WAIT_S, Annotations
 from index.model.contract import ModelContract, find_contract
 from index.model.embedder import Embedder
 from index.outputs import COPY, SEMANTIC, UNTRAINED
@@ -49,7 +49,7 @@ class Gallery:
         roots: the sources' roots as text, by their numbers.
         ids: (N,) int64 of the members that are not dropped, in rising order.
         digest: SHA-256 of the manifest, unique to the version.
-        output: whose vectors, of the `width` D, are searched: `semantic`, or another one (see `by`).
+        output: whose vectors, of the `width` D, are searched: `semantic`, or another one (see `view`).
         index: what the manifest says of their index.
     """
 
@@ -92,15 +92,15 @@ class Gallery:
     @property
     def without_decisions(self) -> "Gallery":
         """The same version without decisions: with given labels and dropped images."""
-        return self if self._given is None else self._given.by(self.output)
+        return self if self._given is None else self._given.view(self.output)
 
     def has_newest_decisions(self) -> bool:
         """Whether no decision came since; takes microseconds and never waits."""
         return self.annotations.is_current(self.path)
 
-    def read_decisions(self, *, wait_s: float = LOCK_WAIT_S) -> "Gallery":
+    def read_decisions(self, *, wait_s: float = DECISIONS_WAIT_S) -> "Gallery":
         """The same version with the label decisions of now; itself where none came since. Waits for other writers."""
-        given = self.without_decisions.by(SEMANTIC)
+        given = self.without_decisions.view(SEMANTIC)
         annotations = self.annotations.read_again(self.path, given.catalog, wait_s=wait_s)
         if annotations.rows is self.decided:
             self.annotations = annotations
@@ -109,16 +109,16 @@ class Gallery:
         other._given, other.annotations = given, annotations
         other._opened = _Opened(given._opened.lock, given._opened.embedders)
         other._forget_choices()
-        return other.by(self.output)
+        return other.view(self.output)
 
-    def by(self, output: str) -> "Gallery":
+    def view(self, output: str) -> "Gallery":
         """The same version, searched by `semantic` similarity or for a `copy` of the image."""
         if output == self.output:
             return self
         if output not in self.manifest.outputs:
             shown = printable_path(self.name)
             raise InputError(
-                f"by must be {SEMANTIC} or {COPY}, got {output!r}"
+                f"expected the output {SEMANTIC} or {COPY}, got {output!r}"
                 if output != COPY
                 else f"{shown}: its model has no output for copy detection, so it cannot be searched by {COPY}; "
                 "build another gallery with a model that has one"
@@ -133,7 +133,7 @@ class Gallery:
 
     def for_label_errors(self) -> "Gallery":
         """The same version, by the untrained vectors where it has them, to find label errors."""
-        return self.by(UNTRAINED) if UNTRAINED in self.manifest.outputs else self
+        return self.view(UNTRAINED) if UNTRAINED in self.manifest.outputs else self
 
     @property
     def knows_labels(self) -> bool:
@@ -170,7 +170,7 @@ class Gallery:
             raise
         weakref.finalize(gallery._catalog, os.close, hold)  # with the last view of the version
         if embedder is not None and embedder.sha256 == manifest.model_sha256:
-            gallery._opened.embedders[SEMANTIC] = embedder.giving(SEMANTIC)
+            gallery._opened.embedders[SEMANTIC] = embedder.with_outputs(SEMANTIC)
         return gallery.read_decisions()
 
     def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
@@ -192,7 +192,7 @@ class Gallery:
                 require_same_output(self.manifest.runtime, opened, gallery=self.path)
                 known[SEMANTIC] = opened
             if self.output not in known:
-                known[self.output] = known[SEMANTIC].giving(self.output)
+                known[self.output] = known[SEMANTIC].with_outputs(self.output)
             return known[self.output]
 
     def search(
@@ -320,7 +320,7 @@ class Gallery:
         if where is not None:
             return self.select(where)
         if self._shown is None and len(self.decided.left_out):
-            self._shown = self.store.choose(self.ids)
+            self._shown = self.store.subset(self.ids)
         return self._shown
 
     def select(self, where: Condition) -> IdSubset:
@@ -328,7 +328,7 @@ class Gallery:
         kept = self._kept.get(where)
         if kept is None:
             with self.catalog(limited=True) as catalog:
-                kept = self.store.choose(catalog.matching_ids(where))
+                kept = self.store.subset(catalog.matching_ids(where))
             self._kept.put(where, kept)
         return kept
 

@@ -54,7 +54,7 @@ def read_info(path: Path) -> dict[str, Any]:
             limits = json.loads(catalog.setting(LIMITS_SETTING) or "{}")
         contract = find_contract(version.folder / MODEL_NAME)
         made = (version.folder / MANIFEST_NAME).stat().st_mtime
-        beside = 0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_beside()
+        beside = 0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_unindexed()
         return {
             "gallery": valid_text(str(path.resolve())),
             "version": version.name,

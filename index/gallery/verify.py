@@ -90,7 +90,7 @@ def verify_gallery(
             return report
         gallery = Gallery.open(path, threads=usable_cores()).without_decisions
         chosen = _choose(gallery, sample=sample, seed=seed)
-        views = [gallery.by(output) for output in manifest.outputs]
+        views = [gallery.view(output) for output in manifest.outputs]
         report.problems += _compare_parts(gallery)
         for view in views:
             report.problems += _check_vectors(view, gallery, chosen, seed=seed)
@@ -184,7 +184,7 @@ def _embed_again(gallery: Gallery, chosen: Ids, progress: Progress) -> Iterator[
     if not places:
         return
     done = 0
-    for batch in ThreadedEngine(gallery.embedder.giving(*gallery.manifest.outputs)).embed(places.items()):
+    for batch in ThreadedEngine(gallery.embedder.with_outputs(*gallery.manifest.outputs)).embed(places.items()):
         yield from ((item, rows[item.id], places[item.id]) for item in batch)
         done += len(batch)
         progress(done, len(places))

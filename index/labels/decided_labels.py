@@ -43,7 +43,7 @@ from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
 from index.versions.versions import holding_current
 
-LOCK_WAIT_S = 2.0  # while another program writes the decisions
+DECISIONS_WAIT_S = 2.0  # while another program writes the decisions
 
 OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 """Opens the catalogue with its given labels."""
@@ -90,7 +90,7 @@ class Annotations:
         except sqlite3.Error:  # locked or damaged: reading it tells
             return False
 
-    def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> "Annotations":
+    def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = DECISIONS_WAIT_S) -> "Annotations":
         """The annotations of now; itself where none came since."""
         if self.is_current(gallery):
             return self
@@ -179,7 +179,7 @@ def read_label_trust(gallery: Path) -> LabelTrust:
     path = decisions_file(gallery)
     if not path.exists():
         return LabelTrust({})
-    with open_decisions(path, wait_s=LOCK_WAIT_S) as connection, closing(connection):
+    with open_decisions(path, wait_s=DECISIONS_WAIT_S) as connection, closing(connection):
         held = read_held(connection, LabelDecision) if check_version(connection) else []
     return LabelTrust({one.key: one for one in held})
 

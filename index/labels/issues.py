@@ -176,7 +176,7 @@ def make_issues(
                 label=images.names[label],
                 p_error=float(errors.p_error[row]),
                 suggestions=tuple((images.names[n], share) for n, share in errors.others(row, label=label)),
-                p_none=float(errors.none[row]),
+                p_none=float(errors.p_no_class[row]),
                 kind=None if kinds is None else kinds.kind_of(row),
                 verdict=KEEP if verdicts is None else verdicts[row],
                 agreeing=() if same_labels is None else images.describe_near(same_labels, place),

@@ -28,7 +28,7 @@ CONFUSED_SHARE, CONFUSED_IMAGES = 0.05, 3.0
 
 def is_outlier(errors: LabelErrors) -> Mask:
     """(N,) whether an image shows none of the labels with one half or more, and with more than any label."""
-    unlike: Mask = (errors.none >= LIKELY_ERROR) & (errors.none > errors.probabilities.max(axis=1))
+    unlike: Mask = (errors.p_no_class >= LIKELY_ERROR) & (errors.p_no_class > errors.probabilities.max(axis=1))
     return unlike
 
 

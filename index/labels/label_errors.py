@@ -51,9 +51,9 @@ class LabelErrors:
     p_error: Doubles  # (N,) probability that each label is wrong; at least 1 - p_right where that is known
     suggested: Labels  # (N,) most probable other label
     p_suggested: Doubles  # (N,) probability that it is right
-    none: Doubles  # (N,) probability that the image shows none of the labels
+    p_no_class: Doubles  # (N,) probability that the image shows none of the labels
     best: Ids  # (N, 4) most probable classes, the best first, `NO_ID` where there are fewer labels
-    probabilities: Doubles  # (N, 4) of these; over all labels and `none` together 1 at most
+    probabilities: Doubles  # (N, 4) of these; over all labels and `p_no_class` together 1 at most
     rates: Doubles  # (C,) estimated noise rate of each label
     pairs: tuple[tuple[int, int, float], ...]  # (label, class, images): estimated images of a class with another label
     own: Floats  # (N,) leave-one-out confidence in the label
@@ -171,7 +171,7 @@ class _TwoPasses:
         self.reweight(first.p_error)
         found, spread = self._calibrate(self._second_pass(alike := LookAlikes(suggestions)), before, is_held=is_held)
         if before is None:
-            found = suggestions.calibrate(first, believe_decisions(first.p_error, self._p_right), found=found)
+            found = suggestions.calibrate(first, apply_decisions_to_p_error(first.p_error, self._p_right), found=found)
             is_clean = found.p_error.mean() < CLEAN  # then none of them would be called wrong
             found = replace(found, look_alikes=1.0 if is_clean else alike.find(found))
         return spread(self.labels, found=found, suggestions=suggestions, p_right=self._p_right)
@@ -253,7 +253,7 @@ class _TwoPasses:
 
     def reweight(self, p_error: Doubles) -> None:
         """Fit again with rows weighted by (N,) probabilities that their labels are right."""
-        p_right = (1 - believe_decisions(p_error, self._p_right)).clip(min=_LEAST)
+        p_right = (1 - apply_decisions_to_p_error(p_error, self._p_right)).clip(min=_LEAST)
         sums = np.bincount(self.labels, weights=p_right, minlength=self.count)
         weights = p_right * (self._images**BALANCE / np.maximum(sums, _LEAST))[self.labels]
         first = self._regressions[0]
@@ -261,7 +261,7 @@ class _TwoPasses:
         self._classes.weigh(p_right)
 
 
-def believe_decisions(p_error: Doubles, p_right: Doubles | None) -> Doubles:
+def apply_decisions_to_p_error(p_error: Doubles, p_right: Doubles | None) -> Doubles:
     """(N,) p_error, 0 where a person looked, and at least 1 - p_right where a machine decided (NaN: no decision)."""
     if p_right is None:
         return p_error
@@ -286,7 +286,7 @@ def errors_from_confidences(
     p_right: Doubles | None = None,
 ) -> LabelErrors:
     """Label errors from (N, C) confidences in (N,) labels: wrong labels show classes as the noise model says."""
-    p_error, count = believe_decisions(found.p_error, p_right), confidences.shape[1]
+    p_error, count = apply_decisions_to_p_error(found.p_error, p_right), confidences.shape[1]
     p_suggested, none = found.divide(p_error, suggestions.confidences)
     best, probabilities = _no_classes(len(labels))
     by_label = np.zeros((count, count))
@@ -344,7 +344,7 @@ def pool_label_errors(one: LabelErrors, other: LabelErrors, labels: Labels) -> L
         (one.p_error + other.p_error) / 2,
         np.where(is_known, both[own, first], other.suggested),
         np.where(is_known, others[own, first], 0.0),
-        (one.none + other.none) / 2,
+        (one.p_no_class + other.p_no_class) / 2,
         best,
         probabilities.clip(min=0),
         (one.rates + other.rates) / 2,
@@ -368,7 +368,7 @@ def errors_from_top(
 
     `own` are the confidences in the label, and `confidences` the (N, s) highest ones, with their labels, `best`.
     """
-    p_error, suggested = believe_decisions(found.p_error, p_right), suggestions.suggested
+    p_error, suggested = apply_decisions_to_p_error(found.p_error, p_right), suggestions.suggested
     p_suggested, none = found.divide(p_error, suggestions.confidences)
     is_other = (best != NO_ID) & (best != labels[:, None]) & (best != suggested[:, None])
     left = np.maximum(1 - own, np.finfo(np.float32).tiny)[:, None]

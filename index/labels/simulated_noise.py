@@ -298,7 +298,7 @@ class ErrorCalibration:
     look_alikes: float | None = None  # share of simulated errors between look-alike labels that would be called wrong
 
     @property
-    def none(self) -> Doubles:
+    def p_no_class(self) -> Doubles:
         """(N,) probability that an image shows none of the labels."""
         return self.p_error * self.none_if_wrong
 

@@ -34,7 +34,7 @@ def choose_threshold(p_best: Doubles, at_least_right: float, *, fixed: Doubles =
     return float(falling[enough[-1]]) if len(enough) else at_least_right
 
 
-def judge_labels(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[str]:
+def choose_verdicts(p_label: Doubles, p_suggested: Doubles, p_none: Doubles, *, threshold: float) -> list[str]:
     """A verdict for each of N labels, by the probabilities of the label, of the suggested one and of none of them.
 
     - `drop`: the image shows none of the labels with one half or more, and with more than any label.
@@ -68,8 +68,8 @@ def give_verdicts(
 
     Near-duplicates, of the same of (N,) groups, with different labels come first: those without the most confident
     label are left out (`drop`), unless theirs has too few images to lose one unseen. Labels that are `rare` (N,), by
-    `has_rare_class`, or `decided` by a person stay. For all others, see `judge_labels`. New labels are `NO_ID` but for
-    `change`.
+    `has_rare_class`, or `decided` by a person stay. For all others, see `choose_verdicts`. New labels are `NO_ID`,
+    except for `change`.
     """
     if decided is None:
         decided = np.zeros(len(labels), dtype=bool)
@@ -78,7 +78,7 @@ def give_verdicts(
     is_kept = decided | rare | (stays & (errors.p_error < LIKELY_ERROR))
     p_best = np.maximum(p_label, errors.p_suggested)[~is_kept & ~loses]
     threshold = choose_threshold(p_best, at_least_right, fixed=p_label[is_kept & ~loses])
-    judged = judge_labels(p_label, errors.p_suggested, errors.none, threshold=threshold)
+    judged = choose_verdicts(p_label, errors.p_suggested, errors.p_no_class, threshold=threshold)
     verdicts = np.select([loses, is_kept], [DROP, KEEP], default=judged)
     return verdicts.tolist(), np.where(verdicts == CHANGE, errors.suggested, NO_ID).astype(np.int64)
 

@@ -26,7 +26,7 @@ class Embedder:
     Attributes:
         runtime: a description of the runtime, on which the last bits of vectors depend.
         agreement: of its embeddings with those of the usual runtime (`index.model.backends.registry`).
-        outputs: side by side: `semantic`, or those of `giving`.
+        outputs: side by side: `semantic`, or those of `with_outputs`.
         usual_batch: a fast batch size: few images fit a CPU's caches, many keep a GPU busy.
     """
 
@@ -61,7 +61,7 @@ class Embedder:
         self.runtime = f"{self.backend} {self._backend.version}, {self.precision}, {'GPU' if self.on_gpu else 'CPU'}"
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
-    def giving(self, *outputs: str) -> "Embedder":
+    def with_outputs(self, *outputs: str) -> "Embedder":
         """The same opened model with other outputs."""
         if missing := [name for name in outputs if name not in self.contract.widths]:
             problem = f"the model answers by {', '.join(self.contract.widths)}, not by {missing[0]}"

@@ -14,12 +14,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from index.errors import InputError, naming_extras
+from index.errors import InputError, missing_imports_as_dependency_errors
 from index.items import FoundItem
 from index.network.remote_store import TRIES, Content, FetchError, make_stamp
 from index.text import printable_path
 
-with naming_extras("reading from buckets"):
+with missing_imports_as_dependency_errors("reading from buckets"):
     import obstore
     import obstore.exceptions
     import obstore.store

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from index.errors import InputError, naming_extras
+from index.errors import InputError, missing_imports_as_dependency_errors
 from index.items import FoundItem
 from index.network.public_addresses import (
     REDIRECTS,
@@ -31,7 +31,7 @@ from index.network.public_addresses import (
 )
 from index.network.remote_store import NO_PARTS, Content, FetchError, make_stamp
 
-with naming_extras("fetching from http"):
+with missing_imports_as_dependency_errors("fetching from http"):
     import httpcore
 
 # Private networks are allowed by an environment variable, not by a gallery, which may come from elsewhere.

@@ -14,7 +14,7 @@ from index.durable import hash_file, write_durably
 from index.errors import DAMAGE_ADVICE, GalleryDamagedError, GalleryError, InputError
 from index.faiss_library import import_faiss
 from index.gallery.computed_by import usual_runtime_of
-from index.limits import LOCK_WAIT_S
+from index.limits import WRITER_WAIT_S
 from index.markers import PART_MARK, read_part
 from index.model.builtin import BUILTIN_MODEL
 from index.model.embedder import Embedder
@@ -41,7 +41,7 @@ from index.versions.versions import list_versions, mark_version, read_current, s
 from index.writing.build_config import RunOptions
 from index.writing.pending import embed_pending
 from index.writing.publishing import BuildReport, publish
-from index.writing.workspace import Workspace, is_intact_work, naming_trouble
+from index.writing.workspace import Workspace, disk_errors_as_gallery_errors, is_intact_work
 
 logger = logging.getLogger(__name__)
 
@@ -224,9 +224,9 @@ def repair_gallery(
     """
     start, gallery = time.perf_counter(), gallery.resolve()
     state, shown, damaged, notes = require_own_folder(gallery), printable_path(gallery), list[str](), list[str]()
-    wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
+    wait_s, begin_step = run.get("wait_s", WRITER_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
-    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
+    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), disk_errors_as_gallery_errors(gallery):
         if state is FolderState.DAMAGED:
             damaged.append(f"{shown}: its mark or CURRENT is damaged or missing")
         identity = claim_gallery(gallery)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from index.errors import InputError, MissingDependencyError, naming_extras, reading
+from index.errors import InputError, MissingDependencyError, missing_imports_as_dependency_errors, reading
 from index.items import FoundItem
 from index.limits import MAX_FILE_BYTES
 from index.text import printable_path, valid_text
@@ -111,7 +111,7 @@ def read_table_rows(
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
     with reading(path):
         for where, cells in read(path, columns, required, metadata=metadata):
-            row = make_row(where, cells, columns, at=path, metadata=metadata, is_json=read is _read_csv)
+            row = make_row(where, cells, columns, at=path, metadata=metadata, are_texts=read is _read_csv)
             if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
                 problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
                 raise InputError(f"the path {problem}", at=path, where=where)
@@ -119,9 +119,15 @@ def read_table_rows(
 
 
 def make_row(
-    where: str, cells: dict[str, Any], columns: TableColumns, *, at: Path, metadata: bool = True, is_json: bool = False
+    where: str,
+    cells: dict[str, Any],
+    columns: TableColumns,
+    *,
+    at: Path,
+    metadata: bool = True,
+    are_texts: bool = False,
 ) -> FoundItem:
-    """A row of its cells by column; one with far too much text has a problem. With `is_json` metadata is kept as is."""
+    """A row of its cells by column; one with far too much text has a problem. `are_texts` need no conversion."""
     path = cells.pop(columns.path, None) or ""
     if path is _TOO_LONG or not isinstance(path, str):
         is_text = path is _TOO_LONG
@@ -129,7 +135,7 @@ def make_row(
         raise InputError(problem, at=at, where=where)
     if _TOO_LONG not in cells:
         label = as_text(cells.pop(columns.label)).strip() if columns.label in cells else None
-        if not is_json:
+        if not are_texts:
             cells = as_json_object(cells) if metadata else {}
         if _count_characters(label) + _count_characters(cells) <= _MAX_ROW_CHARACTERS:
             return FoundItem(path, 0, 0, label=label, metadata=cells)
@@ -363,7 +369,7 @@ def _as_number(text: str) -> str | int | float:
 
 
 def import_pyarrow(purpose: str) -> Any:
-    with naming_extras(purpose):
+    with missing_imports_as_dependency_errors(purpose):
         import pyarrow
         import pyarrow.parquet
     return pyarrow

@@ -219,7 +219,7 @@ def _open_setting(
 ) -> VectorSearch:
     """The index with these parameters and nothing beside it; without costs it never falls back to a scan."""
     described = {"parameters": parameters, "costs": costs}
-    return VectorSearch(stored, index=index, described=described, beside=np.empty(0, dtype=np.int64))
+    return VectorSearch(stored, index=index, described=described, unindexed=np.empty(0, dtype=np.int64))
 
 
 def _keep_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -75,8 +75,8 @@ class FileStore:
     def search_above(self, queries: Vectors, **options: Any) -> list[tuple[Floats, Ids]]:
         return self._search.search_above(queries, **options)
 
-    def choose(self, ids: Ids) -> RowSet:
-        return self._search.keep(ids)
+    def subset(self, ids: Ids) -> RowSet:
+        return self._search.subset(ids)
 
     def gather(self, ids: Ids) -> Vectors:
         return gather_rows(ids, self._shards, embedding_dim=self._manifest.embedding_dim)
@@ -90,7 +90,7 @@ class FileStore:
                 if is_member.any():
                     yield ids[is_member], vectors[is_member]
 
-    def count_beside(self) -> int:
+    def count_unindexed(self) -> int:
         return sum(len(rows.ids) for rows in self._shards[self._manifest.index["shards"] :])
 
 

@@ -1,7 +1,7 @@
 """Nearest-neighbour search in a version's stored vectors: by a scan, or by candidates of an ANN index, ranked exactly.
 
-Rows that the index lacks are scanned beside it. A filtered search scans the kept rows where that is faster, or where
-the index finds too few: k results are found where k exist.
+Rows that the index lacks are scanned. A filtered search scans the kept rows where that is faster, or where the index
+finds too few: k results are found where k exist.
 """
 
 import math
@@ -49,11 +49,11 @@ class VectorSearch:
         index: AnnIndex | None = None,
         described: Mapping[str, Any] | None = None,
         deleted: Ids | None = None,
-        beside: Ids | None = None,
+        unindexed: Ids | None = None,
     ) -> None:
-        """Stored vectors, without `deleted` (n,) ids, with an index over some; `beside` are (n,) positions to scan too.
+        """Stored vectors, without `deleted` (n,) ids, with an index over some.
 
-        Without `beside` these are all positions that the index lacks.
+        `unindexed` are (n,) positions to scan too, by default all that the index lacks.
         """
         self.stored, self.index = stored, index
         self._described = described or {}
@@ -61,13 +61,13 @@ class VectorSearch:
         self._members: RowSet | None = None
         if deleted is not None and len(deleted):
             self._members = RowSet.of(~np.isin(stored.ids, deleted), indexed=self._indexed)
-        if beside is None:
+        if unindexed is None:
             lacking = np.full(len(stored), index is not None)
             if index is not None:
                 lacking[index.rows] = False
-            beside = np.flatnonzero(lacking if self._members is None else lacking & self._members.mask)
-        self._beside: Ids = beside
-        self._beside_vectors = stored.gather(beside)
+            unindexed = np.flatnonzero(lacking if self._members is None else lacking & self._members.mask)
+        self._unindexed: Ids = unindexed
+        self._unindexed_vectors = stored.gather(unindexed)
 
     @classmethod
     def open(
@@ -83,7 +83,7 @@ class VectorSearch:
         index = map_ann(folder / INDEX_NAME, described=described, width=stored.width, rows=rows)
         return cls(stored, index=index, described=described, deleted=deleted)
 
-    def keep(self, ids: Ids) -> RowSet:
+    def subset(self, ids: Ids) -> RowSet:
         """The members among (n,) int64 ids, for `search`."""
         mask = np.isin(self.stored.ids, ids)
         if self._members is not None:
@@ -91,7 +91,7 @@ class VectorSearch:
         return replace(RowSet.of(mask, indexed=self._indexed), stored_ids=self.stored.ids)
 
     def search(self, queries: Vectors, *, k: int, among: RowSet | None = None, threads: int = 1) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`, with `among` of `keep`; a single query is searched by one thread."""
+        """As `VectorStore.search`, with `among` of `subset`; a single query is searched by one thread."""
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         among = self._members if among is None else among
 
@@ -175,9 +175,9 @@ class VectorSearch:
         else:
             positions, unsure = self._search_among(self.index, queries, effort, depth, among)
             unsure |= (positions != NO_ID).sum(axis=1) < count
-        if len(self._beside):
-            beside = self._find_beside(queries, count=count, among=among)
-            positions = np.concatenate([positions, beside], axis=1)
+        if len(self._unindexed):
+            unindexed = self._find_unindexed(queries, count=count, among=among)
+            positions = np.concatenate([positions, unindexed], axis=1)
         if not np.count_nonzero(unsure):
             return [(every, positions)]
         found = [] if unsure.all() else [(every[~unsure], positions[~unsure])]
@@ -236,15 +236,15 @@ class VectorSearch:
                 yield rows[~tied], positions[~tied]
             rows, depth = rows[tied], min(total, 4 * depth)
 
-    def _find_beside(self, queries: Vectors, *, count: int, among: RowSet | None) -> Ids:
-        """(Q, n) positions of the nearest rows beside the index."""
-        inside = self._beside if among is None else self._beside[among.mask[self._beside]]
+    def _find_unindexed(self, queries: Vectors, *, count: int, among: RowSet | None) -> Ids:
+        """(Q, n) positions of the nearest rows that the index lacks."""
+        inside = self._unindexed if among is None else self._unindexed[among.mask[self._unindexed]]
         depth = min(count + _SPARE_CANDIDATES, len(inside))
-        if among is not None and len(inside) < len(self._beside):
+        if among is not None and len(inside) < len(self._unindexed):
             return self.stored.scan(queries, k=depth, among=RowSet(among.mask, inside))[1]
         faiss = import_faiss()
-        near: Ids = faiss.knn(queries, self._beside_vectors, depth, metric=faiss.METRIC_INNER_PRODUCT)[1]
-        return self._beside[near]
+        near: Ids = faiss.knn(queries, self._unindexed_vectors, depth, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        return self._unindexed[near]
 
     def _is_scan_sooner(self, effort: int, depth: int, among: RowSet | None) -> bool:
         """Whether a scan is no slower than a search with this effort plus ranking so many candidates."""

@@ -14,7 +14,7 @@ from index.versions.manifest import Manifest, Version, part_folder
 
 
 class IdSubset(Protocol):
-    """A subset of members for a search, made by `VectorStore.choose`."""
+    """A subset of members for a search, made by `VectorStore.subset`."""
 
     @property
     def ids(self) -> Ids:
@@ -34,14 +34,14 @@ class VectorStore(Protocol):
     def search(self, queries: Vectors, *, k: int, among: Any = None, threads: int = 1) -> tuple[Floats, Ids]:
         """The k members nearest to each of (Q, D) float32 unit queries, best first, ties by smaller id.
 
-        `among` is a subset of the same store's `choose`. Returns (Q, k) float32 cosines, summed in float64, and (Q, k)
+        `among` is a subset of the same store's `subset`. Returns (Q, k) float32 cosines, summed in float64, and (Q, k)
         int64 ids; -inf and `NO_ID` where there are fewer.
         """
 
     def search_above(self, queries: Vectors, *, min_score: float, among: Any = None) -> list[tuple[Floats, Ids]]:
         """For each query all members with at least this score, found exactly; in the order of `search`."""
 
-    def choose(self, ids: Ids) -> IdSubset:
+    def subset(self, ids: Ids) -> IdSubset:
         """The members among (n,) int64 ids."""
 
     def gather(self, ids: Ids) -> Vectors:
@@ -50,8 +50,8 @@ class VectorStore(Protocol):
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
         """All members in id order, in blocks of ids and vectors."""
 
-    def count_beside(self) -> int:
-        """The number of vectors beside the ANN index."""
+    def count_unindexed(self) -> int:
+        """The number of vectors that the ANN index lacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from index.durable import is_temporary, try_lock
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.limits import LOCK_WAIT_S
+from index.limits import WRITER_WAIT_S
 from index.markers import GALLERY_MARK, LOCK_NAME, is_vacant, read_mark, read_part
 from index.progress import BeginStep, no_steps
 from index.text import printable_path
@@ -25,7 +25,7 @@ _SILENT_S = 1.0  # before a wait is logged
 
 
 @contextmanager
-def lock_gallery(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: BeginStep = no_steps) -> Iterator[None]:
+def lock_gallery(gallery: Path, *, wait_s: float = WRITER_WAIT_S, begin_step: BeginStep = no_steps) -> Iterator[None]:
     """Hold the gallery's lock, after at most `wait_s` seconds; the system releases it when the process ends."""
     shown = printable_path(gallery)
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from index.durable import is_temporary, make_temporary
-from index.errors import GalleryError, InputError, RetrievalError, naming_extras
+from index.errors import GalleryError, InputError, RetrievalError, missing_imports_as_dependency_errors
 from index.progress import Progress, no_progress, no_steps
 from index.sources.registry import find_source
 from index.telemetry import switch_off_telemetry
@@ -23,7 +23,7 @@ from index.writing.build_config import BuildConfig, RunOptions
 from index.writing.publishing import BuildReport
 from index.writing.shard_plan import Shard, list_counts
 from index.writing.sharding import ShardReport, SharedWork, embed_shard, join_shards, merge_shards, open_listing
-from index.writing.workspace import naming_trouble
+from index.writing.workspace import disk_errors_as_gallery_errors
 
 _ANSWER_S = 10.0  # to connect to the cluster's head; Ray itself would try for many minutes
 _LOOK_S = 1.0  # between two checks of living nodes
@@ -37,7 +37,7 @@ def build_on_cluster(work: SharedWork, *, address: str | None = None, **run: Unp
     """Embed missing shards on a cluster, and merge all; the sources are scanned once, into a file for every node."""
     start = time.perf_counter()
     progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
-    with connected(address) as ray, naming_trouble(work.gallery):
+    with connected(address) as ray, disk_errors_as_gallery_errors(work.gallery):
         for path in work.folder.iterdir():  # listings of builds that were killed
             if is_temporary(path.name.removesuffix("-journal")):
                 path.unlink(missing_ok=True)
@@ -87,7 +87,7 @@ def find_cluster(address: str | None) -> tuple[str | None, Any]:
         except (OSError, OverflowError) as error:
             advice = f"start one there with `ray start --head --port {port}`, or give the address of another"
             raise InputError(f"{address}: no Ray cluster answers there ({error}); {advice}") from error
-    with naming_extras("--engine ray"):
+    with missing_imports_as_dependency_errors("--engine ray"):
         import ray
     return address, ray
 

@@ -15,7 +15,7 @@ from index.arrays import Labels
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
-from index.limits import LOCK_WAIT_S
+from index.limits import WRITER_WAIT_S
 from index.markers import read_mark
 from index.model.embedder import Embedder
 from index.progress import no_steps
@@ -32,7 +32,7 @@ from index.versions.versions import holding_current, read_current
 from index.writing.build_config import RunOptions
 from index.writing.pending import embed_pending
 from index.writing.publishing import BuildReport, publish
-from index.writing.workspace import Workspace, naming_trouble, open_workspace
+from index.writing.workspace import Workspace, disk_errors_as_gallery_errors, open_workspace
 
 _FEW_QUERIES = 100
 _MOST_USUAL = 256  # clusters
@@ -43,8 +43,11 @@ def copy_gallery(
 ) -> BuildReport:
     """Copy the current version, with ids and uploads but without label decisions; a stopped copy starts again."""
     start, store = time.perf_counter(), store or StoreConfig()
-    wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
-    with holding_current(source) as version, naming_trouble(out, advice="remove the cause and run the command again"):
+    wait_s, begin_step = run.get("wait_s", WRITER_WAIT_S), run.get("begin_step", no_steps)
+    with (
+        holding_current(source) as version,
+        disk_errors_as_gallery_errors(out, advice="remove the cause and run the command again"),
+    ):
         manifest = Manifest.read(version)
         for name in manifest.files:
             check_file(version.folder, name, manifest, contents=True)

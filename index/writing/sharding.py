@@ -44,7 +44,7 @@ from index.writing.shard_plan import (
     share_plan,
     write_outcomes,
 )
-from index.writing.workspace import naming_trouble, require_model
+from index.writing.workspace import disk_errors_as_gallery_errors, require_model
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def open_shards(
     given, config = [find_source(os.fspath(source)) for source in sources], config or BuildConfig()
     gallery = check_out(out, sources=given)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=usual_runtime_in(gallery))
-    embedder = embedder.giving(*embedder.contract.widths)
+    embedder = embedder.with_outputs(*embedder.contract.widths)
     current = read_current(gallery) if gallery.is_dir() else None
     if current is not None:  # the merge would refuse them, after everything was embedded
         require_model(embedder, expected=Manifest.read(current).model_sha256, gallery=gallery)
@@ -127,7 +127,7 @@ def open_shards(
         index=dict(index or {}),
         vectors=_describe_vectors(embedder, config),
     )
-    with naming_trouble(gallery):
+    with disk_errors_as_gallery_errors(gallery):
         make_gallery_folder(gallery, shown=out)
         folder = make_shards_folder(gallery)
         share_plan(folder, plan)
@@ -141,7 +141,7 @@ def join_shards(gallery: Path, config: BuildConfig) -> SharedWork:
     folder = gallery / SHARDS
     plan = read_shard_plan(folder)
     embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
-    embedder = embedder.giving(*embedder.contract.widths)
+    embedder = embedder.with_outputs(*embedder.contract.widths)
     plan = replace(plan, vectors=_describe_vectors(embedder, config))
     share_plan(folder, plan)
     return SharedWork(gallery, embedder, plan, config)
@@ -162,7 +162,7 @@ def embed_shard(
 ) -> ShardReport:
     """Embed one shard, or its missing part; `listing` is the catalogue of another process's `open_listing`."""
     start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
-    with naming_trouble(work.gallery), ExitStack() as stack:
+    with disk_errors_as_gallery_errors(work.gallery), ExitStack() as stack:
         opened = read_catalog(listing) if listing else open_listing(work, progress=begin_step("Scanning"))
         catalog: Catalog = stack.enter_context(opened)
         own.mkdir(exist_ok=True)

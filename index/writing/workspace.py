@@ -22,7 +22,7 @@ from index.durable import link_file, remove_durably, write_durably
 from index.errors import CancelledError, GalleryDamagedError, GalleryError, GalleryMismatchError, RetrievalError
 from index.faiss_library import import_faiss
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output, usual_runtime_in
-from index.limits import LOCK_WAIT_S
+from index.limits import WRITER_WAIT_S
 from index.markers import GALLERY_MARK, LOCK_NAME, is_part
 from index.model.embedder import Embedder
 from index.progress import no_progress, no_steps
@@ -51,7 +51,7 @@ _BEFORE = "before.sqlite"
 
 
 @contextmanager
-def naming_trouble(
+def disk_errors_as_gallery_errors(
     gallery: Path, *, advice: str = "what is done is kept; remove the cause and run the same command again"
 ) -> Iterator[None]:
     """Turn disk errors into GalleryErrors."""
@@ -79,11 +79,11 @@ def open_workspace(
         undo: as of `Workspace.opened`.
     """
     start = time.perf_counter() if start is None else start
-    wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
+    wait_s, begin_step = run.get("wait_s", WRITER_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
     if require_own_folder(gallery) is FolderState.DAMAGED:
         raise find_damage(gallery)
-    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
+    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), disk_errors_as_gallery_errors(gallery):
         claim_gallery(gallery.resolve())
         if embedder is None:
             embedder = Embedder(find_model(gallery), threads=1, backend=usual_runtime_in(gallery))
@@ -118,7 +118,7 @@ class Workspace:
     def __init__(
         self, gallery: Path, *, embedder: Embedder, start: float | None = None, **run: Unpack[RunOptions]
     ) -> None:
-        self.gallery, self.embedder = gallery, embedder.giving(*embedder.contract.widths)
+        self.gallery, self.embedder = gallery, embedder.with_outputs(*embedder.contract.widths)
         self.config = run.get("config") or BuildConfig()
         self.progress, self.begin_step = run.get("progress", no_progress), run.get("begin_step", no_steps)
         self.start = time.perf_counter() if start is None else start

@@ -174,7 +174,7 @@ async def get_photo(context: Context, token: PhotoToken) -> Response:
 async def embed_photo(context: Context, name: FileName = "photo", by: EmbedBy = "semantic") -> dict[str, Any]:
     """Embed a photo, which is the body: the unit vector of the gallery's model."""
     data = await read_image(context)
-    vector = await context.engine.embed(context.snapshot.by(by), data, name=printable_path(name))
+    vector = await context.engine.embed(context.snapshot.view(by), data, name=printable_path(name))
     model = context.snapshot.gallery.manifest.model_sha256
     return {"vector": vector.tolist(), "embedding_dim": len(vector), "model_sha256": model}
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from index.arrays import Vectors
-from index.errors import InputError, RetrievalError, naming_extras
+from index.errors import InputError, RetrievalError, missing_imports_as_dependency_errors
 from index.images.preprocess import Pixels
 from index.text import align
 
@@ -98,7 +98,7 @@ def _unpack_photos(folder: Path) -> Path:
 
 def _check_training(device: str) -> Iterator[Check]:
     """`retrieval train` with the built-in model: the loss after two epochs of fine-tuning."""
-    with naming_extras("training"):
+    with missing_imports_as_dependency_errors("training"):
         import torch
     if device == "cuda" and not torch.cuda.is_available():
         built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else f"without CUDA; {INSTALL}"

@@ -129,7 +129,7 @@ def _embed(candidate: Candidate, images: Images, *, cache: Path, workers: int, p
     An image that changed since it was hashed has no vector.
     """
     embedder = Embedder(candidate.path if candidate.kind == MODEL else _export(candidate, images, cache), threads=1)
-    whole, width = embedder.giving(*embedder.contract.widths), embedder.contract.widths[SEMANTIC]
+    whole, width = embedder.with_outputs(*embedder.contract.widths), embedder.contract.widths[SEMANTIC]
     vectors = np.zeros((len(images.places), width), dtype=np.float32)
     with open_cached_engine(whole, cache=cache, workers=workers) as engine:
         with closing(engine.embed(enumerate(images.places))) as batches:

@@ -177,7 +177,7 @@ def _find_originals(folder: Path, gallery: Gallery, *, seed: int) -> dict[str, i
         draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
         found["asked"] += 1
         for output in (SEMANTIC, COPY):
-            found[output] += gallery.by(output).search(path, k=1)[0].id == original.id
+            found[output] += gallery.view(output).search(path, k=1)[0].id == original.id
     return found
 
 

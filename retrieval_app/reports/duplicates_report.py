@@ -153,7 +153,7 @@ def find_duplicate_groups(
             for row in catalog.rows(status=status)
             if row.sha256 is not None
         ]
-        view, copy = gallery.by(gallery.manifest.similarity[-1]), gallery.manifest.copy
+        view, copy = gallery.view(gallery.manifest.similarity[-1]), gallery.manifest.copy
         threshold = None if copy is None else copy["threshold"]
         config = resolve_limits(config, copy_threshold=threshold, catalog=catalog, read=view.vectors)
     kept_for = find_gallery_duplicates(images, view.vectors, config=config, progress=progress)

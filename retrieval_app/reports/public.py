@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, flag_of, make_config
-from index.errors import InputError, RunError, naming_extras
+from index.errors import InputError, RunError, missing_imports_as_dependency_errors
 from index.progress import StepProgress
 from index.text import align, printable_path
 
@@ -84,7 +84,7 @@ def audit(
     if not 0.5 <= at_least_right < 1:
         raise InputError(f"at_least_right must be from 0.5 to below 1, got {at_least_right!r}")
     started = time.perf_counter()
-    with naming_extras("auditing"):
+    with missing_imports_as_dependency_errors("auditing"):
         from retrieval_app.reports.audit_page import write_audit_page
         from training.audit.run_audit import audit_labels, read_images, write_audit_tables, write_cleaned_labels
         from training.options.machine import Machine

@@ -13,7 +13,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, KEEP, MOST_RIGHT, OPEN, SET_ASIDE, LabelDecision, LabelKey, check_label
 from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import LIKELY_ERROR, PROPOSAL
-from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, choose_threshold, expect_right, judge_labels
+from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, choose_threshold, choose_verdicts, expect_right
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
@@ -162,7 +162,7 @@ def _judge(issues: Sequence[LabelIssue], *, least: float) -> list[str]:
     p_error, p_suggested, p_none = (
         np.array([getattr(issue, name) for issue in issues]) for name in ("p_error", "p_suggested", "p_none")
     )
-    judged = judge_labels(1 - p_error, p_suggested, p_none, threshold=least) if issues else []
+    judged = choose_verdicts(1 - p_error, p_suggested, p_none, threshold=least) if issues else []
     verdicts = []
     for issue, by_probabilities in zip(issues, judged, strict=True):
         verdict = _fixed_verdict(issue) or by_probabilities

@@ -116,7 +116,7 @@ def _join_groups(
     hashed = {number: phash for number in compared.values() if (phash := rows[number].phash) is not None}
     asked = [number for number in hashed if number in duplicates.kept_for]
     if asked and duplicates.config is not None:
-        view = gallery.without_decisions.by(gallery.manifest.similarity[-1])
+        view = gallery.without_decisions.view(gallery.manifest.similarity[-1])
         others = KeptImages(view.vectors, duplicates.config)
         others.hold(*np.array([*hashed.items()], dtype=np.int64).T)
         hashes = np.array([hashed[number] for number in asked], dtype=np.int64)

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from index.threads import AbandonedError, heed_abandonment
+from index.threads import AbandonedError, stop_on_event
 from retrieval_app.serving.errors import BusyError
 
 Task = TypeVar("Task")
@@ -149,7 +149,7 @@ class BoundedPool:
 
     def __init__(self, threads: int, *, name: str, capacity: int) -> None:
         self._abandoned = threading.Event()
-        self._threads = ThreadPoolExecutor(threads, name, heed_abandonment, (self._abandoned,))
+        self._threads = ThreadPoolExecutor(threads, name, stop_on_event, (self._abandoned,))
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
         self._last = ""
         self._capacity, self._count, self._lock = capacity, 0, threading.Lock()

@@ -36,9 +36,9 @@ class Snapshot:
     insights: Insights
     wide_embedder: Embedder
 
-    def by(self, output: str) -> "Snapshot":
+    def view(self, output: str) -> "Snapshot":
         """The same version, searched by another of its outputs; an InputError where it has no such vectors."""
-        gallery = self.gallery.by(output)
+        gallery = self.gallery.view(output)
         return self if gallery is self.gallery else replace(self, gallery=gallery)
 
     @property

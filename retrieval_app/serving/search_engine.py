@@ -249,7 +249,7 @@ class Engine:
 
     async def search(self, snapshot: Snapshot, query: SearchQuery) -> Search:
         """Search for the members most similar to a query; the search with its hits."""
-        snapshot = snapshot.by(query.by)
+        snapshot = snapshot.view(query.by)
         search = Search(snapshot.gallery, query)
         outer = _end.set(time.monotonic() + self.config.request_s)
         try:
@@ -345,7 +345,7 @@ class Engine:
         snapshot = tasks[0].snapshot
         embedder = snapshot.gallery.embedder
         if len(pixels) == 1 and self._workers.is_alone:
-            embedder = snapshot.wide_embedder.giving(*embedder.outputs)
+            embedder = snapshot.wide_embedder.with_outputs(*embedder.outputs)
         vectors = embedder.embed_batch(np.stack(list(pixels.values())))
         for number, vector, usable in zip(pixels, vectors, embedder.are_usable(vectors), strict=True):
             if usable:

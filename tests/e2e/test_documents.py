@@ -140,7 +140,7 @@ def test_the_code_for_onnx_runtime_alone_gives_the_vector_of_this_program(
     embedder = Embedder(model)
     config = embedder.contract.preprocess
     pixels = preprocess_image(read_image(Path("query.jpg"), target_side=config.resize), config)
-    np.testing.assert_allclose(vectors, embedder.giving(SEMANTIC).embed_batch(pixels[None]), atol=1e-6)
+    np.testing.assert_allclose(vectors, embedder.with_outputs(SEMANTIC).embed_batch(pixels[None]), atol=1e-6)
 
 
 def run_step(step: Step, servers: "Servers", capfd: pytest.CaptureFixture[str]) -> None:

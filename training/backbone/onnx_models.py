@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 from torch import Tensor, nn
 
-from index.errors import InputError, naming_extras
+from index.errors import InputError, missing_imports_as_dependency_errors
 from index.images.preprocess import IMAGENET_MEAN, PreprocessConfig
 from index.model.checksum import MAX_MODEL_BYTES
 from index.model.contract import find_contract
@@ -170,7 +170,7 @@ def _find_file(name: str) -> Path:
     """The ONNX file of a `--backbone`: a path, or downloaded from the Hugging Face Hub for `hf:ORG/NAME`."""
     if not name.startswith(HUB):
         return Path(name)
-    with naming_extras(f"--backbone {name}"):
+    with missing_imports_as_dependency_errors(f"--backbone {name}"):
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
     repository = name.removeprefix(HUB)

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels, Mask
-from index.labels.label_errors import believe_decisions, second_pass
+from index.labels.label_errors import apply_decisions_to_p_error, second_pass
 from index.labels.noise_model import MOST_VALUES, LabelPrior, NoiseModel, fit_frequency_model
 from index.labels.simulated_noise import ErrorCalibration, LabelScores, estimate_p_error, score_labels
 from training.losses.interface import read_columns
@@ -230,7 +230,7 @@ def estimate_posteriors(
         model, order = _PosteriorModel(noise, calibration, given, known, prior), list[Ids]()
         top = TopConfidences.of(model.posterior_blocks(blocks(), order))
         by_class = top.take(torch.from_numpy(np.concatenate(order).argsort()))
-    rate = believe_decisions(calibration.p_error, None if p_right is None else p_right[fitted])
+    rate = apply_decisions_to_p_error(calibration.p_error, None if p_right is None else p_right[fitted])
     return LabelConfidences.of(
         by_class.to(device), labels, class_count=class_count, noise=noise, noise_rate=float(rate.mean())
     )
@@ -252,7 +252,7 @@ class _PosteriorModel:
         found[~known, labels[~known]] = 1
         confidences, labels = confidences[known], labels[known]
         scores = score_labels(confidences, labels[:, None])[:, 0]
-        shows_one = 1 - self.calibration.apply(scores, confidences.max(axis=1)).none
+        shows_one = 1 - self.calibration.apply(scores, confidences.max(axis=1)).p_no_class
         prior = None if self.prior is None else self.prior.at(rows[known])
         if prior is not None:
             shows_one[prior.p_right == 1] = 1  # a person has seen what it shows

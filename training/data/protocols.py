@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from index.errors import InputError, naming_extras
+from index.errors import InputError, missing_imports_as_dependency_errors
 from index.evaluation.metrics import K_SETS
 from index.sources.folder_walk import check_folder
 from index.text import printable_path, valid_text
@@ -168,7 +168,7 @@ def _read_variable(path: Path, name: str) -> Any:
     """A variable of a MATLAB file, (N,)."""
     if not path.is_file():
         raise InputError("no such file; unpack car_devkit.tgz", at=path)
-    with naming_extras("reading Cars-196"):
+    with missing_imports_as_dependency_errors("reading Cars-196"):
         from scipy.io import loadmat
         from scipy.io.matlab import MatReadError
     try:

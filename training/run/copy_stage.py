@@ -33,7 +33,7 @@ def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECI
 
 LEAST_CALLED = 0.05  # least share of held-out copies above the threshold; below it the model gets no second output
 VIEWS = 6  # of an image: itself and five edited copies
-LEAST_IMAGES = 40
+MIN_COPY_HEAD_IMAGES = 40
 _HELD_OUT, _LEAST_HELD, _MOST_HELD = (20, 100, 1000)  # images held out for the threshold: one in 20, at least, at most
 COPY_PHASE = "copy head"
 COPY_STATE = ("threshold", "copy_dim", "is_kept")  # of the report, beside the weights

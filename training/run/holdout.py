@@ -32,7 +32,7 @@ from training.run.verdict import LEAST_CLASSES, PARTS, QUESTIONS, TRAINED, Metho
 
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # to search two and train on two
-IMAGE_SHARE, LEAST_IMAGES = 0.2, 3
+IMAGE_SHARE, MIN_CLASS_IMAGES = 0.2, 3
 FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # of fine-tuning: two classes at least, to be told apart
 FINETUNING_MOST = 0.2  # of all images, that fine-tuning does not train on: small sets need the others
 
@@ -91,7 +91,7 @@ def split_for_finetuning(labels: np.ndarray, *, seed: int, groups: np.ndarray | 
         taken, wanted = 0, max(1, int(FINETUNING_SHARE * len(rows)))
         order = generator.permutation(len(own))
         order = order[np.argsort(np.where(sizes > wanted, sizes, 0)[order], kind="stable")]  # large ones last, by size
-        for number in order[: len(own) // 2] if len(rows) >= LEAST_IMAGES else ():
+        for number in order[: len(own) // 2] if len(rows) >= MIN_CLASS_IMAGES else ():
             fits = taken == 0 or taken + sizes[number] <= wanted
             if fits and spent + (cost := costs[own[number]]) <= most:
                 seen[rows[group_of[rows] == own[number]]] = True
@@ -121,7 +121,7 @@ def hold_out(
         rows = np.flatnonzero(labels == label)
         numbers, sizes = np.unique(groups[rows], return_counts=True)
         order_of_groups = generator.permutation(len(numbers))
-        if len(rows) >= LEAST_IMAGES:
+        if len(rows) >= MIN_CLASS_IMAGES:
             wanted = max(1, int(share * len(rows)))
             enough = int(np.searchsorted(sizes[order_of_groups].cumsum(), wanted)) + 1
             chosen = numbers[order_of_groups[: min(enough, len(numbers) // 2)]]
@@ -152,7 +152,7 @@ def evaluate_run_holdout(
     return holdout
 
 
-def judge_holdout(config: TrainConfig, holdout: Mapping[str, Any] | None) -> Verdict | None:
+def verdict_on_holdout(config: TrainConfig, holdout: Mapping[str, Any] | None) -> Verdict | None:
     """Verdict of the holdout evaluation on the head; None for a method without training."""
     if not config.loss.trains:
         return None

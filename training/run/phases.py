@@ -88,7 +88,7 @@ class Watcher:
     on_holdout: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
 
-    def beside(self, other: "Watcher") -> "Watcher":
+    def combined_with(self, other: "Watcher") -> "Watcher":
         """Both watchers in one; this one is called first."""
 
         def call_both(name: str, *told: Any) -> None:

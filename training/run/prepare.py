@@ -38,7 +38,7 @@ from training.network.decoded_images import MappedArray, place_decoded, require_
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
-from training.run.copy_stage import LEAST_IMAGES
+from training.run.copy_stage import MIN_COPY_HEAD_IMAGES
 from training.run.distributed import require_same_files
 from training.run.features import extract_together
 from training.run.finetuning.inputs import plan_blocks
@@ -229,9 +229,9 @@ def prepare_data(
         training = prepare_training(job, dataset, data=data, extractor=extractor)
         hashes, decoding, guidance = [image.sha256 for image in training.images], None, None
         require_directions(*training.on_device.shape, config=config)  # now of the images that are usable
-        if config.copy_head and (count := len(set(hashes))) < LEAST_IMAGES:
+        if config.copy_head and (count := len(set(hashes))) < MIN_COPY_HEAD_IMAGES:
             raise InputError(
-                f"--copy-head needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
+                f"--copy-head needs at least {MIN_COPY_HEAD_IMAGES} different usable images, got {count}: leave it out"
             )
         if config.finetuning.trains:
             decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)

@@ -10,7 +10,7 @@ from training.options.machine import Machine
 from training.options.resolve import why_frozen
 from training.run.finetuning.stage import finetune_backbone
 from training.run.fit import fit_frozen
-from training.run.holdout import evaluate_run_holdout, judge_holdout
+from training.run.holdout import evaluate_run_holdout, verdict_on_holdout
 from training.run.label_confidences import estimate_run_confidences
 from training.run.phases import TrainingJob, Watcher
 from training.run.prepare import list_inputs, prepare_data
@@ -57,7 +57,7 @@ def train(
         raise
     confidences = estimate_run_confidences(job, prepared.training)
     holdout = evaluate_run_holdout(job, prepared, confidences)
-    verdict = judge_holdout(config, holdout)
+    verdict = verdict_on_holdout(config, holdout)
     frozen = fit_frozen(job, prepared, confidences, holdout=holdout, verdict=verdict)
     stage = None
     if config.finetuning.trains:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Vectors
-from index.errors import ModelFileError, naming_extras
+from index.errors import ModelFileError, missing_imports_as_dependency_errors
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphValue
 from index.model.checksum import ModelFile
@@ -50,7 +50,7 @@ def list_errors(runtime: ModuleType) -> tuple[Any, ...]:
 def import_onnxruntime() -> ModuleType:
     """The onnxruntime module, with telemetry off."""
     switch_off_telemetry()
-    with naming_extras("running a model"):
+    with missing_imports_as_dependency_errors("running a model"):
         import onnxruntime
     module: ModuleType = onnxruntime
     return module

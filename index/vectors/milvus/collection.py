@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
-from index.errors import GalleryDamagedError, GalleryError, naming_extras
+from index.errors import GalleryDamagedError, GalleryError, missing_imports_as_dependency_errors
 from index.progress import Progress
 
 TOKEN = "RETRIEVAL_MILVUS_TOKEN"  # of the environment
@@ -45,7 +45,7 @@ _INDEX_LOOK_S = 0.2
 
 def import_pymilvus() -> Any:
     """The pymilvus module, whose logging of every raised error is switched off."""
-    with naming_extras("a gallery whose vectors are in Milvus"):
+    with missing_imports_as_dependency_errors("a gallery whose vectors are in Milvus"):
         import pymilvus
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     return pymilvus

@@ -188,7 +188,7 @@ class MilvusStore:
         members = self.ids if among is None else among.ids
         return self._scan_all(queries, members, keep=len(members), min_score=min_score)
 
-    def choose(self, ids: Ids) -> ChosenIds:
+    def subset(self, ids: Ids) -> ChosenIds:
         chosen = np.intersect1d(ids, self.ids)
         others = np.setdiff1d(self._rows.ids, chosen, assume_unique=True)
         if len(others) < min(len(chosen), _EXPRESSED):
@@ -204,7 +204,7 @@ class MilvusStore:
     def _read(self, ids: Ids) -> Iterator[tuple[Ids, Vectors]]:
         return ((part, self.gather(part)) for part in batches(ids, self._collection.rows_at_once))
 
-    def count_beside(self) -> int:
+    def count_unindexed(self) -> int:
         return 0
 
 

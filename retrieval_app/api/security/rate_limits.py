@@ -76,7 +76,7 @@ class FailedTries:
         self._waiting = Counter[str]()
         self._logged, self._window_end, self._unlogged = set[str](), 0.0, 0
 
-    async def hold_back(self, address: str, **details: str) -> bool:
+    async def delay(self, address: str, **details: str) -> bool:
         """Let a wrong try wait; False where too many do, and it has to be sent away at once."""
         now = self._clock()
         count, last = self._tries.pop(address, (0, now))

@@ -214,7 +214,7 @@ class SignIn:
 
     async def _refuse_wrong(self, scope: Scope, problem: Problem) -> Response:
         by = "code" if problem == "wrong code" else "token"
-        if await self._tries.hold_back(find_visitor(scope).address, by=by, request=scope["state"]["request_id"]):
+        if await self._tries.delay(find_visitor(scope).address, by=by, request=scope["state"]["request_id"]):
             return self._ask(scope, problem)
         message = "too many wrong tokens; wait before the next"
         refusal = self._refuse(scope, 429, message, problem="too many tries")

@@ -317,7 +317,7 @@ class GalleryMachine(RuleBasedStateMachine):
         """An index that was just built is of the type wished for, unless there are too few images."""
         gallery = Gallery.open(self.gallery)
         described = gallery.manifest
-        if not gallery.store.count_beside() and not described.counts["deleted"]:
+        if not gallery.store.count_unindexed() and not described.counts["deleted"]:
             is_flat = self.wished.index_type in ("auto", "flat") or described.counts["indexed"] < FEW
             assert (described.index["type"] == "flat") == is_flat
 

@@ -50,7 +50,7 @@ def check_vectors(gallery: Path) -> None:
     opened = Gallery.open(gallery)
     assert opened.manifest.outputs == tuple(WIDTHS)
     for output, width in WIDTHS.items():
-        view = opened.by(output)
+        view = opened.view(output)
         assert (view.width, view.ids.tolist()) == (width, opened.ids.tolist())
         pixels = np.stack([read_pixels(view.embedder, view.place(key).file) for key in view.ids.tolist()])
         expected = view.embedder.embed_batch(pixels)
@@ -85,10 +85,10 @@ def test_both_have_an_index_of_their_own(tmp_path: Path, outputs: Path) -> None:
     with few_for_an_index():
         build(tmp_path / "images", tmp_path / "gallery", outputs, index={"index_type": "hnsw"})
     opened = Gallery.open(tmp_path / "gallery")
-    assert [opened.by(output).index["type"] for output in WIDTHS] == ["hnsw", "hnsw", "flat"]
+    assert [opened.view(output).index["type"] for output in WIDTHS] == ["hnsw", "hnsw", "flat"]
     assert (find_version(tmp_path / "gallery").folder / "copy" / "index.faiss").is_file()
     for output in OUTPUTS:
-        view = opened.by(output)
+        view = opened.view(output)
         found = view.search_many(view.vectors(view.ids), k=1)
         assert np.mean([hits[0].id == key for hits, key in zip(found, view.ids.tolist(), strict=True)]) > 0.9
 
@@ -96,11 +96,11 @@ def test_both_have_an_index_of_their_own(tmp_path: Path, outputs: Path) -> None:
 def test_a_gallery_of_one_output_has_no_second(tmp_path: Path, image_folder: Path, tiny_model: Path) -> None:
     build(image_folder, tmp_path / "gallery", tiny_model)
     opened = Gallery.open(tmp_path / "gallery")
-    assert opened.by("semantic") is opened
+    assert opened.view("semantic") is opened
     with pytest.raises(InputError, match="gallery: its model has no output for copy detection"):
-        opened.by("copy")
-    with pytest.raises(InputError, match="by must be semantic or copy, got 'colour'"):
-        opened.by("colour")
+        opened.view("copy")
+    with pytest.raises(InputError, match="expected the output semantic or copy, got 'colour'"):
+        opened.view("colour")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_near_duplicates_are_told_by_their_pictures_from_the_models_cosine_on(tm
     first = next((images / "red").glob("*.jpg"))
     Image.open(first).save(images / "red" / "again.png")
     report = build(images, tmp_path / "gallery", model, dedup="near")
-    opened = Gallery.open(tmp_path / "gallery").by("copy")
+    opened = Gallery.open(tmp_path / "gallery").view("copy")
     alike = opened.vectors(opened.ids) @ opened.vectors(opened.ids).T
     np.fill_diagonal(alike, 0)
     assert report.duplicate >= 1

@@ -17,7 +17,7 @@ from index.images import decoding_pool
 from index.images.decode import decode_here
 from index.images.decoding_pool import DecodingPool
 from index.limits import MAX_PIXELS
-from index.threads import AbandonedError, heed_abandonment, map_ahead
+from index.threads import AbandonedError, map_ahead, stop_on_event
 from tests.index.costly import jpeg_of_scans
 from tests.index.decoding_workers import wait_for_busy_workers, worker_pids
 from tests.index.hostile import PHOTO, contents, encode
@@ -85,7 +85,7 @@ def test_a_worker_killed_over_an_image_costs_that_image_alone(pool: DecodingPool
 
 def test_an_abandoned_decode_ends_soon(pool: DecodingPool) -> None:
     abandoned = threading.Event()
-    with ThreadPoolExecutor(1, "decoder", heed_abandonment, (abandoned,)) as threads:
+    with ThreadPoolExecutor(1, "decoder", stop_on_event, (abandoned,)) as threads:
         future = threads.submit(decode, pool, jpeg_of_scans(4000, 5000))
         abandoned.set()
         with pytest.raises(AbandonedError):

@@ -50,13 +50,13 @@ def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: in
     np.testing.assert_array_equal(confidences, before)
     assert found.p_error.shape == labels.shape
     assert ((found.p_error >= 0) & (found.p_error <= 1)).all()
-    noise, none = _noise(found, labels), np.bincount(labels, weights=found.none, minlength=classes)
+    noise, none = _noise(found, labels), np.bincount(labels, weights=found.p_no_class, minlength=classes)
     assert ((noise >= 0) & (noise <= 1)).all()
     assert (noise.sum(axis=1) + none / np.bincount(labels, minlength=classes).clip(min=1) <= 1 + 1e-9).all()
     assert found.p_error.sum() == pytest.approx(np.bincount(labels, minlength=classes) @ found.rates, abs=1e-6)
     assert (np.diff(found.probabilities, axis=1) <= 1e-12).all()
-    assert (found.probabilities.sum(axis=1) + found.none <= 1 + 1e-9).all()
-    assert (found.p_suggested + found.none <= found.p_error + 1e-9).all()
+    assert (found.probabilities.sum(axis=1) + found.p_no_class <= 1 + 1e-9).all()
+    assert (found.p_suggested + found.p_no_class <= found.p_error + 1e-9).all()
     assert (found.suggested != labels).all()
     others = np.where(found.best == labels[:, None], 0, found.probabilities)
     assert (others <= found.p_suggested[:, None]).all()
@@ -100,7 +100,7 @@ def test_without_all_confidences_the_class_of_a_wrong_label_is_the_suggested_one
         labels, own=own, best=best, confidences=confidences, count=4, found=calibration, suggestions=suggestions
     )
     np.testing.assert_allclose(found.p_suggested, [0.72, 0.16, 0.0])
-    np.testing.assert_allclose(found.none, [0.0, 0.0, 0.3])
+    np.testing.assert_allclose(found.p_no_class, [0.0, 0.0, 0.3])
     assert found.best[:2, :2].tolist() == [[2, 0], [3, 1]]
     np.testing.assert_allclose(found.probabilities[:, :2], [[0.72, 0.1], [0.8, 0.16], [0.5, 0]], atol=1e-6)
     assert found.pairs == ((0, 1, pytest.approx(0.2)), (0, 2, pytest.approx(0.9)), (3, 1, pytest.approx(0.2)))

@@ -142,7 +142,7 @@ def test_pooled_label_errors_are_the_mean_of_both_distributions() -> None:
         others = {label: p for label, p in halves.items() if label != noisy[row]}
         best = max(others.values())
         assert pooled.p_error[row] == pytest.approx((one.p_error[row] + other.p_error[row]) / 2)
-        assert pooled.none[row] == pytest.approx((one.none[row] + other.none[row]) / 2)
+        assert pooled.p_no_class[row] == pytest.approx((one.p_no_class[row] + other.p_no_class[row]) / 2)
         assert pooled.p_suggested[row] == pytest.approx(best)
         assert best == 0 or others[int(pooled.suggested[row])] == pytest.approx(best)
         assert pooled.suggested[row] != noisy[row]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.labels.label_errors import believe_decisions
+from index.labels.label_errors import apply_decisions_to_p_error
 from index.labels.noise_model import LabelPrior, NoiseModel, fit_frequency_model, fit_noise_model
 
 COUNT, CLASSES = 4000, 8
@@ -143,10 +143,10 @@ def test_a_prior_of_some_images_is_numbered_by_their_classes_and_forgets_others(
 @given(st.lists(st.tuples(st.floats(0, 1), st.one_of(st.just(float("nan")), st.floats(0, 1))), min_size=1, max_size=20))
 def test_decisions_are_believed_as_far_as_who_made_them_looked(rows: list[tuple[float, float]]) -> None:
     p_error, p_right = np.array(rows).T
-    found = believe_decisions(p_error, p_right)
+    found = apply_decisions_to_p_error(p_error, p_right)
     for error, right, believed in zip(p_error, p_right, found, strict=True):
         if np.isnan(right):
             assert believed == error
         else:
             assert believed == (0 if right == 1 else max(error, 1 - right))
-    np.testing.assert_array_equal(believe_decisions(p_error, None), p_error)
+    np.testing.assert_array_equal(apply_decisions_to_p_error(p_error, None), p_error)

@@ -87,7 +87,7 @@ def test_images_that_show_no_class_are_found_and_told_from_wrong_labels(
     confidences, labels, is_junk, is_wrong = _confidences(classes=classes, junk=junk, wrong=wrong)
     found, _ = estimate_p_error(confidences, labels)
     assert found.p_error.mean() == pytest.approx(is_junk.mean() + is_wrong.mean(), abs=0.05)
-    assert found.none.mean() == pytest.approx(is_junk.mean(), abs=0.06)  # one standard error less
+    assert found.p_no_class.mean() == pytest.approx(is_junk.mean(), abs=0.06)  # one standard error less
     likely = found.p_error >= 0.5
     for kind, says_none in ((is_junk, True), (is_wrong, False)):
         if kind.any():
@@ -110,7 +110,7 @@ def test_right_labels_of_images_that_are_hard_to_tell_are_not_called_random(
     logits = np.log(shares) + apart * images  # of Gaussian classes
     confidences = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     found, _ = estimate_p_error(confidences.astype(np.float32), labels)
-    assert found.none.mean() < 0.015
+    assert found.p_no_class.mean() < 0.015
     assert (found.p_error >= 0.5).mean() < 0.015
 
 
@@ -119,13 +119,13 @@ def test_a_calibration_is_applied_after_decisions_without_another_simulation() -
     before, _ = estimate_p_error(confidences, labels)
     again, _ = estimate_p_error(confidences, labels, before=before)
     np.testing.assert_allclose(again.p_error, before.p_error)
-    np.testing.assert_allclose(again.none, before.none)
-    assert before.none[is_junk].mean() > 0.5
+    np.testing.assert_allclose(again.p_no_class, before.p_no_class)
+    assert before.p_no_class[is_junk].mean() > 0.5
     by_confidence = before.none_if_wrong[np.argsort(before.highest)]
     assert (np.diff(by_confidence) <= 1e-12).all()
     few = LabelScores.by_frequency(labels, count=12)
     few.add(np.arange(len(labels)), confidences)
-    assert few.calibrate().none[is_junk].mean() > 0.5
+    assert few.calibrate().p_no_class[is_junk].mean() > 0.5
     np.testing.assert_array_equal(few.given, before.scores)
 
 
@@ -133,7 +133,7 @@ def test_confidences_that_know_nothing_of_the_labels_call_no_image_strange() -> 
     random = np.random.default_rng(0)
     confidences = random.dirichlet(np.ones(10), size=1000).astype(np.float32)
     found, _ = estimate_p_error(confidences, random.integers(10, size=1000))
-    assert not found.none.any()
+    assert not found.p_no_class.any()
 
 
 def test_simulated_labels_follow_the_transitions_and_are_always_the_same() -> None:

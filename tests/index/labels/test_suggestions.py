@@ -83,7 +83,7 @@ def test_images_of_no_class_are_dropped_and_hardly_any_gets_another_wrong_label(
     assert (verdicts[drawn.is_strange] == DROP).mean() > 0.75
     assert (verdicts == CHANGE).sum() <= 2
     assert (verdicts[~drawn.is_strange] == KEEP).mean() > 0.98
-    assert errors.none.sum() == pytest.approx(STRANGE, rel=0.35)
+    assert errors.p_no_class.sum() == pytest.approx(STRANGE, rel=0.35)
     assert errors.p_suggested.sum() < 0.05 * STRANGE
 
 
@@ -92,8 +92,8 @@ def test_label_suggestions_and_none_are_one_probability_at_most_and_the_suggesti
     drawn = draw(wrong=72, strange=50, spread=0.3, seed=0)
     errors = drawn.find() if held else drawn.find(most_values=10)
     others = np.array([sum(p for _, p in errors.others(row, label=int(y))) for row, y in enumerate(drawn.labels)])
-    assert (1 - errors.p_error + others + errors.none).max() <= 1 + 1e-9
-    assert min(errors.p_suggested.min(), errors.none.min(), errors.probabilities.min()) >= 0
+    assert (1 - errors.p_error + others + errors.p_no_class).max() <= 1 + 1e-9
+    assert min(errors.p_suggested.min(), errors.p_no_class.min(), errors.probabilities.min()) >= 0
     for row in np.flatnonzero(errors.p_suggested > 0).tolist():
         first = errors.others(row, label=int(drawn.labels[row]))[0]
         assert first == (errors.suggested[row], pytest.approx(errors.p_suggested[row]))

@@ -14,10 +14,10 @@ from index.labels.verdicts import (
     LEAST_LABELS,
     LEAST_LOOK_ALIKES,
     choose_threshold,
+    choose_verdicts,
     compare_duplicates,
     expect_right,
     give_verdicts,
-    judge_labels,
     why_no_promise,
 )
 
@@ -72,7 +72,7 @@ def test_no_verdict_goes_against_the_most_probable_of_label_suggestion_and_none(
     rows: list[tuple[float, float, float]], threshold: float
 ) -> None:
     p_label, p_suggested, p_none = np.array(rows).T
-    verdicts = judge_labels(p_label, p_suggested, p_none, threshold=threshold)
+    verdicts = choose_verdicts(p_label, p_suggested, p_none, threshold=threshold)
     for verdict, own, other, none in zip(verdicts, p_label, p_suggested, p_none, strict=True):
         assert (verdict == DROP) == (none > max(own, other) and none >= 0.5)
         if verdict == CHANGE:

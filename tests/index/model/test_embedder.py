@@ -19,17 +19,17 @@ def random_pixels(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("count", [0, 7])
 def test_the_outputs_that_are_wanted_lie_side_by_side(tmp_path: Path, count: int) -> None:
-    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("semantic", "copy")
+    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).with_outputs("semantic", "copy")
     pixels = random_pixels(count)
     vectors = both.embed_batch(pixels)
     assert (both.width, vectors.shape) == (EMBEDDING_DIM + COPY_DIM, (count, EMBEDDING_DIM + COPY_DIM))
-    assert np.array_equal(vectors[:, :EMBEDDING_DIM], both.giving("semantic").embed_batch(pixels))
-    assert np.array_equal(vectors[:, EMBEDDING_DIM:], both.giving("copy").embed_batch(pixels))
+    assert np.array_equal(vectors[:, :EMBEDDING_DIM], both.with_outputs("semantic").embed_batch(pixels))
+    assert np.array_equal(vectors[:, EMBEDDING_DIM:], both.with_outputs("copy").embed_batch(pixels))
     assert both.are_usable(vectors).all()
 
 
 def test_a_row_is_usable_where_each_of_its_outputs_is_a_unit_vector(tmp_path: Path) -> None:
-    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("semantic", "copy")
+    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).with_outputs("semantic", "copy")
     vectors = both.embed_batch(random_pixels(4))
     vectors[1, 0], vectors[2, -1] = np.nan, 3
     vectors[3] /= np.sqrt(2)  # as a whole of norm 1

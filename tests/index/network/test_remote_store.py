@@ -16,7 +16,7 @@ from index.network.remote_store import (
     make_stamp,
     pause,
 )
-from index.threads import AbandonedError, heed_abandonment
+from index.threads import AbandonedError, stop_on_event
 
 WHEN = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 
@@ -68,7 +68,7 @@ def test_nobody_waits_in_a_thread_that_was_abandoned() -> None:
     abandoned.set()
 
     def wait() -> None:
-        heed_abandonment(abandoned)
+        stop_on_event(abandoned)
         with pytest.raises(AbandonedError):
             pause(3600)
         ended.append(True)

@@ -49,5 +49,5 @@ def test_searches_find_what_was_promised(kind: IndexKind, tmp_path: Path) -> Non
     assert recall >= (1 if kind.is_exact else TARGET)
     kept = np.random.default_rng(1).random(ROWS) < 0.05
     truth[:, ~kept] = -np.inf
-    found = search.search(queries, k=10, among=search.keep(ids[kept]))[1]
+    found = search.search(queries, k=10, among=search.subset(ids[kept]))[1]
     assert measure_recall(found, truth, ids, k=10) >= (1 if kind.is_exact else TARGET)

@@ -55,8 +55,8 @@ def test_of_many_copies_those_of_the_smallest_ids_are_found_among_some(
     monkeypatch.setattr(MilvusRows, "collection", Inexact(vectors))
     manifest = SimpleNamespace(files={}, index={"type": "flat", "parameters": {}}, model_sha256="")
     store = MilvusStore(tmp_path, cast("Manifest", manifest))
-    among = store.choose(np.arange(0, ROWS, 2))
+    among = store.subset(np.arange(0, ROWS, 2))
     assert among.has(np.array([ROWS, 0, 1, ROWS - 2])).tolist() == [False, True, False, True]
-    assert not store.choose(np.empty(0, np.int64)).has(np.arange(3)).any()
+    assert not store.subset(np.empty(0, np.int64)).has(np.arange(3)).any()
     _, ids = store.search(vectors[:1], k=5, among=among)
     assert ids.tolist() == [[0, 2, 4, 6, 8]]

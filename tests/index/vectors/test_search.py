@@ -136,9 +136,9 @@ def test_random_filters_meet_the_target(built: Built, share: float, described: d
     search = built.open(**described)
     rows = slice(40 if described and share < 0.1 else None)  # the graph is looked through as a whole
     for k in (1, 100):
-        found = search.search(built.queries[rows], k=k, among=search.keep(built.ids[mask]))
+        found = search.search(built.queries[rows], k=k, among=search.subset(built.ids[mask]))
         assert check(built, found, k=k, mask=mask, rows=rows) >= TARGET
-    chosen = search.keep(np.random.default_rng(0).permutation(built.ids[mask]))
+    chosen = search.subset(np.random.default_rng(0).permutation(built.ids[mask]))
     assert np.array_equal(chosen.mask, mask)
     again = search.search(built.queries[rows], k=100, among=chosen)
     assert np.array_equal(again[1], found[1])
@@ -158,7 +158,7 @@ def test_filters_like_the_query_meet_the_target(built: Built, keeps: str, descri
             "the farthest cluster": members[int(np.argmin(means))],
             "the larger half of the clusters": np.isin(built.clusters, np.argsort(means)[20:]),
         }[keeps]
-        found = search.search(built.queries[rows], k=10, among=search.keep(built.ids[mask]))
+        found = search.search(built.queries[rows], k=10, among=search.subset(built.ids[mask]))
         recalls += len(rows) * [check(built, found, k=10, mask=mask, rows=rows)]
         found = search.search(built.queries[rows], k=10)
         unfiltered += len(rows) * [check(built, found, k=10, mask=built.mask(), rows=rows)]
@@ -172,7 +172,7 @@ def test_filters_that_hide_neighbours_meet_the_target(built: Built, hidden: int,
     for row in range(40):
         mask = np.ones(len(built.ids), dtype=bool)
         mask[np.argsort(-built.exact[row])[:hidden]] = False
-        found = search.search(built.queries[row : row + 1], k=10, among=search.keep(built.ids[mask]))
+        found = search.search(built.queries[row : row + 1], k=10, among=search.subset(built.ids[mask]))
         recalls.append(check(built, found, k=10, mask=mask, rows=slice(row, row + 1)))
     assert np.mean(recalls) >= TARGET
 
@@ -184,7 +184,7 @@ def test_deleted_rows_never_come_back_and_the_target_is_met(built: Built, share:
     for k in (10, 100):
         assert check(built, search.search(built.queries, k=k), k=k, mask=mask) >= TARGET
     kept = random_mask(0.3, len(built.ids))
-    found = search.search(built.queries, k=10, among=search.keep(built.ids[kept]))
+    found = search.search(built.queries, k=10, among=search.subset(built.ids[kept]))
     assert check(built, found, k=10, mask=mask & kept) >= TARGET
 
 
@@ -234,7 +234,7 @@ def test_a_flat_search_is_the_exact_one(problem: Any, k: int, threads: int, is_f
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("index.vectors.search._RANKED_AT_ONCE", at_once)
         patched.setattr("index.vectors.stored_rows._ROWS_AT_ONCE", max(4, at_once))
-        kept_ids = search.keep(stored.ids[allowed]) if is_filtered else None
+        kept_ids = search.subset(stored.ids[allowed]) if is_filtered else None
         found = search.search(queries, k=k, among=kept_ids, threads=threads)
     assert np.array_equal(found[1], expected[1])
     assert np.array_equal(found[0], expected[0])

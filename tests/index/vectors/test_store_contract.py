@@ -178,7 +178,7 @@ def test_a_search_gives_the_nearest(store: VectorStore, queries: Vectors, k: int
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
 def test_only_what_is_chosen_is_found(store: VectorStore, queries: Vectors, count: int) -> None:
     ids = np.sort(np.random.default_rng(1).choice(store.ids, size=count, replace=False))
-    among = store.choose(np.append(ids, 10**7))
+    among = store.subset(np.append(ids, 10**7))
     assert among.ids.tolist() == ids.tolist()
     assert store.ids[among.has(store.ids)].tolist() == ids.tolist()
     check(store, store.search(queries, k=10, among=among), queries, ids)
@@ -186,7 +186,7 @@ def test_only_what_is_chosen_is_found(store: VectorStore, queries: Vectors, coun
 
 def test_all_that_are_similar_enough_are_found(store: VectorStore, queries: Vectors) -> None:
     truth, allowed = exact_scores(queries, store.gather(store.ids)), store.ids[::2]
-    found = store.search_above(queries, min_score=0.3, among=store.choose(allowed))
+    found = store.search_above(queries, min_score=0.3, among=store.subset(allowed))
     for row, (scores, ids) in zip(truth, found, strict=True):
         assert sorted(ids.tolist()) == np.intersect1d(store.ids[row >= 0.3], allowed).tolist()
         assert (np.diff(scores) <= 0).all()
@@ -213,7 +213,7 @@ def test_what_was_deleted_may_come_back(
 def test_a_rewritten_store(publish: Publish, changed: tuple[Version, VectorStore], queries: Vectors) -> None:
     _, store = publish({}, changed[1].ids[:0], changed[0], rewrite=True)
     assert store.ids.tolist() == changed[1].ids.tolist()
-    assert store.count_beside() == 0
+    assert store.count_unindexed() == 0
     check(store, store.search(queries, k=10), queries, store.ids)
 
 

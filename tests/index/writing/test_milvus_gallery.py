@@ -163,7 +163,7 @@ def test_both_outputs_and_near_duplicates_are_those_of_its_twin(tmp_path: Path, 
         image.save(images / "blue" / "late.jpg", quality=90)  # repeats a row that the server has
     for name in ("files", "milvus"):
         assert update_gallery(tmp_path / name, config=SMALL).duplicate == 1
-        views = [Gallery.open(tmp_path / name).by(output) for output in ("semantic", "copy")]
+        views = [Gallery.open(tmp_path / name).view(output) for output in ("semantic", "copy")]
         found = [view.rank_many(view.vectors(view.ids), k=4) for view in views]
         seen.append([[(scores.tolist(), ids.tolist()) for scores, ids in some] for some in found])
         export_vectors(tmp_path / name, tmp_path / f"{name}.npy", by="copy")

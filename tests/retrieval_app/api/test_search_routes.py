@@ -36,7 +36,7 @@ def asked(two: Gallery) -> Iterator[TestClient]:
 
 @pytest.mark.parametrize("by", OUTPUTS)
 def test_a_photo_asks_by_either_sent_or_kept_whole_or_cut(two: Gallery, asked: TestClient, by: str) -> None:
-    view = two.by(by)
+    view = two.view(by)
     data = view.place(int(two.ids[7])).file.read_bytes()
     embedded = asked.post("/v1/embed", params={"by": by}, content=data).json()
     assert embedded["embedding_dim"] == view.width

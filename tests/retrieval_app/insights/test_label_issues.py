@@ -104,7 +104,7 @@ def test_labels_are_judged_by_untrained_vectors_or_as_a_lower_bound(tmp_path: Pa
     gallery = Gallery.open(tmp_path / "gallery")
     found, _ = find_label_issues(gallery)
     assert found.is_lower_bound is not is_free
-    judging = gallery.by("untrained" if is_free else "semantic")
+    judging = gallery.view("untrained" if is_free else "semantic")
     for issue in found.items:
         for other, score in issue.agreeing:
             assert score == pytest.approx(float(judging.vector(other) @ judging.vector(issue.id)), abs=1e-5)

@@ -249,7 +249,7 @@ def test_its_features_are_those_that_the_packaged_model_embeds() -> None:
     seeing = with_features(backbone, view="whole", pooling=describe_builtin().pooling, side=own.crop)
     with torch.inference_mode():
         features = seeing.module(arrange_images(torch.from_numpy(pixels), mean, std)).flatten(1).numpy()
-    embedded = Embedder(BUILTIN_MODEL).giving(SEMANTIC).embed_batch(pixels)
+    embedded = Embedder(BUILTIN_MODEL).with_outputs(SEMANTIC).embed_batch(pixels)
     assert backbone.name == describe_builtin().backbone, "which a run can load when another network is built in"
     rows, columns = np.triu_indices(len(pixels), k=1)
     similar = [np.corrcoef(one)[rows, columns] for one in (features, embedded)]  # the model reduces them, in int8

@@ -70,7 +70,7 @@ def test_posteriors_are_those_of_the_second_pass_with_the_noise_model(groups: to
     found = estimate_posteriors(source, _labels(), class_count=4, groups=groups)
     left_out = two_pass_confidences(source.numpy(), given, count=4, groups=None if groups is None else groups.numpy())
     calibration, noise = estimate_p_error(left_out, given)
-    expected = torch.from_numpy(noise.posterior(left_out, given) * (1 - calibration.none[:, None])).float()
+    expected = torch.from_numpy(noise.posterior(left_out, given) * (1 - calibration.p_no_class[:, None])).float()
     assert found.noise is not None
     assert found.noise_rate == pytest.approx(calibration.p_error.mean(), abs=1e-5)
     assert (found.noise.noise_rate, found.noise.power) == pytest.approx((noise.noise_rate, noise.power), abs=1e-5)

@@ -117,7 +117,7 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     )
     fit.share()
     start = {name: tensor.clone() for name, tensor in model.moving().items()}
-    penalty, generator = fit.hold_back(start), phase_generator(0, FINETUNING, 1)
+    penalty, generator = fit.l2_sp_penalty(start), phase_generator(0, FINETUNING, 1)
     batches = [torch.from_numpy(rows[first:end]) for first, end in BATCHES]
     drawn = inputs.draw_each(batches, generator=generator, part_of=fit.own_part)
     for step, (batch, views) in enumerate(drawn):

@@ -69,9 +69,9 @@ def test_the_exported_model_answers_by_both_outputs(run, photos, tmp_path) -> No
     pixels = np.random.default_rng(0).integers(256, size=(3, sizes.crop, sizes.crop, 3), dtype=np.uint8)
     extractor = Extractor(folder.load_backbone(), sizes, device=torch.device("cpu"), precision="float32")
     expected = folder.load_copy_head()[0](extractor.extract(pixels)).numpy()
-    np.testing.assert_allclose(model.giving(COPY).embed_batch(pixels), expected, atol=1e-4)
+    np.testing.assert_allclose(model.with_outputs(COPY).embed_batch(pixels), expected, atol=1e-4)
     build_gallery(model_path=exported, sources=[photos], out=tmp_path / "gallery")
-    hit = Gallery.open(tmp_path / "gallery").by(COPY).search(next(photos.rglob("*.jpg")), k=1)[0]
+    hit = Gallery.open(tmp_path / "gallery").view(COPY).search(next(photos.rglob("*.jpg")), k=1)[0]
     assert hit.score == pytest.approx(1, abs=1e-4)
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("tensorboard", reason="needs the extra `tensorboard`")
 def train_until_killed() -> None:
     data, cache, out, events = map(Path, sys.argv[1:])
     with open_tensorboard(events) as log:
-        watcher = log.beside(kill_at("embedding", 3))
+        watcher = log.combined_with(kill_at("embedding", 3))
         train(data, out, config=make_config(), machine=make_machine(cache), watcher=watcher)
 
 

@@ -279,7 +279,7 @@ class FinetuneLoop:
         Where preparation has used up the time budget, only the initial model has a score. Processes that train together
         are interrupted as usual.
         """
-        penalty = self.hold_back(self.start)
+        penalty = self.l2_sp_penalty(self.start)
         with on_first_interrupt(self._stop) if self._team.size == 1 else nullcontext():
             while (ended_by := self.budget.ended_by(len(self.epochs) - 1)) is None:
                 self._run_epoch(len(self.epochs), penalty)
@@ -297,7 +297,7 @@ class FinetuneLoop:
         part = self._team.part_of(count)
         return part if part.stop > part.start else slice(0, 1)
 
-    def hold_back(self, start: Weights) -> Callable[[], None]:
+    def l2_sp_penalty(self, start: Weights) -> Callable[[], None]:
         """L2-SP penalty towards these weights, called between backward and step."""
         network = [p for level in self.model.levels for p in level]
         by_name = {id(p): name for name, p in self.model.named_parameters()}

@@ -68,10 +68,10 @@ def test_wrong_tries_wait_longer_until_an_address_is_quiet(clock: Clock, slept: 
     async def run() -> None:
         tries = FailedTries(clock=clock)
         for _ in range(10):
-            assert await tries.hold_back("192.0.2.1")
-        assert await tries.hold_back("192.0.2.2")
+            assert await tries.delay("192.0.2.1")
+        assert await tries.delay("192.0.2.2")
         clock.now += rate_limits.FORGOTTEN_S + 1
-        await tries.hold_back("192.0.2.1")
+        await tries.delay("192.0.2.1")
 
     asyncio.run(run())
     assert slept[:4] == [0.1, 0.2, 0.4, 0.8]
@@ -85,9 +85,9 @@ def test_no_more_wait_at_once_than_are_allowed_of_one_address_and_of_all(monkeyp
 
     async def run() -> tuple[list[bool], bool]:
         tries = FailedTries()
-        asked = [tries.hold_back(address) for address in ["a"] * 6 + ["b"] * 6]
+        asked = [tries.delay(address) for address in ["a"] * 6 + ["b"] * 6]
         first = await asyncio.gather(*asked)
-        return first, await tries.hold_back("a")
+        return first, await tries.delay("a")
 
     let_wait, later = asyncio.run(run())
     assert let_wait == [True] * 3 + [False] * 3 + [True] * 2 + [False] * 4
@@ -100,7 +100,7 @@ def test_forged_addresses_use_no_memory(clock: Clock, slept: list[float], monkey
     async def run() -> FailedTries:
         tries = FailedTries(clock=clock)
         for number in range(100):
-            await tries.hold_back(f"192.0.2.{number}")
+            await tries.delay(f"192.0.2.{number}")
         return tries
 
     tries = asyncio.run(run())
@@ -116,10 +116,10 @@ def _log(addresses: list[str], *, after: tuple[str, ...] = ()) -> list[tuple[str
     async def run() -> None:
         tries = FailedTries(log=lambda address, count: lines.append((address, count)), clock=clock)
         for address in addresses:
-            await tries.hold_back(address)
+            await tries.delay(address)
         clock.now += 1.5 * rate_limits.LOG_WINDOW_S
         for address in after:
-            await tries.hold_back(address)
+            await tries.delay(address)
         tries.close()
 
     asyncio.run(run())
