@@ -141,10 +141,10 @@ class RunFolder:
             self.write_json("features.json", description)
 
     def _refuse_changes(self, stored: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
-        changed = [
-            f"{name} was {stored.get(name)!r}, is {value!r}"
+        changed = [  # a key that `stored` lacks is newer than the run
+            f"{name} was {stored[name]!r}, is {value!r}"
             for name, value in seen.items()
-            if stored.get(name) != value
+            if name in stored and stored[name] != value
         ]
         if changed:
             raise RunError(
