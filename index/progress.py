@@ -12,8 +12,8 @@ BeginStep = Callable[[str], Progress]
 """Called with the name of a step of longer work when it begins; gives what is called while it lasts."""
 
 
-def no_progress(done: int, total: int) -> None:
-    """Ignore progress."""
+def no_progress(*_: object) -> None:
+    """Ignore progress, also that of steps."""
 
 
 def no_steps(name: str) -> Progress:

@@ -84,7 +84,9 @@ class _Condition(BaseModel):
     text: SearchText | None = Field(default=None, description=_TEXT)
 
 
-class _SearchOptions(_Condition):
+class Ranking(BaseModel):
+    """Which results are wanted, by the names of `SearchQuery`."""
+
     k: int = Field(default=24, ge=1, le=MAX_K, description="results of this answer at most")
     offset: int = Field(default=0, ge=0, le=MAX_OFFSET, description="results to leave out before the first")
     min_score: float | None = Field(default=None, ge=-1, le=1, description="the smallest cosine similarity wanted")
@@ -93,7 +95,7 @@ class _SearchOptions(_Condition):
     by: By = Field(default="semantic", description=_BY)
 
 
-class SearchRequest(_SearchOptions, Body):
+class SearchRequest(Ranking, _Condition, Body):
     """What is searched for, and which of the results are wanted."""
 
     model_config = ConfigDict(
@@ -112,7 +114,7 @@ class FacetSelection(_Condition, Parameters):
     find: SearchText | None = Field(default=None, description="a part of the values that are wanted")
 
 
-class ImageSearch(_SearchOptions, Parameters):
+class ImageSearch(Ranking, _Condition, Parameters):
     """The parameters of a search whose body is the photo itself."""
 
     include: IncludeText = ""

@@ -18,8 +18,9 @@ from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.image_routes import ImageEntry
 from retrieval_app.api.request_context import Context, RequestContext, make_router, read_condition, responses, write
-from retrieval_app.api.schemas import STRICT, Answer, By, FileName, ImageSearch, PhotoAddress, SearchRequest, Versioned
+from retrieval_app.api.schemas import STRICT, By, FileName, ImageSearch, PhotoAddress, Ranking, SearchRequest, Versioned
 from retrieval_app.api.security.access import require_fetching
+from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.calibration import PrecisionAtScore
 from retrieval_app.review.places import ROW_FIELDS, describe_row
 from retrieval_app.serving.live_gallery import Snapshot
@@ -32,7 +33,6 @@ EmbedBy = Annotated[
     By, Query(description="for semantic similarity, or for copy detection where the gallery's model has that output")
 ]
 _JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixels"}}
-_SAME_OPTIONS = ("k", "offset", "min_score", "collapse_duplicates", "rerank", "by")
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
@@ -183,7 +183,7 @@ async def _search(
     context: RequestContext, given: SearchRequest | ImageSearch, *, include: Sequence[str], **query: Any
 ) -> Response | dict[str, Any]:
     """The response of a search; a thread writes a long one, so that the event loop does not wait."""
-    options = {name: getattr(given, name) for name in _SAME_OPTIONS}
+    options = {name: getattr(given, name) for name in Ranking.model_fields}
     where = read_condition(given.where, given.text, folders=context.folders)
     asked = SearchQuery(where=where, **options, **query)
     found = await describe_search(context.engine, context.snapshot, asked, include=include, folders=context.folders)

@@ -99,12 +99,7 @@ def _leave_out(images: Images, problems: dict[int, str]) -> Images:
 
 
 def embed_candidates(
-    candidates: Sequence[Candidate],
-    images: Images,
-    *,
-    cache: Path,
-    workers: int,
-    progress: StepProgress = lambda *_: None,
+    candidates: Sequence[Candidate], images: Images, *, cache: Path, workers: int, progress: StepProgress = no_progress
 ) -> Images:
     """Embed the images with every candidate; returns those that all could use, so that all have the same queries."""
     for number, one in enumerate(candidates, start=1):

@@ -15,7 +15,7 @@ from index.config_fields import as_path
 from index.durable import check_own_files
 from index.errors import InputError
 from index.paths import user_cache
-from index.progress import StepProgress
+from index.progress import StepProgress, no_progress
 from index.text import printable_path
 from index.threads import usable_cores
 
@@ -57,7 +57,7 @@ def compare(
     k: Iterable[int] = (1, 5, 10),
     cache: str | Path | None = None,
     workers: int | None = None,
-    progress: StepProgress = lambda *_: None,
+    progress: StepProgress = no_progress,
 ) -> dict[str, Any]:
     """Compare several embeddings on the same labelled images; the report that `retrieval compare --json` prints.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from index.config_fields import as_path, flag_of, make_config
 from index.errors import InputError, RunError, missing_imports_as_dependency_errors
-from index.progress import StepProgress
+from index.progress import StepProgress, no_progress
 from index.text import align, printable_path
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def audit(
     cache: str | Path | None = None,
     device: str = "auto",
     workers: int | None = None,
-    progress: StepProgress = lambda *_: None,
+    progress: StepProgress = no_progress,
 ) -> AuditOutcome:
     """Label audit of a run: the labels that look wrong, the likeliest first, as tables and as a page to decide on them.
 

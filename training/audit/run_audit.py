@@ -23,7 +23,7 @@ from index.labels.issues import NEIGHBOURS, CheckedImages, LabelIssue, LabelIssu
 from index.labels.kinds import LIKELY_ERROR, IssueKinds, has_rare_class
 from index.labels.label_errors import LabelErrors, find_label_errors, pool_label_errors
 from index.labels.verdicts import AT_LEAST_RIGHT, ExpectedRight, compare_duplicates, expect_right, give_verdicts
-from index.progress import Progress, StepProgress
+from index.progress import Progress, StepProgress, no_progress
 from index.text import printable_path
 from index.vectors.exact import search_labels
 from training.backbone.backbones import Backbone
@@ -50,11 +50,7 @@ _HEADER = ["rank", *COLUMNS, "confidence", *_SIDES, "duplicate_of"]
 
 
 def audit_labels(
-    run: RunFolder,
-    *,
-    machine: Machine,
-    at_least_right: float = AT_LEAST_RIGHT,
-    progress: StepProgress = lambda *_: None,
+    run: RunFolder, *, machine: Machine, at_least_right: float = AT_LEAST_RIGHT, progress: StepProgress = no_progress
 ) -> LabelIssues:
     """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 

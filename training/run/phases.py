@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from index.errors import RunError
+from index.progress import StepProgress, no_progress
 from training.options.config import TrainConfig
 from training.options.machine import Machine
 from training.run.checkpoint import load_checkpoint, save_checkpoint
@@ -83,7 +84,7 @@ class Watcher:
 
     on_run: Callable[[RunFolder], None] = lambda _: None
     on_phase: Callable[[str], None] = lambda _: None
-    on_images: Callable[[str, int, int], None] = lambda *_: None
+    on_images: StepProgress = no_progress
     on_epoch: Callable[[EpochReport], None] = lambda _: None
     on_holdout: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
