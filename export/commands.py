@@ -51,7 +51,7 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     """
     if (run is None) == (options["backbone"] is None):
         raise click.UsageError(
-            "give either a RUN folder, or --backbone NAME, with --weights where the name alone has none"
+            "give either a RUN folder, or --backbone NAME, with --weights where the name alone does not say them"
         )
     config = build_config(ExportConfig, options)
     with progress_bars() as begin:

@@ -156,8 +156,8 @@ def export_again(model: Path, out: Path, config: ExportConfig, *, progress: Prog
     contract = embedder.contract
     if config.precision != "int8" or contract.precision not in (FULL, PRECISIONS["fp16"]):
         raise InputError(
-            f"{model}: of a model file in fp32 or fp16 one in int8 can be made, by --precision int8; others are made "
-            "of the run"
+            f"{model}: an fp32 or fp16 model file can only be converted to int8 (--precision int8); export the run for "
+            "others"
         )
     pixels, labels = _read_measured(config, None, preprocess=contract.preprocess)
     size = model.stat().st_size

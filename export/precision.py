@@ -30,7 +30,7 @@ from index.vectors.exact import search
 logger = logging.getLogger(__name__)
 _OPERATIONS = ("Conv", "Gemm", "MatMul", "Add", "Clip", "Relu", "GlobalAveragePool")
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-_LEAST = 256  # numbers of what is worth it
+_LEAST = 256  # smallest weight tensor that is stored in half precision
 CALIBRATED, MEASURED = 128, 2000  # images at most
 MIN_CALIBRATION_IMAGES = 16  # of either
 _GROUPS = 8  # of layers that follow each other, of which the sensitive ones are left in float32

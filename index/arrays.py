@@ -18,7 +18,7 @@ UNIT_TOLERANCE = 1e-3
 
 def unit_rows(vectors: Vectors) -> Mask:
     """Which rows of (N, D) are finite and of unit norm: (N,) bool."""
-    with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are no unit vector either
+    with np.errstate(over="ignore", invalid="ignore"):  # vectors with values that overflow are not unit vectors
         norms: npt.NDArray[np.float32] = np.linalg.norm(vectors, axis=1)
         usable: Mask = np.abs(norms - 1) <= UNIT_TOLERANCE  # False for NaN
     return usable

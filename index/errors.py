@@ -4,7 +4,7 @@ RetrievalError                    anything a user can cause and mend; the comman
 ├── InputError                    a path, file or option that cannot be used as given
 │   └── UnknownImageError         an id that no member of a gallery has
 ├── ImageError                    one image that cannot be used; `reason` is a short stable code
-├── ModelFileError                an ONNX file that is no model of ours, or not the one expected
+├── ModelFileError                an ONNX file without a valid contract, or not the expected one
 ├── GalleryError                  a gallery folder that is missing, unfinished or locked
 │   ├── GalleryDamagedError       a gallery whose files are not what they were when it was built
 │   └── GalleryMismatchError      a gallery opened or continued with another model, folder or preprocessing
@@ -100,7 +100,7 @@ class NoUsableImageError(InputError):
 
 
 class ModelFileError(RetrievalError):
-    """An ONNX file that is no model of ours, or whose contract cannot be honoured."""
+    """An ONNX file without a contract, or whose contract cannot be honoured."""
 
     def __init__(self, path: object, problem: str) -> None:
         super().__init__(problem, at=path)

@@ -131,7 +131,7 @@ class GalleryAnswers:
         return {**told, "items": listed}
 
     async def _wait(self, read: Callable[[], Computed[Value]]) -> Value:
-        """What the engine computes beside, once it is there."""
+        """Waits for a background result of the engine and returns it."""
         while (computed := read()).state == "computing":
             await asyncio.sleep(_ASKED_AGAIN_S)
         if computed.value is None:

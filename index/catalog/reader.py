@@ -285,7 +285,7 @@ class Catalog:
         return {"count": labels, "images": labelled, "largest": {label: rows for label, rows, _, _ in largest}}
 
     def count_orphans(self) -> int:
-        """Duplicates without an indexed row that they repeat; a sound catalogue has none."""
+        """Duplicates without an indexed row that they repeat; never in a sound catalogue."""
         return int(
             self._ask(
                 "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
@@ -389,7 +389,7 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
 
 
 def count_tagged(catalog: Catalog, *, kept: str = _INDEXED) -> dict[str | None, int]:
-    """Counts of the rows of a condition in SQL by tag, without one under None; empty where there are no tags."""
+    """Number of matching rows for each tag; key None: rows without a tag. Empty where there are no tags."""
     if not catalog.attach_tags():
         return {}
     execute, tagged = catalog.connection.execute, f"FROM tags JOIN images ON images.id = tags.id WHERE {kept}"

@@ -107,7 +107,7 @@ def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _is_deep(values: Mapping[str, Any]) -> bool:

@@ -136,9 +136,9 @@ def config_options(
     """Options for every field of the config classes, named like the field.
 
     A field's metadata has `help`, and optionally `flag` (another name), `choices`, `metavar`, `usual` (the text of a
-    default that is no constant) or `words` (values beside a file's name). A tuple of texts is an option that can be
+    default that is not a constant) or `words` (values beside a file's name). A tuple of texts is an option that can be
     repeated; a field without a default is required; one that is a config class adds its own fields; one without help,
-    or inherited, is no option.
+    or inherited, makes no option.
 
     With `remembered`, options that are not given are None, and keep their earlier value; `only` selects fields.
     """
@@ -273,7 +273,7 @@ def read_share(text: str) -> float:
     try:
         share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no share like 95%") from error
+        raise click.BadParameter(f"{text!r} is not a share like 95%") from error
     if not 0.5 <= share < 1:
         raise click.BadParameter(f"{text!r} is not from 50% to below 100%")
     return share

@@ -88,8 +88,8 @@ def cluster(*, gallery: Path, count: int | None, wait_s: float, as_json: bool) -
     """Cluster the images by their vectors.
 
     The metadata column `cluster` then has the name of each image's cluster, for filters and facets: its most frequent
-    label (`shoes`, `shoes 2`), or `cluster 7` without labels. Images that are added later have none until it is run
-    again.
+    label (`shoes`, `shoes 2`), or `cluster 7` without labels. Images added later have no cluster until the
+    command runs again.
 
     \b
     Examples:

@@ -150,7 +150,7 @@ def verify(context: click.Context, /, *, gallery: Path, as_json: bool, **options
     """Check every byte of a gallery.
 
     Files are compared with the manifest and with each other, and some images are embedded again. Exits with 1 and lists
-    every problem if the gallery is damaged, or if an indexed image file is no usable image any more. Images that were
+    every problem if the gallery is damaged, or if an indexed image file cannot be decoded any more. Images that were
     changed or removed are noted.
 
     \b

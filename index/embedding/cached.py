@@ -198,7 +198,7 @@ def _is_damage(error: Exception) -> bool:
     """Whether an error means a damaged or foreign file, and not a lock or a full disk."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE
-    return isinstance(error, ValueError)  # of a broken schema, in which SQLite quotes bytes that are no text
+    return isinstance(error, ValueError)  # of a broken schema, in which SQLite quotes bytes that are not valid text
 
 
 class CachedEngine:

@@ -51,7 +51,7 @@ def paired_bootstrap(
         raise InputError(f"clusters must be one a query, {first.shape[-1:]}, got {clusters.shape}")
     if resamples < 1:
         raise InputError(f"resamples must be at least 1, got {resamples}")
-    # Sums until the end: those of hits are whole numbers, so that a draw as far off as the mean counts exactly.
+    # Sums, not means: sums of hits are integers, so ties with the observed difference are exact.
     differences = np.atleast_2d(first - second)
     sums, sizes = differences, np.ones(differences.shape[1])
     if clusters is not None:

@@ -218,7 +218,7 @@ def gather_group_sources(
 ) -> GroupSources:
     """Sources of groups of images at these places; the others as `GroupSources` has them."""
     names = [str(place.file) if place.offset is None else f"{place.file}/{place.name}" for place in places]
-    times = np.full(len(places), np.nan)  # of modification; members of archives and remote files have none
+    times = np.full(len(places), np.nan)  # of modification; NaN for members of archives and remote files
     for row, place in enumerate(places):
         if place.offset is None and place.store is None:
             with suppress(OSError):

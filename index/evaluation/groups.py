@@ -34,7 +34,7 @@ NUMBERS_APART = 3  # in a burst of which a shot or two were thrown away
 SECONDS_APART = 60.0  # enough to photograph a thing from several sides
 _LIFT = 2.0  # how much more frequent near pairs must be
 _LEAST_EXPECTED = 5.0  # near pairs in a slice of similarities
-_DEVIATIONS = 4.0  # beyond which an excess is no chance
+_DEVIATIONS = 4.0  # beyond which an excess is not chance
 _FAR_PAIRS = 200_000  # drawn at most
 _PAIRS_AT_ONCE = 8192
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,15})([^0-9]*)", re.ASCII | re.DOTALL)
@@ -262,7 +262,7 @@ def _pair_numbers(names: Sequence[str], kinds: Sequence[Hashable]) -> Pairs:
 
 
 def pair_by_time(times: Seconds) -> Pairs:
-    """(P, 2) rows taken within `SECONDS_APART` of each other, with few shots between them; NaN is no time.
+    """(P, 2) rows taken within `SECONDS_APART` of each other, with few shots between them; NaN: time unknown.
 
     Rows of equal time are in random order, as files that were copied together have no order.
 

@@ -60,7 +60,7 @@ class Labelled:
     """Labelled images, queries or the gallery that they search: (N, D) float32 unit `vectors` and (N,) int64 `labels`.
 
     A query does not find the image of its own of (N,) unique `ids`, and nothing of its own of (N,) `groups`; of equal
-    products the smaller id stands first. Without ids a gallery has row numbers, and queries are no members of it.
+    products the smaller id stands first. Without ids a gallery has row numbers, and queries are not members of it.
     """
 
     vectors: Floats
@@ -77,7 +77,7 @@ class _Ranking:
     ) -> None:
         """Prepare a ranking.
 
-        `own` (Q,) is the row of the query in the gallery, which it does not find, -1 where it is no member; `depths`
+        `own` (Q,) is the row of the query in the gallery, which it does not find, -1 where it is not a member; `depths`
         (Q,) the rank down to which all are wanted, 0 to leave the query out; `relevance` that of pairs, None: 1 for one
         label.
         """
@@ -331,7 +331,7 @@ def score_retrieval(
 
 
 def find_members(queries: Labelled, gallery: Labelled) -> Ids:
-    """(Q,) int64 row of each query in the gallery, -1 where it is no member."""
+    """(Q,) int64 row of each query in the gallery, -1 where it is not a member."""
     if queries.ids is None or not len(gallery.labels):
         return np.full(len(queries.labels), -1, dtype=np.int64)
     ids = np.arange(len(gallery.labels)) if gallery.ids is None else gallery.ids

@@ -52,7 +52,7 @@ def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
     shown = printable_path(write_column(tree.Column(names)))
     if not known and inside:
         within = printable_path(write_column(tree.Column(inside)))
-        return f"no item of the gallery has the metadata {shown}; there is none within {within}"
+        return f"no item of the gallery has the metadata {shown}; {within} has no fields"
     measures = {"phash", *MEASURES, *tree.DERIVED}
     own = [] if inside else [name for name in tree.OWN_COLUMNS if name not in measures]
     return _tell("metadata", write_column(tree.Column(names)), [*own, *known], also=[] if inside else measures)
@@ -89,7 +89,7 @@ def _tell(what: str, wanted: str, known: Sequence[str], *, also: Collection[str]
 
     missing = f"no item of the gallery has the {what} {printable_path(wanted)}"
     if not known:
-        return f"{missing}; there are none"
+        return f"{missing}; there are no {what}s"
     known = [*known, *(name for name in also if likeness(name) >= _ALIKE)]
     likely = {name: likeness(name) for name in known}
     best = sorted(known, key=lambda name: (-likely[name], name))

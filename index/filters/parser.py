@@ -20,7 +20,7 @@ Keywords ignore case, names do not. Within quotes the quote is written twice.
   compares as one with stored numbers.
 - Stored true and false are 1 and 0; TRUE and FALSE equal them, and the texts true and false of any case.
 - An image has any number of tags: a comparison with `tag` is true where one of them fulfils it, and `tag != 'x'` where
-  none is x, also without any.
+  no tag is x, also of an image without tags.
 - LIKE takes % for any characters and _ for one, of numbers too, and ignores case. Lists are their JSON text.
 """
 
@@ -68,7 +68,7 @@ def parse_filter(text: str) -> tree.Condition:
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise place_error(text, error.start, "half of a surrogate pair, which is no text") from error
+        raise place_error(text, error.start, "half of a surrogate pair, which is not valid text") from error
     if "\0" in text:
         raise place_error(text, text.index("\0"), "a NUL character")
     parser = _Parser(text, list(read_tokens(text)))
@@ -238,7 +238,7 @@ def find_words(text: str, *, folders: bool = True) -> Condition:
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise InputError("the text holds half of a surrogate pair, which is no text; leave it out") from error
+        raise InputError("the text holds half of a surrogate pair, which is not valid text; leave it out") from error
     if "\0" in text:
         raise InputError("the text holds a NUL character; leave it out")
     return join([HasWord(word, folders) for word in words])

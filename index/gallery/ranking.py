@@ -96,7 +96,7 @@ class SearchOptions:
     Attributes:
         k: hits at most; None, with `min_score`: all that are similar enough, found exactly.
         offset: hits to leave out before the first.
-        exclude_ids: members that are no hits.
+        exclude_ids: members that are never hits.
         rerank: rank the first hundred again by shared neighbours (`rank_by_neighbours`).
         ahead: hits beyond `k`, which tell whether there is another page.
     """

@@ -32,11 +32,12 @@ def read_sample(text: str) -> tuple[How, int | None]:
 def sample_images(
     gallery: Gallery, ids: Ids, *, how: How, count: int | None = None, per_label: int | None = None, seed: int = 0
 ) -> Ids:
-    """Rising ids of `count` of (N,) rising ids of members, at most `per_label` of each label, None being one.
+    """Rising ids of `count` of (N,) rising ids of members, at most `per_label` of each label.
 
-    `diverse` begins with the image nearest to the mean, and adds the one farthest from all before (farthest-first
-    traversal, Gonzalez 1985), among random ones where images times `count` exceed `_MOST_COMPARED`. `typical` takes
-    those nearest to the mean of their label, in turn from each label. Without `count`, all that `per_label` allows.
+    Rows without a label count as one label. `diverse` begins with the image nearest to the mean, and adds the one
+    farthest from all before (farthest-first traversal, Gonzalez 1985), among random ones where images times `count`
+    exceed `_MOST_COMPARED`. `typical` takes those nearest to the mean of their label, in turn from each label. Without
+    `count`, all that `per_label` allows.
     """
     if count is None and per_label is None:
         raise InputError(f"say how many images: {how}:100, or a number for each label")

@@ -46,7 +46,7 @@ class VerifyReport:
         compared: images that were embedded again, with unchanged bytes.
         problems: damage of the gallery.
         spoilt: changed image files that cannot be used any more; an update would remove them.
-        notes: images that changed or are gone, which is no damage.
+        notes: images that changed or are gone, which does not count as damage.
         read: images whose bytes were read again.
     """
 
@@ -217,7 +217,7 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
     try:
         embedder.preprocess(data, name=place.name)
     except ImageError as error:
-        return f"{place.name}: {_CHANGED}, and is no usable image any more: {error.detail}", True
+        return f"{place.name}: {_CHANGED}, and cannot be decoded any more: {error.detail}", True
     return f"{place.name}: {_CHANGED}", False
 
 

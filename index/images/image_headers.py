@@ -94,7 +94,7 @@ def _is_cheap_png(data: bytes) -> bool:
 
 
 def _is_cheap_webp(data: bytes) -> bool:
-    """Lossy, opaque and still: what lossless coding costs, which transparency has too, its header does not say."""
+    """Whether a WebP is lossy, opaque and still; its header does not tell what lossless coding or alpha costs."""
     at, metadata, pixels = 12, 0, 0
     for _ in range(_MAX_CHUNKS):
         if at + 8 > len(data):

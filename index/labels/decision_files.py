@@ -43,9 +43,9 @@ def match_decisions(
 ) -> tuple[list[LabelDecision], int]:
     """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV; and the number of rows of unknown images.
 
-    Images are found by SHA-256, or else by path. Where no person looked, a label that stays is no decision, and an
-    image that never had a label is not dropped. A file `of_page` was saved by an audit's page, where a person looked at
-    every label.
+    Images are found by SHA-256, or else by path. Where no person looked, a label that stays does not count as a
+    decision, and an image that never had a label is not dropped. A file `of_page` was saved by an audit's page, where a
+    person looked at every label.
     """
     by_content: dict[str, list[Subject]] = {}
     by_path: dict[str, Subject] = {}

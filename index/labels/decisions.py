@@ -70,7 +70,7 @@ class LabelDecision:
 
     @property
     def label_after(self) -> str | None:
-        """The label that it leaves the image with; None where the image is left out, or has none."""
+        """The label that it leaves the image with; None where the image is left out, or has no label."""
         if self.leaves_out:
             return None
         return self.new_label if self.decision == CHANGE else self.label
@@ -119,7 +119,7 @@ class DuplicateDecision:
     decision: str  # `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back
     keep: tuple[int, ...] = ()  # ids of the kept images of `DUPLICATES`
     decided_at: str = ""
-    inherits: bool = True  # whether kept images get the tags of dropped ones, and their label where they have none
+    inherits: bool = True  # whether kept images get the tags of dropped ones, and their label where they have no label
 
     @property
     def group(self) -> str:

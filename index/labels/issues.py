@@ -29,7 +29,7 @@ class CheckedImages:
     labels: Labels  # (N,) places in `names`; `UNLABELLED` without one
     ids: Ids  # (N,)
     groups: Ids  # (N,); images of one group are near-duplicates
-    p_right: Doubles  # (N,) as of `find_label_errors`; labels that a person has decided, at 1, are no issue any more
+    p_right: Doubles  # (N,) as of `find_label_errors`; labels that a person has decided, at 1, are not issues
     names: tuple[str, ...]
 
     def take(self, rows: Ids) -> "CheckedImages":
@@ -61,7 +61,7 @@ class CheckedImages:
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """A label that is probably wrong; a proposal, a label for an image that has none; or, in an audit, any label."""
+    """A label that is probably wrong; a proposal, a label for an unlabelled image; or, in an audit, any label."""
 
     id: int  # of the image; in an audit its row
     label: str | None
@@ -129,7 +129,7 @@ class LabelIssues:
 
     @property
     def errors(self) -> tuple[LabelIssue, ...]:
-        """The items that are no proposals."""
+        """The items other than proposals."""
         return tuple(issue for issue in self.items if issue.kind != PROPOSAL)
 
     @property

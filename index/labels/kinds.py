@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal[
     "unlabelled",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PROPOSAL: Kind = "unlabelled"  # a label for an image that has none; all others are issues of given labels
+PROPOSAL: Kind = "unlabelled"  # a label for an unlabelled image; all others are issues of given labels
 AMBIGUOUS = 0.25  # least probability of the label and of another one, which may both be right
 RARE = 5  # images of a label, near-duplicates apart; fewer hardly show what the label looks like
 # Two classes are confused where such a share of the images of each shows the other, and so many images of both do.

@@ -67,7 +67,7 @@ class LabelErrors:
         return np.asarray(self.p_proposed[:, 0] >= CLEAR * float(np.median(self.calibration.highest)))
 
     def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
-        """(label, probability) of the most probable other labels of a row, best first, three at most, none of 0."""
+        """(label, probability) of the most probable other labels of a row, best first, three at most, without zeros."""
         pairs = zip(self.best[row].tolist(), self.probabilities[row].tolist(), strict=True)
         others = [(other, share) for other, share in pairs if other not in (NO_ID, label) and share > 0]
         return others[: TOP_CLASSES - 1]
@@ -93,7 +93,7 @@ def find_label_errors(
 
     Args:
         features, labels: (N, D), and (N,) in 0..count-1, of at least 2.
-        groups: (N,); rows of one group are near-duplicates, none of which predicts another one.
+        groups: (N,); rows of one group are near-duplicates, which do not predict each other.
         p_right: (N,) stated probability that the label is right: 1 where a person looked, NaN without a decision.
         before: calibration from before the decisions.
         unlabelled: (M, D) of images without a label, for which labels are proposed.
@@ -172,7 +172,7 @@ class _TwoPasses:
         found, spread = self._calibrate(self._second_pass(alike := LookAlikes(suggestions)), before, is_held=is_held)
         if before is None:
             found = suggestions.calibrate(first, apply_decisions_to_p_error(first.p_error, self._p_right), found=found)
-            is_clean = found.p_error.mean() < CLEAN  # then none of them would be called wrong
+            is_clean = found.p_error.mean() < CLEAN  # then no label would be called wrong
             found = replace(found, look_alikes=1.0 if is_clean else alike.find(found))
         return spread(self.labels, found=found, suggestions=suggestions, p_right=self._p_right)
 

@@ -48,8 +48,8 @@ def list_label_issues(
 ) -> tuple[LabelIssues, ErrorCalibration | None]:
     """Label issues, and their calibration; labels that only near-duplicates share, or all images, are not checked.
 
-    Where no label is checked, none is proposed either. `before` is the calibration from before the decisions; labels of
-    images with the ids `decided` do not count among the estimated errors.
+    Where no label is checked, no label is proposed either. `before` is the calibration from before the decisions;
+    labels of images with the ids `decided` do not count among the estimated errors.
     """
     own, loose = images.labelled, images.unlabelled
     labels, names, total = own.labels, own.names, len(own.labels)

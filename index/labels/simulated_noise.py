@@ -29,12 +29,12 @@ _ROUNDS = 3
 # Up to here the bound is the noise rate, from there on it moves halfway to that of the noise model: the bound is too
 # low where label errors look like right labels, the model's rate too high where there are hardly any.
 _BOUND_ALONE, _HALFWAY = 0.05, 0.15
-# Share, among labels that the confidences do not favour, of right labels that score as low as any: as in clean data.
+# Share of right labels among the lowest scores, in data without label errors; of labels that no confidence favours.
 _ODD = 0.01
 _RANKED = 1 << 26  # confidences whose order tells of images that show no class
 _MOST_DECAY = 0.9  # of right labels from third to third; with 1 all labels could be right ones
 _SHOW_ONE = 0.9  # the images of the highest confidences from this share on show some class
-# Where more labels than this look random, the confidences say nothing of the labels, and none is called random.
+# Where more labels than this look random, the confidences say nothing of the labels, and no label is called random.
 _MOST_RANDOM = 2 / 3
 _LEAST = 1e-6
 
@@ -170,7 +170,7 @@ def calibrate_scores(
 
     Returns:
         (N,) p_error, which never rises with the score; and (N,) the probability that an image whose label is wrong
-        shows none of the labels, which never rises with the highest confidence.
+        shows no class, which never rises with the highest confidence.
     """
     count, each = wrong.shape
     values, place = np.unique(np.concatenate([given, wrong.ravel(), drawn.ravel()]), return_inverse=True)

@@ -100,7 +100,7 @@ def expect_right(images: int, right: float) -> ExpectedRight:
 
 
 def describe_expected(expected: ExpectedRight, at_least_right: float | None, no_promise: str | None) -> str:
-    """One line: the share of right labels to expect, whether it reaches the goal, and why it is no promise."""
+    """One line: the share of right labels to expect, whether it reaches the goal, and why it cannot be promised."""
     text = (
         f"right among the {expected.images:,} labels that stay: about {expected.share:.1%} "
         f"[{expected.low:.0%}, {expected.high:.0%}]"
@@ -117,7 +117,7 @@ def why_no_promise(*, labels: int, look_alikes: float | None, classes: int, is_l
     if labels < LEAST_LABELS:
         return f"of fewer than {LEAST_LABELS:,} labels the estimate is uncertain"
     if classes < 3:
-        return "of fewer than three labels, images that show none of them cannot be found"
+        return "of fewer than three labels, images of no class cannot be found"
     if look_alikes is not None and look_alikes < LEAST_LOOK_ALIKES:
         return (
             f"of errors between labels that look alike this model would find about {look_alikes:.0%}: if yours are "

@@ -1,8 +1,8 @@
 """Safety check of a model file, before a runtime reads it: it may only compute on its own weights.
 
 A runtime would open external data files, allocate what a shape asks for, and run endless loops. A model of `retrieval
-export` needs none of that. So the relevant protobuf fields are parsed here, without deep recursion, and everything else
-is refused. Protobuf's own parser creates an object for every part: 60 MB can take 4 GB.
+export` needs nothing of this. So the relevant protobuf fields are parsed here, without deep recursion, and all else is
+refused. Protobuf's own parser creates an object for every part: 60 MB can take 4 GB.
 """
 
 import math
@@ -39,7 +39,7 @@ MAX_SHAPE_ELEMENTS = 1 << 31
 
 
 class UnsafeModelError(ValueError):
-    """A model that does more than compute, or is no protobuf of a model."""
+    """A model that does more than compute, or a file that is not the protobuf of a model."""
 
 
 _Field = tuple[int, int | memoryview]
@@ -107,7 +107,7 @@ class _GraphCheck:
             raise UnsafeModelError(f"it has control flow: the operation {operation.decode()}")
         if domain not in _DOMAINS:
             raise UnsafeModelError(
-                f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}"
+                f"it has an operation outside ONNX's standard domain: {_show(domain)}.{_show(operation)}"
             )
         return operation, texts[_NODE_INPUT], texts[_NODE_OUTPUT], values if operation == b"Constant" else []
 
@@ -208,7 +208,7 @@ def _part(number: int, value: int | memoryview) -> memoryview:
 
 def _number(number: int, value: int | memoryview) -> int:
     if not isinstance(value, int):
-        raise UnsafeModelError(f"it is no ONNX file: the field {number} is no number")
+        raise UnsafeModelError(f"it is no ONNX file: the field {number} is not a number")
     return value
 
 

@@ -139,7 +139,7 @@ def _find_code(error: Exception) -> str:
 
 
 def _shorten(error: Exception) -> str:
-    """The code and status of a server's error, or why there was none."""
+    """The code and status of a server's error, or why there was no answer."""
     text = str(error)
     code, status = _find_code(error), re.search(r"status code: (\d+[^:\n]*)", text)
     first = text.partition("\n")[0]

@@ -46,7 +46,7 @@ def lead_on(address: str, location: str) -> str:
     try:
         return urljoin(address, quote(location, safe=_RESERVED))
     except ValueError as error:
-        raise InputError("it leads on to what is no address", at=address[:200]) from error
+        raise InputError("it leads on to an invalid address", at=address[:200]) from error
 
 
 def as_written(address: str) -> str:
@@ -67,7 +67,7 @@ def read_address(text: str) -> Address | None:
 
 @lru_cache(maxsize=4096)
 def group_address(text: str) -> str:
-    """What counts as one address: one of IPv4, or the network of one of IPv6; a text that is none is itself."""
+    """Key for rate limits: an IPv4 address, the network of an IPv6 address, or the text itself if it is no address."""
     address = read_address(text)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))

@@ -102,7 +102,7 @@ def _read(file: Path) -> dict[str, list[Entry]]:
     lists = {name: content.get(name, []) for name in ("images", "annotations", "categories")}
     for name, values in lists.items():
         if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-            raise InputError(f'"{name}" is no list of objects; {_EXPECTED}', at=file)
+            raise InputError(f'"{name}" is not a list of objects; {_EXPECTED}', at=file)
     return lists
 
 

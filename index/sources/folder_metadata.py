@@ -60,7 +60,7 @@ class FolderMetadata:
 
 
 def describe_item(found: FoundItem, row: FoundItem) -> FoundItem:
-    """The item with the label and metadata of its row; an item keeps its label where a table has none."""
+    """The item with the label and metadata of its row; an item keeps its label where the table has no label."""
     label = found.label if row.label is None else row.label or None
     found = replace(found, label=label, metadata=row.metadata or None)
     return found if row.problem is None else found.with_problem(row.problem.reason, row.problem.detail)

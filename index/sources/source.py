@@ -39,7 +39,7 @@ class ImageSource(ABC):
 
     @property
     def is_one_item(self) -> bool:
-        """Whether it is one item, whose disappearance is no trouble with a disk."""
+        """Whether the source is one image; if it is missing, the disk is not assumed to be unmounted."""
         return False
 
     @property

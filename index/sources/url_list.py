@@ -31,7 +31,7 @@ from index.threads import map_ahead
 
 _TEXT_SUFFIXES = (".txt", ".lst")
 _ASKED_AT_ONCE, _ASKED_AHEAD = 32, 128
-_MAX_SHOWN = 200  # characters of what is no address
+_MAX_SHOWN = 200  # shown characters of an invalid address
 logger = logging.getLogger(__name__)
 
 

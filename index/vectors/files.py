@@ -118,7 +118,7 @@ def tidy(gallery: Path, manifest: Manifest) -> None:
 
 
 def read_deleted(folder: Path, manifest: Manifest) -> Ids:
-    """(n,) int64 ids of stored vectors that are no members."""
+    """(n,) int64 ids of stored vectors that are not members."""
     return read_ids(folder / DELETED_NAME) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
 
 

@@ -55,7 +55,7 @@ def read_plan(gallery: Path) -> Mapping[str, Any] | None:
 
 
 def describe_no_gallery(path: Path) -> str:
-    """The message for a path that is no gallery."""
+    """The message for a path that is not a gallery."""
     if not path.exists():
         return "no such folder of images, and no such gallery; `retrieval index build SOURCE` makes one"
     if not path.is_dir():
@@ -82,7 +82,7 @@ def make_mark(gallery: Path, *, identity: str | None = None) -> str:
     create_durably(gallery / GALLERY_MARK, _to_bytes(document))
     found = read_mark(gallery)
     if found is None:
-        raise GalleryDamagedError(printable_path(str(gallery / GALLERY_MARK)), "damaged: it is no gallery's mark")
+        raise GalleryDamagedError(printable_path(str(gallery / GALLERY_MARK)), "damaged: not the mark of a gallery")
     return found
 
 

@@ -20,7 +20,7 @@ CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
 _PART = {"embedding_dim": int, "index": dict, "deleted": int}
-_SCHEMA: dict[str, Any] = {  # an object in it may be none
+_SCHEMA: dict[str, Any] = {  # nested objects may be null
     "model_sha256": str,
     "preprocessing": dict,
     "embedding_dim": int,
@@ -53,7 +53,7 @@ class Manifest:
     """Content of `manifest.json`.
 
     `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
-    are no members any more; `index` is of `vectors.ann_building.build_ann_index`; `files` has the size and SHA-256 of
+    are not members any more; `index` is of `vectors.ann_building.build_ann_index`; `files` has the size and SHA-256 of
     every other file, by relative path. `copy` describes the vectors for copy detection, in a folder of that name:
     `embedding_dim`, `index`, `deleted`, and the cosine (`threshold`) from which on two images are copies. `untrained`
     describes those of the untrained output likewise, without a threshold. `store` is the `type` and the server's `uri`

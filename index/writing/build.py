@@ -57,9 +57,9 @@ def build_gallery(
 
     Args:
         model_path: an exported model; None: the gallery's own, or the built-in model for a new gallery.
-        labels_file: CSV or Parquet of `path,label`, which replaces other labels; items without a row have none.
+        labels_file: CSV or Parquet of `path,label`, which replaces other labels; items without a row have no label.
         index: changed fields of `AnnConfig`; the gallery remembers the rest, and its store and runtime.
-        shards: a folder of shards with the outcome of every image, so that none is embedded.
+        shards: a folder of shards with the outcome of every image, so that nothing is embedded here.
         skip_if: images that match are skipped, also in later updates; None takes them in again.
     """
     start = time.perf_counter()
@@ -236,7 +236,7 @@ def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
         raise InputError("permission denied; the gallery cannot be written there", at=shown)
     state = recognise(gallery)
     if state is FolderState.FOREIGN:
-        raise GalleryError(shown, "the folder has other files in it and is no gallery; give a new or empty --out")
+        raise GalleryError(shown, "the folder has other files in it and is not a gallery; give a new or empty --out")
     if state is FolderState.DAMAGED:
         raise find_damage(gallery)
     return gallery

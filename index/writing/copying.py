@@ -92,7 +92,7 @@ def tune_gallery(
         if len(vectors) < _FEW_QUERIES:
             raise InputError(
                 f"{len(vectors)} of {len(found)} queries can be used; at least {_FEW_QUERIES} are needed to measure an "
-                "index with, so give more of them, or none: then vectors of the gallery ask"
+                "index with: give more, or give no queries: vectors of the gallery are then used as queries"
             )
         asking = np.stack(vectors)
     with open_workspace(gallery, **run) as work:

@@ -174,7 +174,7 @@ def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_
     if group is None:
         return []
     asked = next(image for image in group.images if image.id == image_id)
-    # Similarities are to the kept image; of two others none is known.
+    # Similarities are to the kept image; between two others they are unknown.
     similarities = {image.id: image.similarity if asked is group.kept else None for image in group.images}
     similarities[group.kept.id] = asked.similarity
     others = (image for image in group.images if image is not asked)
@@ -300,7 +300,7 @@ def _find_leaks(context: RequestContext, by: str) -> Leaks:
 async def keep_by_rule(context: Context, body: KeepImages) -> Any:
     """Decide which image of every group is kept, in one step; without `count` only count.
 
-    Tags of dropped images go to the kept one, and so does their label, if it has none.
+    Tags of dropped images go to the kept one, and so does their label, if it has no label.
     """
     where = read_condition(body.keep_where, None, folders=context.folders)
 

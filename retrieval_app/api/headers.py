@@ -18,7 +18,7 @@ COMMON_HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
 )
 SECURITY_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", DATA_POLICY.encode()))
-"""Headers of a response that is no part of the page."""
+"""Headers of a response that is not part of the page."""
 PAGE_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()))
 SIGN_IN_HEADERS = {
     "Content-Security-Policy": SIGN_IN_POLICY,

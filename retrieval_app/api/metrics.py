@@ -24,7 +24,7 @@ class RequestRecord:
     seconds: float  # from the request's head to the end of the response
     request_id: str
     method: str  # in capitals, or `other`
-    route: str  # the template of the address, or what answered where that has none
+    route: str  # the template of the address, or the name of what answered without a route
     status: int
     sent_bytes: int
     visitor: Visitor

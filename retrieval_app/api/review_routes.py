@@ -113,7 +113,7 @@ def keep_label_decisions(
     by: str | None = None,
     is_agent: bool = False,
 ) -> dict[str, Any]:
-    """Keep label decisions as one step, by somebody of a name; the response. An agent is no person who looked."""
+    """Store label decisions as one step made by `by`; the response. Those of an agent do not count as reviewed."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
         _decide_label(snapshot, subjects[choice.image_id], choice, place=place)

@@ -234,21 +234,22 @@ class AcceptVerdicts(_IssueFilter, Body):
         default=None,
         ge=0.5,
         lt=1,
-        description="the share of right labels to expect among those that stay (of proposals: among the new ones); "
-        "what is too uncertain for it is set aside. Without it and without a threshold .95",
+        description="expected share of right labels among those that stay (of proposals: among the new labels); images "
+        "that are too uncertain for it are set aside. .95 without it and without `threshold`",
     )
     threshold: float | None = Field(
-        default=None, ge=0.5, le=1, description="instead: the least probability that a label is wrong"
+        default=None, ge=0.5, le=1, description="instead: accept the verdicts on labels of at least this `p_error`"
     )
     digest: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{64}$",
-        description="of an answer without one, which only counts: does what that has counted, or is refused",
+        description="of an earlier answer: exactly the changes that it counted are made, or the request is refused; "
+        "without it, changes are only counted",
     )
 
 
 class Undo(Body):
-    """The step to undo: without its number the last one of anyone."""
+    """Undo a step; without `step` the last one, whoever made it."""
 
     step: int | None = Field(
         default=None, ge=1, le=MAX_ID, description="of the response to a decision; refused if it is not the last"
@@ -259,7 +260,7 @@ GroupName = Annotated[str, StringConstraints(min_length=1, max_length=64, patter
 
 
 class GroupChoice(Body):
-    """The images of a group are duplicates, of which those in `keep` stay, or different, or nothing is decided."""
+    """Decision about a group: `duplicates`, of which those in `keep` stay, `different` images, or `open`, undecided."""
 
     group: GroupName
     decision: Literal["duplicates", "different", "open"]

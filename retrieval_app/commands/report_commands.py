@@ -194,7 +194,7 @@ def duplicates(
     gallery is then made beside them, once.
 
     With --apply, one image of every group is kept, and the others are dropped from the results; their tags go to the
-    kept image, and their label, if it has none. Groups with different labels stay as they are, and so do bursts:
+    kept image, and their label, if it has no label. Groups with different labels stay as they are, and so do bursts:
     different shots of one scene. The Duplicates view of the page shows these decisions and undoes them. No file is
     changed.
 

@@ -125,7 +125,7 @@ def _compare(first: Evaluation, second: Evaluation, clusters: Ids | None) -> dic
     }
 
 
-_WRONG_SHARE = 3  # of both-wrong queries there are so many times fewer
+_WRONG_SHARE = 3  # queries that both answer wrongly: a third as many as the others
 SHOWN = 60  # queries of every two candidates of which one is right and the other wrong
 HITS = 6
 SIDE = 128  # longest, of an image in pixels

@@ -32,7 +32,7 @@ _Image = tuple[str, Entry, list[Entry]]
 
 @dataclass(frozen=True, slots=True)
 class CropReport:
-    """Written crops: their number, by label, and annotation, image and reason of each box that has none."""
+    """Written crops: their number, by label, and annotation, image and reason of each box without a crop."""
 
     out: str
     crops: int

@@ -118,7 +118,7 @@ def _write(
                     splits[values.get(SPLIT)] += 1
                 progress(done, plan.images)
     if not labels:
-        raise InputError("none of its images can be read, so none is exported", at=gallery.path)
+        raise InputError("no image of it can be read, so nothing is exported", at=gallery.path)
     return DatasetReport(
         out=valid_text(str(folder)),
         kind=kind,
@@ -138,7 +138,7 @@ def _check_out(out: Path, gallery: Gallery) -> None:
 
     shown = printable_path(out)
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
-        raise InputError("exists already, and is no empty folder; remove it, or give another --out", at=out)
+        raise InputError("exists already, and is not an empty folder; remove it, or give another --out", at=out)
     if not out.resolve().parent.is_dir():
         raise InputError(f"there is no folder {printable_path(out.parent)}; make it first", at=out)
     if (folder := find_folder_around(out, gallery.path, gallery.sources.values())) is not None:

@@ -123,7 +123,7 @@ def plan_rows(gallery: Gallery, where: Condition | None, *, split: str | None, b
                 if value is not None and name not in own:
                     kinds.setdefault(name, set()).add(_kind(value))
     if not ids:
-        raise InputError("no image is kept by the filter, so none is exported", at=shown)
+        raise InputError("no image matches the filter, so nothing is exported", at=shown)
     splits = given
     if shares is not None:
         groups = _find_groups(gallery, ids) if by_group else ids

@@ -220,7 +220,7 @@ class _Files:
 
 
 def find_suffix(row: CatalogRow, content: bytes | Path) -> str:
-    """The suffix of an image's name, or that of its content where the name has none of an image."""
+    """The suffix of an image's name, or by its content where the name has no image suffix."""
     own = PurePosixPath(row.path).suffix.lower()
     if own in IMAGE_SUFFIXES:
         return own

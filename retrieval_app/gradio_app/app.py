@@ -28,7 +28,7 @@ _ONLY_SENT = "upload the image itself: no other file and no address is opened"
 def take_sent_only(component: Picture) -> Picture:
     """The component, changed so that its functions get the bytes of the uploaded image, or None.
 
-    It raises `gr.Error` for any other file. It is no class, as Gradio writes a file beside the source of each.
+    It raises `gr.Error` for any other file. It is not a class, as Gradio writes a file beside the source of each.
     """
     move = component.async_move_resource_to_block_cache
 

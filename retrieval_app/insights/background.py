@@ -338,7 +338,7 @@ def write_result(path: Path, result: Any, *, of: str) -> None:
 
 
 def read_result(path: Path, kind: type[Result], *, of: str) -> Result | None:
-    """A result that was written for the same `of`; None where there is none that can be read."""
+    """A result that was written for the same `of`; None where it is missing or cannot be read."""
     try:
         header, _, content = path.read_bytes().partition(b"\n")
         wanted = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}

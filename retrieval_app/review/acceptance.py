@@ -126,7 +126,7 @@ def _estimate_unlisted(
     decisions: Mapping[LabelKey, LabelDecision],
     present: Mapping[LabelKey, int],
 ) -> tuple[int, float]:
-    """The number of undecided labels that are no issues, and their mean probability of an error."""
+    """The number of undecided labels that are not issues, and their mean probability of an error."""
     listed = {issue.key: issue for issue in issues.errors if issue.key in decisions}
     unlisted = issues.checked - len(errors) - len(listed)
     decided = sum(label is not None for _, label in present.keys() - listed.keys())
@@ -214,7 +214,7 @@ def _decide(
 def is_spared(
     label: str | None, group: DuplicateGroup, *, dropping: Container[int], decisions: Mapping[LabelKey, LabelDecision]
 ) -> bool:
-    """Whether an image is not dropped: none of its near-duplicates stays, or one that stays has its label."""
+    """Whether an image is not dropped: no near-duplicate of it stays, or one that stays has its label."""
     staying = set()
     for image in group.images:
         decision = decisions.get((image.sha256, image.label))

@@ -38,7 +38,7 @@ def check_folder_label(text: str) -> str:
     label = check_label(text)
     shown = printable_path(label)
     if label in (".", "..") or "/" in label or "\\" in label or label.startswith("."):
-        problem = f"the label {shown} is no plain name of a folder"
+        problem = f"the label {shown} is not a plain folder name"
         raise InputError(f"{problem}: leave / and \\ and a dot at the start out")
     if len(label.encode()) > _MAX_NAME_BYTES:
         raise InputError(f"the label {shown} has more than {_MAX_NAME_BYTES} bytes, no folder can have such a name")
@@ -93,7 +93,7 @@ def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> None:
 
 
 def name_sources(gallery: Path, names: Iterable[str]) -> list[Path]:
-    """The sources for `add_to_gallery`: the files, or the whole folder while it is no source yet."""
+    """The sources for `add_to_gallery`: the files, or the whole folder while it is not a source yet."""
     folder = added_folder(gallery)
     with read_current_catalog(gallery) as catalog:
         is_source = catalog.added_source() is not None

@@ -172,7 +172,7 @@ def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
 
 
 def _list_removed(catalog: Catalog) -> dict[str, list[str]]:
-    """Paths of the images that people removed, by their SHA-256; those that could never be read have none."""
+    """Paths of the images that people removed, by their SHA-256; images that could never be read have no SHA-256."""
     removed = defaultdict[str, list[str]](list)
     roots = {number: source.root for number, source in catalog.sources().items()}
     for row in catalog.rows(status="skipped"):

@@ -76,7 +76,7 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """The document of the API."""
-        message = self.message.encode("utf-8", "backslashreplace").decode()  # it may name what is no text
+        message = self.message.encode("utf-8", "backslashreplace").decode()  # it may name undecodable paths
         return {"job": self.id, "kind": self.kind, "state": self.state, "message": message, "result": self.result}
 
 

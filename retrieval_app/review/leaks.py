@@ -20,7 +20,7 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
 
 FOLDER = "folder"
-"""The column that is no metadata: the first folder of the path."""
+"""A column besides the metadata: the first folder of the path."""
 MAX_SPLITS = 100
 
 

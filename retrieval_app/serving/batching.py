@@ -78,7 +78,7 @@ class Workers:
     def submit(
         self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float, is_begun: bool = False
     ) -> Future[Answer]:
-        """The future of a task's answer; no lane is full for a request that `is_begun`, as the model has run for it."""
+        """The future of a task's answer; one that `is_begun` is never refused: its embedding is already computed."""
         future = Future[Answer]()
         with self._changed:
             if self._closed:

@@ -71,8 +71,8 @@ QueryPart = Annotated[
 class SearchQuery(SearchOptions):
     """A search of the server by an upload, or by the weighted sum of several parts.
 
-    The members among the parts are no hits. Near-duplicates are put under the best of them with `collapse_duplicates`;
-    `with_rows` adds rows of the catalogue to the hits.
+    The members among the parts are never hits. With `collapse_duplicates` near-duplicates are put under the best of
+    them; `with_rows` adds rows of the catalogue to the hits.
     """
 
     parts: Sequence[MemberQuery | PhotoQuery | VectorQuery] = ()

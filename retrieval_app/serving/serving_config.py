@@ -33,7 +33,7 @@ class ServingConfig:
     upload_bytes_a_second: int = 2048  # that a body has to arrive with in every such window
     max_upload_bytes: int = option(20 * MEBIBYTE, "Bytes of one photo.", at_least=1)
     max_upload_pixels: int = option(60_000_000, "Pixels of one photo; a small file can hold many.", at_least=1)
-    max_json_bytes: int = MEBIBYTE  # of a body that is no photo
+    max_json_bytes: int = MEBIBYTE  # of a body other than a photo
     bytes_arriving: int = option(
         256 * MEBIBYTE, "Bytes of all bodies that are arriving or in use, of what has arrived of them.", at_least=1
     )

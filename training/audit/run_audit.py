@@ -173,7 +173,7 @@ def _load_features(
 
 
 def _embed(run: RunFolder, features: Floats) -> Floats:
-    """(N, D) float32 unit rows: the embedding on the frozen backbone, or the features where the run has none."""
+    """(N, D) float32 unit rows: the embedding on the frozen backbone, or the features in a run without one."""
     if run.has_finetuned or not (run.path / "head.safetensors").exists():
         return normalise_rows(features)
     return embed_features(run.load_trained()[1], features)

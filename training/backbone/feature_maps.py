@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from index.errors import InputError
 
 _ACTIVATIONS = ("elu", "silu", "swish", "mish")  # in the class names of ReLU, GELU, SiLU, Hardswish, …
-# What these give is no new map, but one made small, though it may have many pixels.
+# Pooling layers: their outputs are not counted as feature maps.
 _POOLING = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.AvgPool2d, nn.MaxPool2d)
 
 

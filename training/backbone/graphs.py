@@ -109,7 +109,7 @@ def serialize_model(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
         told = str(error).partition("\n")[0]
-        raise NoGraphError(f"torch writes --backbone {contract.backbone} as a graph that is no ONNX: {told}") from error
+        raise NoGraphError(f"torch writes --backbone {contract.backbone} as an invalid ONNX graph: {told}") from error
     return add_checksum(proto.SerializeToString())
 
 

@@ -86,7 +86,7 @@ def bring_into_form(
 ) -> onnx.ModelProto:
     """The graph with one input `images` (N, 3, H, W) and one output `features` (N, F), both float32.
 
-    `side` is the size of images where the graph has none of its own, `output` and `tokens` are as in `OnnxSettings`,
+    `side` is the size of images where the graph has no fixed size, `output` and `tokens` are as in `OnnxSettings`,
     and `shown` names the model in errors.
     """
     image = find_input(proto, shown=shown)
@@ -177,7 +177,7 @@ def _choose_output(outputs: Mapping[str, npt.NDArray[Any]], wanted: str | None, 
         if found:
             raise InputError(f"{shown}: it has several outputs ({told}): say which by `retrieval export --output NAME`")
     raise InputError(
-        f"{shown}: it has no output of features, expected (N, F), (N, T, F) or (N, F, H, W) that are no scores of "
+        f"{shown}: it has no output of features, expected (N, F), (N, T, F) or (N, F, H, W) that are not scores of "
         f"classes; it has {told or 'none'}. To take one all the same: `retrieval export --output NAME`"
     )
 

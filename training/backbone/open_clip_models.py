@@ -28,7 +28,7 @@ def find_model(name: str) -> tuple[str, str, dict[str, Any], PreprocessConfig]:
     config = open_clip.get_model_config(model) if model in open_clip.list_models() else None
     if config is None:
         close = ", ".join(difflib.get_close_matches(model, open_clip.list_models(), n=3)) or "ViT-B-32, ViT-L-14"
-        raise InputError(f"--backbone open_clip:{name}: {model!r} is no model of open_clip; similar names: {close}")
+        raise InputError(f"--backbone open_clip:{name}: {model!r} is not a model of open_clip; similar names: {close}")
     tags = open_clip.list_pretrained_tags_by_model(model)
     if tag and not open_clip.is_pretrained_cfg(model, tag):
         problem = f"open_clip knows no weights {tag!r} of {model}; it has {', '.join(tags) or 'none'}"

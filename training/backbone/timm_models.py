@@ -65,7 +65,7 @@ def find_timm_config(model: str) -> Any:
                 "name that (timm.list_models()), and the file: --weights FILE"
             )
         close = ", ".join(difflib.get_close_matches(name, timm.list_models(), n=3)) or "resnet50, vit_small_patch16_224"
-        raise InputError(f"--backbone timm:{model} is no model of timm {timm.__version__}; similar names: {close}")
+        raise InputError(f"--backbone timm:{model} is not a model of timm {timm.__version__}; similar names: {close}")
     try:
         config = timm.get_pretrained_cfg(model)
     except RuntimeError as error:

@@ -22,7 +22,7 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
     if name not in known:
         close = ", ".join(difflib.get_close_matches(name, known, n=3)) or "resnet50, mobilenet_v2, vit_b_16"
         raise InputError(
-            f"--backbone {name!r} is no torchvision classification model; similar names: {close} "
+            f"--backbone {name!r} is not a torchvision classification model; similar names: {close} "
             "(models of other libraries: timm:NAME, open_clip:NAME)"
         )
     if weights == "pretrained":

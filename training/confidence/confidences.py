@@ -22,7 +22,7 @@ _NEGLIGIBLE = 1e-3  # posteriors; the product of two images without them is at m
 class TopConfidences:
     """(N, C) confidences as the K largest of every image, and the mean of all others.
 
-    A small deviation from the paper. Of confidences that sum to 1 none of the others is above 1 / 64, where the weights
+    A small deviation from the paper. Of confidences that sum to 1 the others are below 1 / 64, where the weights
     1 - w of Smooth Proxy-Anchor (beta 100, lambda 0.1) lie between .9997 and 1. The confidence module may exceed that.
 
     Attributes:

@@ -65,7 +65,7 @@ def load_guidance(path: str | Path, *, classes: Sequence[str], sha256: Sequence[
     """
     shown = printable_path(path)
     try:
-        with Path(path).open("rb") as file:  # numpy leaves files that are no archives open
+        with Path(path).open("rb") as file:  # numpy leaves files open that are not archives
             archive = np.load(file, allow_pickle=False)
             arrays = dict(archive) if isinstance(archive, np.lib.npyio.NpzFile) else {"a single array": archive}
     except OSError as error:

@@ -49,8 +49,8 @@ class Prism(ProxyLoss):
     """A base loss over the samples whose label is probably right; only those enter the memory.
 
     Smooth top-R (sTRM): of a batch, the largest P among the int(R B) least ones is noted, unless it is 1. A sample
-    trains if its P is above the mean of the last `prism_window` notes. If none is, the older notes are dropped. All
-    samples train in the first `prism_warm_up` batches, and until the first note.
+    trains if its P is above the mean of the last `prism_window` notes. If no sample of the batch trains, older
+    thresholds are dropped. All samples train in the first `prism_warm_up` batches, and until the first note.
 
     Memory contrastive is the sum over pairs within the batch, averaged over the samples that train, plus the sum over
     pairs with the memory, averaged over the batch, as in the authors' code. The memory has the samples of earlier

@@ -238,10 +238,10 @@ class TrainConfig:
     )
     for_: str = option(
         "both",
-        "Purpose, by which --select auto and fine-tuning choose: new photos of known classes (those that train), "
-        "photos of new classes, or both: an untrained or frozen embedding is exported only where it is clearly better "
-        "on one of the two and training is not clearly better on the other. --val answers for the classes that it "
-        "shows; photos that were held out answer for the others.",
+        "Purpose for which --select auto and fine-tuning choose: new photos of the training classes (known), photos of "
+        "new classes, or both. For both, an untrained or frozen embedding is exported only where it is clearly better "
+        "on one of the two, and training is not clearly better on the other. --val measures the classes that it shows, "
+        "held-out photos measure the others.",
         choices=PURPOSES,
     )
     copy_head: bool = option(

@@ -136,8 +136,7 @@ class HeadTraining:
         options, rows = self.config.head, self._rows
         if not len(rows):
             raise RunError(
-                "no training image is left for phase 2: none is as confident as --min-confidence asks; "
-                "lower it, in a new --out"
+                "no training image is left for phase 2: no label reaches --min-confidence; lower it, in a new --out"
             )
         head, loss, optimizer, first_epoch = self.start()
         together: dict[str, Any] = {"labels": self.labels.cpu()[rows], "images_per_class": options.images_per_class}

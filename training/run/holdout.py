@@ -50,8 +50,9 @@ def split_for_holdout(labels: np.ndarray, *, seed: int, groups: np.ndarray | Non
     """Folds: fifths of the classes until 25 are held out; fewer than 25 classes all take a turn, in three folds.
 
     Below four classes only images are held out. Of every training class a fifth of the images is held out, one at
-    least, and none of fewer than three. Groups are held out whole, at most half of a class's; training images of a
-    held-out group are left out. `groups` (N,) int64 are equal for photos of one group; None: every photo is one.
+    least, but nothing of a class with fewer than three. Groups are held out whole, at most half of a class's;
+    training images of a held-out group are left out. `groups` (N,) int64 are equal for photos of one group; None: every
+    photo is one.
     """
     generator = np.random.default_rng(seed)
     classes = generator.permutation(np.unique(labels))

@@ -93,7 +93,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
 def _require_pair(validation: Dataset, *, of: Path) -> Dataset:
     labels = [record.label for record in validation.records]
     if not keep_usable_classes(labels)[0].any():
-        raise InputError("Recall@K needs a class with two images to validate on; none has", at=of)
+        raise InputError("no validation class has two images; Recall@K needs one", at=of)
     return validation
 
 
@@ -328,7 +328,7 @@ def prepare_validation(
     usable = [records[row] for row in extracted.rows]
     names = [record.label for record in usable]
     if not keep_usable_classes(names)[0].any():
-        raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
+        raise InputError("no validation class has two readable images; Recall@K needs one")
     group_sources = read_file_sources(
         [record.path for record in usable], groups=[record.group for record in usable], hashes=extracted.hashes
     )

@@ -83,7 +83,7 @@ class RunFolder:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
                 raise RunError("exists already; continue this run with --resume, or choose another --out", at=path)
-            raise RunError("exists already and is no training run; choose another --out", at=path)
+            raise RunError("exists already and is not a training run; choose another --out", at=path)
         run = cls(path)
         try:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -305,7 +305,7 @@ class RunFolder:
         return ProjectionHead(tensors["untrained.weight"], tensors["untrained.bias"])
 
     def load_copy_head(self) -> tuple[CopyHead, float] | None:
-        """The second output's head and threshold; None for a run without one, or whose one does not work."""
+        """Copy head and its threshold; None if the run has no copy head, or its head missed the threshold."""
         if not (self.path / "copy_head.safetensors").exists():
             if self.options["copy_head"]:
                 raise RunError(

@@ -243,8 +243,8 @@ def _search_training(validation: KnownImages, training: KnownImages, queries: Id
     grouped = search_grouped(groups.numbers)
     if groups.is_certain:
         return grouped
-    # Photos that only look alike: of two sets from different days each may be full of groups, and no photo finds its
-    # own in the other. Where the searches live on them, the groups are parted between the sets.
+    # Groups by similarity alone are uncertain: two sets from different days have groups each, but share none. They
+    # are used only if leaving the group of a query out lowers recall much: then the sets share groups.
     found, found_grouped = (_find(replace(one, ks=(1,)), features[rows]) for one in (copies, grouped))
     if found is None or found_grouped is None:
         return copies

@@ -100,7 +100,7 @@ def evaluate_methods(
                 answers=network.answers,
                 heads=verdict.answers,
                 widths={**widths, TRAINED: trained.embedding_dim},
-                unmeasured="fine-tuning held none of these out, for want of photos or classes",
+                unmeasured="fine-tuning held out no such photos: too few photos or classes",
             )
     if validation is None:
         return MethodScores({TRAINED: trained}, {}, None, verdict)

@@ -72,7 +72,7 @@ class ChosenIds:
 
 
 class MilvusRows:
-    """The rows of a version in a collection, read on demand: (N,) rising `ids`, and (n,) `gone` that are no members."""
+    """The rows of a version in a collection, read on demand: (N,) rising `ids`, and (n,) `gone` members."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest

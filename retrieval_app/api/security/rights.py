@@ -24,7 +24,7 @@ def check_gallery_name(name: str) -> None:
     """Refuse a name that no gallery of a server can have."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{name[:80]!r} is no name of a gallery: expected 1 to 64 letters and digits of ASCII and . _ -, "
+            f"{name[:80]!r} is not a valid gallery name: expected 1 to 64 letters and digits of ASCII and . _ -, "
             "of which the first is a letter or digit, as in shop=photos/shop-gallery"
         )
 
@@ -43,7 +43,7 @@ def spread_rights(given: Iterable[str], *, galleries: Collection[str] = ()) -> f
 
 
 def check_rights(given: Iterable[str]) -> tuple[str, ...]:
-    """The rights, each once, ordered by gallery; InputError for what is no right."""
+    """The rights, each once, ordered by gallery; InputError for an unknown right."""
     parts = {text: text.partition(":") for text in given}
     wrong = sorted(text for text, (right, _, _) in parts.items() if right not in RIGHTS)
     if wrong or not parts:

@@ -50,7 +50,7 @@ class SignIn:
 
     Args:
         draw: the page for visitors without a token.
-        sessions: folders for ended sessions; without any there are no sessions.
+        sessions: folders for ended sessions; empty: no sessions.
         session_s: seconds that a session lasts; each request in their second half begins them anew.
     """
 

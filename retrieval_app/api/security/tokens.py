@@ -54,8 +54,8 @@ def check_token(text: str) -> None:
     """Refuse a token that is easily guessed, or that no header can carry."""
     if not _ONE_TOKEN.fullmatch(text):
         raise InputError(
-            f"a token has {MIN_CHARACTERS} to {MAX_CHARACTERS} characters of ASCII, and no spaces; this one, of "
-            f"{len(text):,}, is none. `openssl rand -hex 16` makes one"
+            f"a token has {MIN_CHARACTERS} to {MAX_CHARACTERS} characters of ASCII, and no spaces; this one has "
+            f"{len(text):,} characters or a forbidden one. `openssl rand -hex 16` makes one"
         )
 
 
@@ -133,7 +133,7 @@ def _hash_token(salt: str, token: str) -> str:
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{name[:80]!r} is no name of a token: expected 1 to 64 letters and digits of ASCII and . _ @ + -, "
+            f"{name[:80]!r} is not a valid token name: expected 1 to 64 letters and digits of ASCII and . _ @ + -, "
             "of which the first is a letter or digit, such as anna or anna@example.org"
         )
     return name
@@ -244,7 +244,7 @@ def _read(path: Path) -> KnownTokens:
     with path.open("rb") as opened:
         mode = os.fstat(opened.fileno()).st_mode
         if not stat.S_ISREG(mode):
-            raise InputError("it is no file")
+            raise InputError("it is not a file")
         if mode & _WRITABLE_BY_OTHERS:
             raise InputError("other users of this machine may write to it, and so add tokens of theirs: chmod 600 it")
         return _decode(opened.read(MAX_BYTES))

@@ -703,7 +703,7 @@ export interface paths {
         put?: never;
         /**
          * Decide which image of every group is kept, in one step; without `count` only count
-         * @description Tags of dropped images go to the kept one, and so does their label, if it has none.
+         * @description Tags of dropped images go to the kept one, and so does their label, if it has no label.
          */
         post: operations["keep_by_rule"];
         delete?: never;
@@ -866,17 +866,17 @@ export interface components {
             kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
              * At Least Right
-             * @description the share of right labels to expect among those that stay (of proposals: among the new ones); what is too uncertain for it is set aside. Without it and without a threshold .95
+             * @description expected share of right labels among those that stay (of proposals: among the new labels); images that are too uncertain for it are set aside. .95 without it and without `threshold`
              */
             at_least_right?: number | null;
             /**
              * Threshold
-             * @description instead: the least probability that a label is wrong
+             * @description instead: accept the verdicts on labels of at least this `p_error`
              */
             threshold?: number | null;
             /**
              * Digest
-             * @description of an answer without one, which only counts: does what that has counted, or is refused
+             * @description of an earlier answer: exactly the changes that it counted are made, or the request is refused; without it, changes are only counted
              */
             digest?: string | null;
         };
@@ -1342,7 +1342,7 @@ export interface components {
         };
         /**
          * GroupChoice
-         * @description The images of a group are duplicates, of which those in `keep` stay, or different, or nothing is decided.
+         * @description Decision about a group: `duplicates`, of which those in `keep` stay, `different` images, or `open`, undecided.
          */
         GroupChoice: {
             /** Group */
@@ -2656,7 +2656,7 @@ export interface components {
         };
         /**
          * Undo
-         * @description The step to undo: without its number the last one of anyone.
+         * @description Undo a step; without `step` the last one, whoever made it.
          */
         Undo: {
             /**

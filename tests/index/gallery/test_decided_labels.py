@@ -133,7 +133,7 @@ def test_tags_and_splits_count_in_filters_and_rows_and_leave_labels_alone(built:
     store.undo(about="marks")
     undone = gallery.read_decisions()
     assert (undone.image(1), undone.image(2)) == (rows[0], rows[1])
-    with pytest.raises(InputError, match="no item of the gallery has the tag keep; there are none"):
+    with pytest.raises(InputError, match="no item of the gallery has the tag keep; there are no tags"):
         undone.matching_ids(parse_filter("tag = 'keep'"))
 
 

@@ -63,7 +63,7 @@ def test_images_that_changed_or_are_gone_are_noted_and_are_no_damage(gallery: Pa
         f"{images}/red/3.png: was changed since it was indexed",
     ]
     (spoilt,) = report.spoilt  # told once, though it was looked at twice
-    assert spoilt.startswith(f"{images}/red/4.jpg: was changed since it was indexed, and is no usable image any more")
+    assert spoilt.startswith(f"{images}/red/4.jpg: was changed since it was indexed, and cannot be decoded any more")
 
 
 def test_members_of_archives_are_verified(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:

@@ -59,7 +59,7 @@ def test_images_are_found_where_such_files_have_them(tmp_path: Path, folder: str
     [
         ("[1, 2", "no readable JSON"),
         ("[]", 'expected COCO: an object with the lists "images"'),
-        ('{"images": {}}', '"images" is no list of objects'),
+        ('{"images": {}}', '"images" is not a list of objects'),
         (
             '{"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]}',
             "two entries of a image have the id 1",

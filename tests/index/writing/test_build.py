@@ -149,7 +149,7 @@ def test_gallery_and_images_lie_beside_each_other(tmp_path: Path, tiny_model: Pa
 def test_a_folder_of_other_files_is_no_gallery(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
-    with pytest.raises(GalleryError, match="is no gallery"):
+    with pytest.raises(GalleryError, match="is not a gallery"):
         build(image_folder, tmp_path / "thesis", tiny_model)
     with pytest.raises(InputError, match="found a file"):
         build(image_folder, tmp_path / "thesis" / "chapter.txt", tiny_model)

@@ -432,7 +432,7 @@ def test_a_file_spoilt_in_place_is_damage(folder: Path, tmp_path: Path, tiny_mod
         told = invoke(verify, gallery, *options)
         assert told.exit_code == 1
         _, of_spoilt, advice, *notes = told.stdout.splitlines()
-        assert of_spoilt.startswith(f"{spoilt}: was changed since it was indexed, and is no usable image any more: ")
+        assert of_spoilt.startswith(f"{spoilt}: was changed since it was indexed, and cannot be decoded any more: ")
         assert "restore these files from a copy; retrieval index update" in advice
         assert "would remove them" in advice
         assert notes[0] == f"note: {swapped}: was changed since it was indexed"

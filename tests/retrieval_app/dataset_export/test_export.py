@@ -184,7 +184,7 @@ def test_a_filter_selects_and_changed_images_are_left_out(tmp_path: Path, tiny_m
     (left_out,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["left_out"]
     assert left_out["path"] == "a/2.png"
     (tmp_path / "photos" / "a" / "1.png").unlink()
-    with pytest.raises(InputError, match="none of its images can be read"):
+    with pytest.raises(InputError, match="no image of it can be read"):
         export_dataset(tmp_path / "gallery", tmp_path / "none", where=parse_filter("label = 'a'"))
     assert not (tmp_path / "none").exists()
 
@@ -223,7 +223,7 @@ def test_places_and_options_that_cannot_be_used_are_refused(gallery: Gallery, tm
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "photo.jpg").write_bytes(b"mine")
     for out, problem in (
-        (tmp_path / "mine", "exists already, and is no empty folder"),
+        (tmp_path / "mine", "exists already, and is not an empty folder"),
         (tmp_path / "none" / "out", "there is no folder"),
         (gallery.path / "out", "where the gallery or its images are"),
     ):
@@ -233,7 +233,7 @@ def test_places_and_options_that_cannot_be_used_are_refused(gallery: Gallery, tm
         ({"kind": "zip"}, "kind: expected one of imagefolder"),
         ({"by": "label"}, "by: expected group or image"),
         ({"split": "90/5"}, "expected percentages that add up to 100"),
-        ({"where": "label = 'a/b' AND id = 1"}, "no image is kept by the filter"),
+        ({"where": "label = 'a/b' AND id = 1"}, "no image matches the filter"),
     ):
         with pytest.raises(InputError, match=problem):
             export_dataset(gallery, tmp_path / "out", **options)

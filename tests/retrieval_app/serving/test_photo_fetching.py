@@ -232,5 +232,5 @@ def test_an_address_leads_on_in_any_writing_or_is_refused() -> None:
     with answer_paths(answer) as port:
         assert fetch(f"http://127.0.0.1:{port}/on")[0] == b"photo"
         assert asked[-1] in ("/caf%C3%A9;v=2?q=1", "/caf%E9;v=2?q=1")
-        with pytest.raises(InputError, match="leads on to what is no address"):
+        with pytest.raises(InputError, match="leads on to an invalid address"):
             fetch(f"http://127.0.0.1:{port}/broken")

@@ -141,7 +141,7 @@ def test_imagenet_weights_that_cannot_be_fetched_are_an_error_with_the_way_out(
 
 
 def test_models_of_other_tasks_and_image_sizes_that_the_architecture_cannot_take_are_refused() -> None:
-    with pytest.raises(InputError, match="no torchvision classification model"):
+    with pytest.raises(InputError, match="not a torchvision classification model"):
         load_backbone("fcn_resnet50", "none")
     alexnet = load_backbone("alexnet", "none")
     with pytest.raises(InputError, match=r"alexnet cannot take images of --crop 32"):

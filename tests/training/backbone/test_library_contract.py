@@ -135,12 +135,12 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "weights", "told"),
     [
-        ("open_clip:ViT-B-31", "none", "no model of open_clip; similar names: .*ViT-B-32"),
+        ("open_clip:ViT-B-31", "none", "not a model of open_clip; similar names: .*ViT-B-32"),
         ("open_clip:ViT-B-32/mine", "none", "no weights 'mine' of ViT-B-32; it has openai, "),
         ("open_clip:ViT-B-32/openai", "none", "another activation; choose open_clip:ViT-B-32-quickgelu/openai"),
         (f"open_clip:{VIT}", "pretrained", r"open_clip:ViT-M-32/TAG, with TAG one of |--weights FILE"),
         ("open_clip:ViT-B-32/laion2b_s34b_b79k", "pretrained", "laion2b_s34b_b79k could not be fetched .* --weights F"),
-        ("timm:resnet5", "none", "is no model of timm .*resnet50"),
+        ("timm:resnet5", "none", "is not a model of timm .*resnet50"),
         ("timm:resnet18.mine", "none", "no weights 'mine' of resnet18; it has a1_in1k, "),
         ("timm:hf-hub:timm/resnet18.a1_in1k", "none", "not from hf-hub; name that .* --weights FILE"),
         ("timm:test_vit", "imagenet", r"--weights imagenet is a word for torchvision's; .*pretrained"),

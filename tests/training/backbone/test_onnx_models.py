@@ -391,7 +391,7 @@ BRANCH = f"""({IMAGES}) => ({ROWS}) {{
         ),
         (
             _graph(f"({IMAGES}) => ({ROWS}) {{ features = my.company.Magic (pixels) }}", opsets=', "my.company": 1'),
-            r"an operation that is none of ONNX's own: my\.company\.Magic",
+            r"an operation outside ONNX's standard domain: my\.company\.Magic",
         ),
         (
             _graph(f"({IMAGES}) => ({ROWS}) {{ roots = Sqrt (pixels) features = GlobalAveragePool (roots) }}"),

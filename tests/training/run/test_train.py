@@ -157,7 +157,7 @@ def test_what_is_in_the_way_is_never_overwritten(trainer: Trainer, finished_run:
         (out / "thesis.tex").write_text("precious")
     else:
         out.write_text("precious")
-    said = "continue this run with --resume" if kind == "run" else "and is no training run"
+    said = "continue this run with --resume" if kind == "run" else "and is not a training run"
     with pytest.raises(RunError, match=f"exists already.* {said}"):
         trainer()
 

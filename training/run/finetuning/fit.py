@@ -293,7 +293,7 @@ class FinetuneLoop:
         self._is_stopped = True
 
     def own_part(self, count: int) -> slice:
-        """Images of a batch for this process; the first image, unread, where it has none."""
+        """Images of a batch for this process; the first image, unread, where it has no part."""
         part = self._team.part_of(count)
         return part if part.stop > part.start else slice(0, 1)
 

@@ -129,12 +129,12 @@ def test_a_file_never_becomes_larger_than_what_is_read(file: Path) -> None:
 
 def test_names_that_would_mislead_in_a_log_and_rights_that_are_none_are_refused(file: Path) -> None:
     for right in ("review:", "review:a b", "review:../x", ":shop", "all:shop", "read:shop:more", "", "all"):
-        with pytest.raises(InputError, match=r"rights are some of|is no name of a gallery"):
+        with pytest.raises(InputError, match=r"rights are some of|is not a valid gallery name"):
             add_token(file, "anna", may=["read", right])
     with pytest.raises(InputError, match="rights are some of read, review, write, metrics"):
         add_token(file, "anna", may=[])
     for name in ("", "a b", "-a", "ä", "a\n", "a" * 65):
-        with pytest.raises(InputError, match="no name of a token"):
+        with pytest.raises(InputError, match="not a valid token name"):
             add_token(file, name, may=["read"])
     assert not file.exists()
 
