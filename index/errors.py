@@ -8,7 +8,7 @@ RetrievalError                    anything a user can cause and mend; the comman
 ├── GalleryError                  a gallery folder that is missing, unfinished or locked
 │   ├── GalleryDamagedError       a gallery whose files are not what they were when it was built
 │   └── GalleryMismatchError      a gallery opened or continued with another model, folder or preprocessing
-├── CancelledError                work that somebody called off; nothing of it is kept
+├── CancelledError                work that was cancelled; nothing of it is kept
 ├── RunError                      a training run folder that is missing, incomplete or in the way
 ├── ParityError                   an exported model that disagrees with the one it was made from
 └── MissingDependencyError        an optional extra that is not installed

@@ -139,7 +139,7 @@ class MendLeaks(Body):
 
     action: Literal["move", "drop"]
     value: LabelText
-    count: int = Field(ge=1, description="the number of leaks that somebody saw; 409 if there are more or fewer now")
+    count: int = Field(ge=1, description="the number of leaks that were shown; 409 if there are more or fewer now")
     by: LabelText = SPLIT
 
 

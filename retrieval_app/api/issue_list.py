@@ -43,7 +43,7 @@ class Neighbour(Answer):
 
 
 class LabelDecisionEntry(Answer):
-    """What somebody decided about a label; `label` is the new one of a change."""
+    """The decision about a label; `label` is the new label of a change."""
 
     decision: Literal["keep", "change", "set_aside", "drop"]
     label: str | None

@@ -25,7 +25,7 @@ _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 FilterText = Annotated[str, StringConstraints(max_length=10_000, pattern=_NO_NUL)]
 SearchText = Annotated[str, StringConstraints(max_length=500, pattern=_NO_NUL)]
 LabelText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_CONTROLS)]
-_SEEN = "the label that the image had when somebody looked, null for none; left out, it is not compared"
+_SEEN = "the label that the image had when it was reviewed, null for no label; left out, it is not compared"
 SeenLabel = Annotated[FilterText | None, Field(description=_SEEN)]
 FileName = Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)]
 Include = Literal[RowField, "precision_at_score"]
@@ -187,7 +187,7 @@ class ImageChoice(_Condition, Body):
 
     ids: list[ImageId] | None = Field(default=None, min_length=1, max_length=MAX_STEP_DECISIONS)
     count: int | None = Field(
-        default=None, ge=1, le=MAX_ID, description="how many somebody saw; 409 if there are more or fewer now"
+        default=None, ge=1, le=MAX_ID, description="the number that was shown; 409 if there are more or fewer now"
     )
 
     @model_validator(mode="after")

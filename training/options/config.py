@@ -263,7 +263,7 @@ class TrainConfig:
             )
         if self.finetuning.trains and not self.loss.trains:
             raise InputError(
-                f"fine-tuning needs a loss, and --method {self.loss.method} has none: leave its options out"
+                f"fine-tuning needs a loss, which --method {self.loss.method} lacks: leave its options out"
             )
         if getattr(self.loss.options, "targets", "") == "posteriors" and self.head.confidences == "module":
             raise InputError(

@@ -1501,7 +1501,7 @@ export interface components {
             ids?: number[] | null;
             /**
              * Count
-             * @description how many somebody saw; 409 if there are more or fewer now
+             * @description the number that was shown; 409 if there are more or fewer now
              */
             count?: number | null;
         };
@@ -1750,13 +1750,13 @@ export interface components {
             label?: string | null;
             /**
              * Label Seen
-             * @description the label that the image had when somebody looked, null for none; left out, it is not compared
+             * @description the label that the image had when it was reviewed, null for no label; left out, it is not compared
              */
             label_seen?: string | null;
         };
         /**
          * LabelDecisionEntry
-         * @description What somebody decided about a label; `label` is the new one of a change.
+         * @description The decision about a label; `label` is the new label of a change.
          */
         LabelDecisionEntry: {
             /**
@@ -1973,7 +1973,7 @@ export interface components {
             ids?: number[] | null;
             /**
              * Count
-             * @description how many somebody saw; 409 if there are more or fewer now
+             * @description the number that was shown; 409 if there are more or fewer now
              */
             count?: number | null;
             /** Label */
@@ -2181,7 +2181,7 @@ export interface components {
             value: string;
             /**
              * Count
-             * @description the number of leaks that somebody saw; 409 if there are more or fewer now
+             * @description the number of leaks that were shown; 409 if there are more or fewer now
              */
             count: number;
             /**
@@ -2641,7 +2641,7 @@ export interface components {
             ids?: number[] | null;
             /**
              * Count
-             * @description how many somebody saw; 409 if there are more or fewer now
+             * @description the number that was shown; 409 if there are more or fewer now
              */
             count?: number | null;
             /** Tag */

@@ -6,7 +6,7 @@ export {icon};
 
 /**
  * An element: `make('a.chip', {href: '?', onclick: f}, 'text', node, [more])`, classes behind its tag, without properties
- * where it has none; a button is none of a form's unless it says so. Of these `class`, `dataset` and `style` (objects)
+ * where it has none; a button does not submit a form unless it says so. Of these `class`, `dataset` and `style` (objects)
  * and `onNAME` functions are what they are called; others are attributes, where true means present and false, null or
  * undefined absent. Children that are null, undefined or false are left out.
  *

@@ -14,7 +14,7 @@ const BARS = 5;
 const WHEN = {dateStyle: 'medium', timeStyle: 'short'};
 
 /**
- * Section whose nodes are still loading; it is removed if there are none.
+ * Section whose nodes are still loading; it is removed if nothing comes.
  *
  * @param {string} title
  * @param {Promise<Element | Element[] | null>} promise

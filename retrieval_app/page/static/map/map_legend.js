@@ -34,7 +34,7 @@ export function rankLabels(map) {
     });
 }
 
-/** The colour whose nearest label is farthest from a place; the first that none has. */
+/** The colour whose nearest label is farthest from a place; the first unused one. */
 function farthestColour([x, y], centresOf) {
   const distances = centresOf.map(centres =>
     centres.reduce((nearest, [otherX, otherY]) => Math.min(nearest, Math.hypot(otherX - x, otherY - y)), Infinity),
