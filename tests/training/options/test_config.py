@@ -105,7 +105,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         (PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
         for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2, "holdout": True}.items()
     ),
-    (ALL | {"method": "pca"}, "fine-tuning needs a loss, and --method pca has none: leave its options out"),
+    (ALL | {"method": "pca"}, "fine-tuning needs a loss, which --method pca lacks: leave its options out"),
     ({"method": "proxy-nca", "confidences": "module"}, "--targets posteriors are estimated by --confidences leave"),
     ({"lr": 1e-3, "frozen": True}, "--lr goes with fine-tuning, not with --frozen, and would do nothing here"),
     ({"time_budget": "10m", "frozen": True}, "--time-budget goes with fine-tuning, not with --frozen"),
