@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 
@@ -23,9 +23,32 @@ from index.threads import map_ahead, usable_cores
 
 BATCHES_AHEAD = 3
 ITEMS_AHEAD = 4  # of every worker
-_LARGE_BYTES = 1 << 26  # of a file, of which two threads at most hold one
-_large_files = threading.BoundedSemaphore(2)
+_SMALL_BYTES = 1 << 23  # of a file that is read outside the `ByteBudget`
 
+
+class ByteBudget:
+    """A limit on memory that threads share; one that needs more than the capacity holds it alone."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes, self._held_bytes = capacity_bytes, 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, size_bytes: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._capacity_bytes
+            )
+            self._held_bytes += size_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held_bytes -= size_bytes
+                self._changed.notify_all()
+
+
+_files_held = ByteBudget(1 << 30)
 
 _Decoded = tuple[EmbeddedItem, str, Pixels | None]
 """An outcome without vector, the item's name, and the pixels of a usable item."""
@@ -73,7 +96,7 @@ class ThreadedEngine:
         sha256 = None
         size_bytes = _announced_bytes(place)
         try:
-            with nullcontext() if size_bytes < _LARGE_BYTES else _large_files:
+            with nullcontext() if size_bytes < _SMALL_BYTES else _files_held.hold(size_bytes):
                 data = read_place(place)
                 sha256 = hashlib.sha256(data).hexdigest()
                 image = self._embedder.decode(data, name=place.name, max_pixels=self._max_pixels)

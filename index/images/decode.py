@@ -4,10 +4,8 @@ import ctypes
 import io
 import struct
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 from PIL import ExifTags, Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
@@ -26,7 +24,6 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
 READABLE = (*FORMATS, HEIF)
 FIRST_BYTES = 16  # which identify the format
 _STRIP_PIXELS = 1 << 22  # converted at once, so that no second whole image is held
-_HEAD_BYTES = 1 << 18  # of a photo, which have its EXIF
 _TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
 _ORIENTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -150,18 +147,6 @@ def _name_damage(make: Callable[[], Image.Image], *, name: str) -> Image.Image:
     except _DAMAGE as error:
         reason, detail = "corrupt", str(error) or type(error).__name__
     raise ImageError(path=name, reason=reason, detail=detail)  # outside of `except`: without Pillow's frames
-
-
-def read_taken_time(path: Path) -> float | None:
-    """When a JPEG was taken by its EXIF, in seconds by the camera's clock as if it were UTC; None without a time."""
-    try:
-        with path.open("rb") as file:
-            head = io.BytesIO(file.read(_HEAD_BYTES))
-        with Image.open(head, formats=("JPEG",)) as photo:
-            text = photo.getexif().get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
-        return datetime.strptime(str(text)[:19], "%Y:%m:%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
-    except (*_DAMAGE, Image.DecompressionBombError):
-        return None
 
 
 def return_memory() -> None:

@@ -15,7 +15,7 @@ from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
 from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference, number_equal
 from index.evaluation.metrics import DEFAULT_KS, ExpectedRelevance, Labelled, RetrievalScores, score_retrieval
-from index.images.decode import read_taken_time
+from index.images.taken_time import read_taken_time
 
 _PAIRS_AT_ONCE = 1 << 15
 

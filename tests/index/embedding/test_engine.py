@@ -1,14 +1,16 @@
 """What the embedding engine promises."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from index.embedding.engine import BATCHES_AHEAD, ThreadedEngine, in_order
+from index.embedding.engine import BATCHES_AHEAD, ByteBudget, ThreadedEngine, in_order
 from index.errors import ModelFileError
 from index.items import EmbeddedItem, Place
 from index.model.embedder import Embedder
@@ -87,3 +89,20 @@ def test_outcomes_of_any_order_are_put_in_the_order_of_ids() -> None:
     ordered = in_order(iter(batches), [1, 2, 3, 4])
     assert next(ordered).id == 1
     assert [item.id for item in ordered] == [2, 3, 4]
+
+
+def test_threads_never_hold_more_than_the_budget_but_for_one_that_is_alone() -> None:
+    budget, lock, held = ByteBudget(100), threading.Lock(), list[int]()
+
+    def work(size_bytes: int) -> None:
+        with budget.hold(size_bytes):
+            with lock:
+                held.append(size_bytes)
+                assert sum(held) <= 100 or held == [size_bytes]
+            threading.Event().wait(0.001)
+            with lock:
+                held.remove(size_bytes)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, [30, 60, 90, 150, 10, 40] * 20))
+    assert held == []

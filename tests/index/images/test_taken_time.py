@@ -1,6 +1,9 @@
 """When a photo was taken, by its Exif."""
 
+import io
 import os
+import struct
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from index.images.decode import read_taken_time
+from index.images.taken_time import read_taken_time
 from training.run.searches import read_file_sources
 
 SECONDS = datetime(2021, 7, 31, 12, 30, 5, tzinfo=UTC).timestamp()
@@ -39,6 +42,23 @@ def test_any_damage_gives_a_time_or_none(photo: Path, data: st.DataObject) -> No
     damaged.write_bytes(head[: data.draw(st.integers(0, len(head)))])
     found = read_taken_time(damaged)
     assert found is None or isinstance(found, float)
+
+
+def test_a_directory_of_many_large_tags_takes_no_time(tmp_path: Path) -> None:
+    text, tags = b"2021:07:31 12:30:05\0", 4000
+    values = 26 + 2 + 12 * tags + 4
+    large = [struct.pack("<HHII", 0x1000 + tag, 5, 2000, values) for tag in range(tags - 1)]  # all of the same bytes
+    entries = b"".join([*large, struct.pack("<HHII", 0x9003, 2, len(text), values)])
+    body = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x8769, 4, 1, 26, 0) + struct.pack("<H", tags) + entries + bytes(4)
+    segment = b"Exif\0\0" + body + text + bytes(16_000)
+    plain = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(plain, "JPEG")
+    bomb = tmp_path / "bomb.jpg"
+    start = b"\xff\xd8\xff\xe1" + struct.pack(">H", len(segment) + 2)
+    bomb.write_bytes(start + segment + plain.getvalue()[2:])
+    began = time.process_time()
+    assert read_taken_time(bomb) == SECONDS
+    assert time.process_time() - began < 1
 
 
 def test_clues_have_the_cameras_time_or_else_that_of_the_file(photo: Path, tmp_path: Path) -> None:
