@@ -1,5 +1,6 @@
 """Local sources: folders, files, lists, tables and glob patterns."""
 
+import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -256,10 +257,15 @@ class GlobSource(LocalSource):
         return os.path.isdir(self.root)
 
     def find_files(self) -> Iterator[FoundItem]:
-        root, empty = self.root, True
-        parts = Path(self.location).relative_to(root).parts
-        if os.path.isdir(root):
-            for item in find_below(root, root=root, wanted=lambda path: matches_pattern(path, parts)):
+        root, parts = self.root, Path(self.location).parts
+        first = parts.index("**") if "**" in parts else len(parts)
+        matches = sorted(glob.glob(os.path.join(*parts[:first])), key=lambda match: os.fsencode(match).split(b"/"))
+        tail, empty = parts[first:], True
+        for match in matches:
+            if tail and not os.path.isdir(match):
+                continue
+            wanted = (lambda path: matches_pattern(path, tail)) if tail else None
+            for item in find_below(match, root=root, wanted=wanted):
                 empty = False
                 yield item
         if empty:

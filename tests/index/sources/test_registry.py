@@ -15,6 +15,7 @@ from pyarrow import parquet
 from index.errors import InputError
 from index.images.image_files import decode_image
 from index.items import FoundItem
+from index.sources import local_source
 from index.sources.reading import read_place
 from index.sources.registry import SOURCES, find_source, make_source
 from index.versions.gallery_parts import make_mark
@@ -210,6 +211,15 @@ def test_two_stars_end_where_links_lead_in_circles(tmp_path: Path) -> None:
     found = [item.path for item in scan(f"{tmp_path}/**/*.jpg")]
     assert {"a/1.jpg", "b/2.jpg"} <= set(found)
     assert len(found) == len(set(found)) < 10
+
+
+def test_a_glob_enters_no_folder_that_cannot_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, "0/1.jpg", "top.jpg", "other/many/2.jpg")
+    (tmp_path / "a").symlink_to("0")
+    assert paths(f"{tmp_path}/a*/*.jpg") == ["a/1.jpg"]  # though `0` comes first in a walk
+    monkeypatch.setattr(local_source, "walk_folder", lambda folder: pytest.fail(f"{folder} was walked"))
+    assert paths(f"{tmp_path}/*.jpg") == ["top.jpg"]
+    assert paths(f"{tmp_path}/?/*.jpg") == ["0/1.jpg", "a/1.jpg"]
 
 
 @pytest.mark.parametrize("pattern", ["*.gif", "none/**"])
