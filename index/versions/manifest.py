@@ -19,6 +19,7 @@ MODEL_NAME = "model.onnx"
 CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
+_INDEX_TYPES = ("flat", "ivf", "hnsw")  # those of `vectors.kinds`
 _PART = {"embedding_dim": int, "index": dict, "deleted": int}
 _SCHEMA: dict[str, Any] = {  # nested objects may be null
     "model_sha256": str,
@@ -120,10 +121,14 @@ class Manifest:
         values = json.loads(content)
         found = values.pop("format_version", None) if isinstance(values, dict) else None
         if found != FORMAT_VERSION or values.keys() != _SCHEMA.keys():
-            seen = f"format version {found!r}, expected {FORMAT_VERSION}" if found != FORMAT_VERSION else "other keys"
-            advice = "a pre-release or a newer program made it; build the gallery again into another folder"
-            raise OtherFormatError(f"{seen}: {advice}")
+            raise OtherFormatError(
+                f"format version {found!r}, expected {FORMAT_VERSION}" if found != FORMAT_VERSION else "other keys"
+            )
         check_object(values, _SCHEMA, name="the manifest")
+        for index in (part["index"] for part in (values, values[COPY], values[UNTRAINED]) if part is not None):
+            kind = index.get("type")
+            if kind not in _INDEX_TYPES or (kind != "flat" and values["store"] is None and "held_out" not in index):
+                raise OtherFormatError(f"other keys or another type of its index {kind!r}")
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
@@ -147,6 +152,11 @@ def find_manifest(content: bytes) -> Manifest | None:
 
 class OtherFormatError(Exception):
     """A manifest of another version of this program."""
+
+    def __init__(self, seen: str) -> None:
+        super().__init__(
+            f"{seen}: a pre-release or a newer program made it; build the gallery again into another folder"
+        )
 
 
 def describe_file(path: Path) -> dict[str, Any]:

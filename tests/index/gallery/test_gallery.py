@@ -14,10 +14,12 @@ from index.catalog.reader import Catalog
 from index.errors import GalleryDamagedError, GalleryError, ImageError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.ranking import Hit, SearchOptions, answer
+from index.repair.repair import repair_gallery
 from index.sources.reading import read_place
+from index.vectors.kinds import KINDS
 from index.vectors.stored_rows import StoredRows
 from index.versions.gallery_parts import describe_no_gallery
-from index.versions.manifest import FORMAT_VERSION
+from index.versions.manifest import _INDEX_TYPES, FORMAT_VERSION
 from index.versions.versions import find_version, set_current
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
@@ -119,6 +121,25 @@ def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[s
     set_current(copied, version(copied))
     with pytest.raises(GalleryError, match=problem):
         Gallery.open(copied)
+
+
+@pytest.mark.parametrize("output", ["semantic", "copy"])
+@pytest.mark.parametrize("index", [{"type": "hnsw"}, {"type": "ivf"}, {"type": "pq", "held_out": 5}, {}])
+def test_an_index_of_a_pre_release_is_refused_and_so_is_its_repair(
+    copied: Path, index: dict[str, object], output: str
+) -> None:
+    path = version(copied) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    copy = {"embedding_dim": 8, "index": index, "deleted": 0, "threshold": 0.9}
+    path.write_text(json.dumps(manifest | ({"index": index} if output == "semantic" else {"copy": copy})))
+    set_current(copied, version(copied))
+    for ask in (Gallery.open, repair_gallery):
+        with pytest.raises(GalleryError, match=r"its index .*: a pre-release .*; build the gallery again into another"):
+            ask(copied)
+
+
+def test_the_manifest_knows_every_kind_of_index() -> None:
+    assert set(_INDEX_TYPES) == set(KINDS)
 
 
 def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path) -> None:
