@@ -51,6 +51,7 @@ _FILES = (
     "finetuning.json",
     "report.json",
 )
+_LABELS_HEADER = ("path", "sha256", "given", "label", P_RIGHT, "before")
 FINETUNED = "finetuned.safetensors"
 _FINETUNE_OPTIONS = set(option_names(FinetuneConfig)) - {"frozen"}  # nothing to a run that trains none
 
@@ -117,7 +118,22 @@ class RunFolder:
         document = run.read_json("config.json")
         if (found := document.get("format_version")) != FORMAT_VERSION:
             raise RunError(f"format version {found!r}, expected {FORMAT_VERSION}; train anew with a new --out", at=path)
+        if run._is_of_pre_release(document.get("config")):
+            raise RunError("made by a pre-release: train again with a new --out", at=path)
         return run
+
+    def _is_of_pre_release(self, options: object) -> bool:
+        """Whether options are grouped, labels.csv lacks columns, or the holdout evaluation has more fields."""
+        if not isinstance(options, dict) or any(isinstance(value, dict) for value in options.values()):
+            return True
+        holdout = (self.find_json("holdout.json") or {}).values()
+        if any(isinstance(part, dict) and "by_class_size" in part for part in holdout):
+            return True
+        path = self.path / "labels.csv"
+        if not path.exists():
+            return False
+        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+            return not set(file.readline().strip().split(",")) >= set(_LABELS_HEADER)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -211,7 +227,7 @@ class RunFolder:
             [os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used, i.p_right, i.before]
             for i in images
         )
-        write_csv(self.path / "labels.csv", ["path", "sha256", "given", "label", P_RIGHT, "before"], rows)
+        write_csv(self.path / "labels.csv", _LABELS_HEADER, rows)
 
     def read_labels(self) -> list[LabelledImage] | None:
         """Images from labels.csv; None if it does not exist."""
