@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -72,6 +72,7 @@ class ActivityLog:
         self._lock = threading.Lock()
         self._waiting = {series: deque[tuple[str, str, str]](maxlen=MOST_WAITING) for series in SERIES}
         self._writer = ThreadPoolExecutor(1, "activity-log")
+        self._written: Future[None] | None = None
         self._untrimmed = TRIM_EVERY
 
     def record(self, what: str, client: Client, *, wait: bool = True, **details: Any) -> None:
@@ -79,11 +80,13 @@ class ActivityLog:
         row = _make_row(what, client, **details)
         with self._lock:
             self._waiting[row[0]].append(row)
-        try:
-            written = self._writer.submit(self._write)
-        except RuntimeError:  # closed: the thread of an abandoned request
-            self._write()
-            return
+        written = self._written
+        if written is None or written.running() or written.done():  # else the write that is to come has the line
+            try:
+                self._written = written = self._writer.submit(self._write)
+            except RuntimeError:  # closed: the thread of an abandoned request
+                self._write()
+                return
         if wait:
             wait_for([written], timeout=MOST_WAIT_S)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from index.versions.annotations import log_file
-from retrieval_app.review import activity_log
+from retrieval_app.review import activity_log, database
 from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, ActivityLog, Client, read_log
 from tests.conftest import room_for
 
@@ -113,6 +113,23 @@ def test_lines_that_wait_are_written_at_the_end_whatever_kept_them(
     assert read_log(tmp_path) == []
     log.close()
     assert [line["number"] for line in read_log(tmp_path)] == [0]
+
+
+def test_many_lines_wait_for_one_write_where_another_program_holds_the_file(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _record(log, number=0)
+    log.close()
+    monkeypatch.setattr(database, "_WAIT_SECONDS", 0.2)
+    log = ActivityLog(tmp_path)
+    with closing(sqlite3.connect(log_file(tmp_path), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for number in range(1, 30):
+            _record(log, wait=False, number=number)
+        log.close()
+    assert len(caplog.messages) <= 3  # of the write under way, the one after it, and that of the end
+    log.close()
+    assert [line["number"] for line in read_log(tmp_path)] == list(range(30))
 
 
 def test_a_line_after_the_end_is_written(log: ActivityLog, tmp_path: Path) -> None:
