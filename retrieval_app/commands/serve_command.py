@@ -53,7 +53,14 @@ class ServeCommand(OptionFileCommand):
         for name in [] if ctx.resilient_parsing else sorted(os.environ):
             if name.startswith(_PREFIX) and name not in known:
                 raise click.UsageError(f"unknown variable {name}; {suggest(name, known)}", ctx=ctx)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            option = error.param
+            if not isinstance(option, click.Option) or tell_source(ctx, option) != f"the variable {option.envvar}":
+                raise
+            message = f"{error.message} (from the variable {option.envvar})"
+            raise click.BadParameter(message, ctx=ctx, param=option) from error
 
     def explain(self, ctx: click.Context, error: InputError) -> click.UsageError:
         """An error of a config, whose message begins with the option, with where the value came from."""

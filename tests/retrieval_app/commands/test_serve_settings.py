@@ -136,6 +136,10 @@ def test_a_value_out_of_range_is_told_with_its_origin(
     (tmp_path / "serve.toml").write_text("photos-waiting = 0")
     told = _fail(capsys, "--config", "serve.toml", code=2)
     assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in told
+    monkeypatch.setenv("RETRIEVAL_SERVE_PORT", "abc")
+    told = _fail(capsys, code=2)
+    assert "'abc' is not a valid integer" in told
+    assert "(from the variable RETRIEVAL_SERVE_PORT)" in told
     for port in ("-1", "99999"):
         monkeypatch.setenv("RETRIEVAL_SERVE_PORT", port)
         told = _fail(capsys, "--token-file", "token", code=2)
