@@ -10,13 +10,16 @@ from gradio.components import Component
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 from gradio_client.utils import is_http_url_like
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from index.errors import InputError, RetrievalError
 from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
-from retrieval_app.api.errors import explain
+from retrieval_app.api.errors import explain, refuse_with
+from retrieval_app.api.security.addresses import comes_from_another_site
 from retrieval_app.gallery_answers import GalleryAnswers
 
 # Gradio's own image components fetch an address that a client names, open any image of the machine that is named
@@ -89,7 +92,7 @@ class GalleryApp(gr.Blocks):
 
     def launch_here(self, *, port: int | None, inbrowser: bool) -> str:
         """Launch for programs of this machine, without blocking; the address."""
-        # No other site can reach it by a name of its own that leads to this machine.
+        # No other site can reach it by a name of its own that leads to this machine, or through a visitor's browser.
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
         try:
             _, url, _ = self.launch(
@@ -99,7 +102,7 @@ class GalleryApp(gr.Blocks):
                 share=False,
                 quiet=True,
                 prevent_thread_lock=True,
-                app_kwargs={"middleware": [hosts]},
+                app_kwargs={"middleware": [hosts, Middleware(_OwnPageOnly)]},
             )
         except OSError as error:  # Gradio's own way to say that no port is free
             raise InputError(f"--port {port or '7860 to 7959'}: already in use; choose another") from error
@@ -218,6 +221,21 @@ class GalleryApp(gr.Blocks):
 
         shown = [one for one in await asyncio.gather(*map(draw, entries)) if one is not None]
         return [(file, _caption(entry)) for file, entry in shown], [entry["id"] for _, entry in shown]
+
+
+class _OwnPageOnly:
+    """Middleware that refuses what pages of other sites send, and what they read of Gradio's API."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] in ("http", "websocket"):
+            is_view = scope.get("method") in ("GET", "HEAD") and not scope["path"].startswith("/gradio_api")
+            if not is_view and comes_from_another_site(Headers(scope=scope)):
+                app = refuse_with(scope, 403, "only this app's own page may send to it", code="cross_site")
+        await app(scope, receive, send)
 
 
 async def _ask(answer: Coroutine[Any, Any, Value]) -> Value:

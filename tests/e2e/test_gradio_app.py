@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
 
 import pytest
 from gradio_client import Client, handle_file
@@ -108,6 +109,29 @@ def test_no_file_of_the_machine_is_read_and_no_other_site_reaches_the_app(open_s
         assert b"root:" not in answer.body
     assert open_server.get("/config", Host="evil.example").status == 400
     assert open_server.get("/config", Origin="https://evil.example").headers.get("access-control-allow-origin") is None
+
+
+def test_only_the_own_page_uploads_and_calls(open_server: Server) -> None:
+    form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="sent.jpg"\r\n\r\nof a page\r\n--x--\r\n'
+    of_form, called = {"Content-Type": "multipart/form-data; boundary=x"}, {"data": [None, 1, 3, "", "semantic"]}
+    requests: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", "/gradio_api/upload", {"body": form}),
+        ("POST", "/gradio_api/call/search", {"json": called}),
+        ("POST", "/gradio_api/queue/join", {"json": {**called, "fn_index": 0, "session_hash": "elsewhere"}}),
+        ("GET", "/gradio_api/info", {}),
+    ]
+    evil, own = "https://evil.example", open_server.url
+    for headers, status in (
+        ({"Origin": evil, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": evil}, 403),
+        ({"Origin": "null", "Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": own, "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": own}, 200),
+    ):
+        for method, path, options in requests:
+            all_headers = {**headers, **(of_form if "body" in options else {})}
+            assert open_server.ask(method, path, **options, headers=all_headers).status == status, (path, headers)
+    assert open_server.get("/", **{"Sec-Fetch-Site": "cross-site"}).status == 200  # by a link
 
 
 def test_a_port_in_use_is_named(open_server: Server, two: Gallery) -> None:
