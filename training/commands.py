@@ -45,6 +45,11 @@ class TrainCommand(OptionFileCommand):
             name: f"it belongs to the run, not to its training: give --{name} on the command line" for name in names
         }
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if any(word.startswith(("--nproc", "--nnodes")) for word in args):
+            ctx.fail("the number of processes is an option of torchrun: torchrun --nproc-per-node N -m training ...")
+        return super().parse_args(ctx, args)
+
 
 @click.command(cls=TrainCommand)
 @click.argument("data", type=PATH)

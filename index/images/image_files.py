@@ -20,6 +20,7 @@ from index.threads import raise_if_abandoned
 REASONS = {
     "empty-file": "the file has no bytes",
     "not-an-image": f"the content is none of {', '.join(READABLE)}",
+    "unsupported-file": "its images are not read: unpack a .tar.zst, write an .arrow as Parquet (`to_parquet`)",
     "needs-package": "a HEIC photo, and the extra `heic` that reads it is not installed",
     "corrupt": "an image that is truncated or damaged",
     "too-many-pixels": "the header announces more pixels than the cap",
@@ -45,6 +46,7 @@ REASONS = {
 _SUFFIXES = "jpg jpeg jpe jfif png gif webp bmp tif tiff avif heic heif"
 IMAGE_SUFFIXES = tuple(f".{suffix}" for suffix in _SUFFIXES.split())
 """Suffixes of image files whose content cannot be read first."""
+_ADVICE = {".tar.zst": "unpack it", ".tzst": "unpack it", ".arrow": "write it as Parquet (`to_parquet`)"}
 _MAX_INT64 = (1 << 63) - 1
 
 
@@ -79,10 +81,13 @@ def open_file(path: Path) -> Iterator[io.FileIO]:
 
 
 def check_content(first: bytes, *, name: str) -> None:
-    """Refuse content that does not begin like an image."""
+    """Refuse content that does not begin like an image, with advice where the name tells that it has some."""
     if not first:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
     kind = find_format(first)
+    for suffix, advice in _ADVICE.items():
+        if kind is None and name.lower().endswith(suffix):
+            raise ImageError(name, "unsupported-file", f"{suffix} is not read: {advice}")
     if kind is None:
         raise ImageError(path=name, reason="not-an-image", detail=f"none of {', '.join(READABLE)}")
     if kind == HEIF:

@@ -15,8 +15,9 @@ from typing import Any
 import click
 
 from index.commands.console import PATH, emit, output_options
-from index.errors import RetrievalError
+from index.errors import InputError, RetrievalError
 from index.faiss_library import import_faiss
+from index.markers import read_mark
 from index.text import printable_path, valid_text
 from index.threads import usable_cores
 
@@ -200,6 +201,8 @@ def info(*, model: Path, as_json: bool) -> None:
     """
     from index.model.builtin import find_named_model
 
+    if read_mark(model) is not None:
+        raise InputError("a gallery, not a model; `retrieval index info GALLERY` describes it", at=model)
     document, lines = _describe_model(find_named_model(model))
     emit(document, as_json=as_json, text="\n".join(lines))
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 MEGABYTES_MORE = 150
 OF_OTHER_TESTS = {
     *("unreadable", "too-costly", "oversized-row", "bad-embedding", "encrypted", "compressed-archive", "removed"),
-    *("needs-package", "not-found", "unreachable", "refused-address", "skip-if"),
+    *("needs-package", "not-found", "unreachable", "refused-address", "skip-if", "unsupported-file"),
 }
 
 

@@ -79,6 +79,14 @@ def test_arbitrary_bytes_are_never_an_image(data: bytes) -> None:
     assert caught.value.reason in {"empty-file", "not-an-image", "corrupt"}
 
 
+@pytest.mark.parametrize(("name", "advice"), [("a.TAR.zst", "unpack it"), ("a.arrow", "to_parquet")])
+def test_a_file_of_images_that_is_not_read_tells_what_to_do(tmp_path: Path, name: str, advice: str) -> None:
+    (tmp_path / name).write_bytes(b"ARROW1" + bytes(99))
+    with pytest.raises(ImageError, match=advice) as caught:
+        read_image(tmp_path / name, target_side=8)
+    assert caught.value.reason == "unsupported-file"
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF"])
 def test_every_format_decodes_close_to_what_was_drawn(kind: str) -> None:
     image = Image.new("RGB", (48, 32), (200, 80, 40))

@@ -9,6 +9,7 @@ import pytest
 from index.model import builtin
 from index.model.backends.backend import VARIABLE
 from index.model.builtin import find_builtin
+from index.versions.gallery_parts import make_mark
 from retrieval_app.commands import doctor_command
 from retrieval_app.commands.cli import main
 
@@ -51,6 +52,13 @@ def measured_in_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     assert main(["info", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def test_a_gallery_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gallery").mkdir()
+    make_mark(tmp_path / "gallery")
+    assert main(["info", str(tmp_path / "gallery")]) == 1
+    assert "`retrieval index info GALLERY` describes it" in capsys.readouterr().err
 
 
 def test_a_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
