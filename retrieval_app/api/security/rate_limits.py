@@ -15,7 +15,7 @@ MOST_WAITING, MOST_WAITING_IN_ALL = 8, 128  # wrong tokens at once, of one addre
 LOG_WINDOW_S = 60.0
 _MOST_BUCKETS = _MAX_ADDRESSES = 10_000
 _MAX_LOGGED = 10  # addresses in a window
-_ANY = "any address"
+_OTHERS = "other addresses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ class RateLimits:
 class FailedTries:
     """Waits for wrong tokens by address; used by the event loop alone.
 
-    In a window the log has the first try of each of some addresses, and then the number of all others.
+    The first try of an address is logged at once, further ones as a count at the end of a window. This holds for some
+    addresses in a window; the tries of all others are one sum.
     """
 
     def __init__(
@@ -74,7 +75,8 @@ class FailedTries:
         self._log, self._clock = log, clock
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._waiting = Counter[str]()
-        self._logged, self._window_end, self._unlogged = set[str](), 0.0, 0
+        self._noted = Counter({_OTHERS: 1})  # tries of this window, and one for an address that is logged already
+        self._window: asyncio.TimerHandle | None = None
 
     async def delay(self, address: str, **details: str) -> bool:
         """Let a wrong try wait; False where too many do, and it has to be sent away at once."""
@@ -84,14 +86,7 @@ class FailedTries:
         self._tries[address] = count, now
         while len(self._tries) > _MAX_ADDRESSES:
             self._tries.popitem(last=False)
-        if now > self._window_end:
-            self.close()
-            self._logged, self._window_end = set(), now + LOG_WINDOW_S
-        if address in self._logged or len(self._logged) >= _MAX_LOGGED:
-            self._unlogged += 1
-        else:
-            self._logged.add(address)
-            self._log(address, 1, **details)
+        self._note(address, details)
         if self._waiting[address] >= MOST_WAITING or self._waiting.total() >= MOST_WAITING_IN_ALL:
             return False
         self._waiting[address] += 1
@@ -104,7 +99,25 @@ class FailedTries:
         return True
 
     def close(self) -> None:
-        """Log the number of tries that have no line of their own."""
-        if self._unlogged:
-            self._log(_ANY, self._unlogged)
-            self._unlogged = 0
+        """Log the tries that are not logged yet."""
+        if self._window is not None:
+            self._window.cancel()
+            self._log_rest()
+
+    def _note(self, address: str, details: dict[str, str]) -> None:
+        if self._window is None:
+            self._window = asyncio.get_running_loop().call_later(LOG_WINDOW_S, self._log_rest)
+        if address not in self._noted and len(self._noted) > _MAX_LOGGED:
+            address = _OTHERS
+        self._noted[address] += 1
+        if self._noted[address] == 1:
+            self._log(address, 1, **details)
+
+    def _log_rest(self) -> None:
+        self._window = None
+        noisy = {address: count - 1 for address, count in self._noted.items() if count > 1}
+        for address, count in noisy.items():
+            self._log(address, count)
+        self._noted = Counter({_OTHERS: 1, **dict.fromkeys(noisy, 1)})
+        if noisy:
+            self._window = asyncio.get_running_loop().call_later(LOG_WINDOW_S, self._log_rest)
