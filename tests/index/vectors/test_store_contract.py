@@ -56,6 +56,7 @@ class Versions:
             made=made,
             model_sha256="",
             rewrite=rewrite,
+            queries=VectorSource(width=WIDTH).draw(300, seed=6)[0],  # the few held-out vectors measure by chance
         )
         published = load_store(self.store.store).publish(task, ids, deleted, base)
         before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), SEMANTIC).ids)
@@ -144,7 +145,7 @@ def check(store: VectorStore, found: tuple[np.ndarray, Ids], queries: Vectors, a
     order = np.lexsort((ids[:, :k], -scores[:, :k]), axis=1)
     assert (order == np.arange(k)).all()
     nearest = -np.sort(-truth, axis=1)[:, :k]
-    assert (scores[:, :k] >= nearest - 1e-6).sum() >= 0.85 * nearest.size
+    assert (scores[:, :k] >= nearest - 1e-6).sum() >= 0.9 * nearest.size
 
 
 def test_its_members_are_those_that_were_published(
