@@ -37,7 +37,16 @@ from index.labels.decisions import (
     Subject,
     find_images,
 )
-from index.labels.steps import LabelStates, check_version, data_version, follow_labels, last_step, read_held
+from index.labels.steps import (
+    FOREIGN_TABLES,
+    KEEP_FILE,
+    LabelStates,
+    check_version,
+    data_version,
+    follow_labels,
+    last_step,
+    read_held,
+)
 from index.sources.table_rows import as_text
 from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
@@ -203,11 +212,16 @@ def open_decisions(path: Path, *, wait_s: float) -> Iterator[sqlite3.Connection]
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         if connection is not None:
             connection.close()
-        problem = f"the label decisions cannot be read: {error}"
-        advice = "put a sound copy of the file back, or move it away to go on without the decisions in it"
-        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
-            advice = "another program is writing it; try again when that is done, and leave the file where it is"
-        raise GalleryError(path, f"{problem}; {advice}") from error
+        code, advice = getattr(error, "sqlite_errorname", ""), f"; {KEEP_FILE}"
+        if isinstance(error, sqlite3.NotSupportedError):
+            advice = ""
+        elif code == "SQLITE_ERROR":
+            advice = f"; {FOREIGN_TABLES}"
+        elif code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            advice = "; put a sound copy of the file back, or move it away to go on without the decisions in it"
+        elif code.startswith("SQLITE_BUSY"):
+            advice = "; another program is writing it; try again when that is done, and leave the file where it is"
+        raise GalleryError(path, f"the label decisions cannot be read: {error}{advice}") from error
 
 
 def _find_marked(marks: Sequence[Mark], open_given: OpenGiven) -> MarkedRows:

@@ -29,6 +29,8 @@ from index.labels.decisions import (
 from index.text import printable_path
 
 VERSION = 1
+FOREIGN_TABLES = "made by a pre-release; keep the file, which only that program can read"
+KEEP_FILE = "damaged, or made by a pre-release; keep the file, and put a sound copy of it back"
 SCHEMA = """
 CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
@@ -150,7 +152,9 @@ def check_version(connection: sqlite3.Connection) -> int:
     """The version of an open file; 0 where nothing was ever written into it."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > VERSION:
-        raise sqlite3.DatabaseError(f"it has version {version}, this program knows {VERSION}; use a newer program")
+        raise sqlite3.NotSupportedError(
+            f"it has version {version}, this program knows {VERSION}; keep it, and use a newer program"
+        )
     return version
 
 

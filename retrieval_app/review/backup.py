@@ -30,7 +30,7 @@ from index.errors import GalleryError, InputError
 from index.gallery.selection import Selection
 from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import LabelDecision
-from index.labels.steps import ABOUT, About, Step, check_step
+from index.labels.steps import ABOUT, KEEP_FILE, About, Step, check_step
 from index.paths import names_no_parent
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder_walk import walk_folder
@@ -138,8 +138,8 @@ def _read_steps(gallery: Path) -> list[Step]:
     with closing(ReviewStore.of_gallery(gallery)) as store:
         try:
             return list(map(check_step, store.steps()))
-        except (InputError, TypeError, ValueError) as error:
-            raise ReviewError(store.path, f"{error}; damaged: put a sound copy of it back") from error
+        except (InputError, KeyError, TypeError, ValueError) as error:
+            raise ReviewError(store.path, f"{error}; {KEEP_FILE}") from error
 
 
 @contextmanager
@@ -235,7 +235,9 @@ def _open_backup(path: Path, progress: Progress) -> Iterator[Backup]:
             if isinstance(error, ValidationError):
                 first = error.errors(include_url=False, include_input=False)[0]
                 problem = printable_path(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-            raise BackupError(path, f"no backup, or damaged: {problem}") from error
+            raise BackupError(
+                path, f"no backup, damaged, or made by a pre-release: {problem}; keep the file"
+            ) from error
         yield backup
 
 

@@ -1,5 +1,6 @@
 """SQLite databases beside a gallery, for threads and processes; a write is on the disk when its call returns."""
 
+import re
 import sqlite3
 import threading
 import weakref
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from index.errors import RetrievalError
 from index.labels.decided_labels import identify_file
-from index.labels.steps import VERSION, check_version
+from index.labels.steps import FOREIGN_TABLES, VERSION, check_version
 from index.text import printable_path
 
 _WAIT_SECONDS = 10.0
@@ -118,7 +119,8 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
             connection.execute("PRAGMA cache_spill = OFF")  # a spilled page locks readers out before the commit
-            check_version(connection)
+            for name in re.findall(r"CREATE TABLE (\w+)", self._schema) if check_version(connection) else ():
+                connection.execute(f"SELECT 1 FROM {name} LIMIT 0")  # a pre-release made fewer tables
             self.opened = identify_file(self.path)
         except sqlite3.Error as error:
             if connection is not None:
@@ -140,6 +142,8 @@ class Database:
             advice = "mend the cause and do it again"
             if _code(error).startswith(_CANNOT_WRITE):
                 advice = _NO_RIGHT
+            elif _code(error) == "SQLITE_ERROR":
+                advice = FOREIGN_TABLES
             elif _code(error).startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
                 advice = "move the file away to begin anew, or put a copy of it back"
             raise ReviewError(self.path, f"{problem}: {error}; {advice}") from error

@@ -223,5 +223,12 @@ def test_damaged_decisions_are_one_clear_error(built: Path, damage: str) -> None
             connection.execute("CREATE TABLE steps (n)")
             connection.execute(f"PRAGMA user_version = {1 if damage == 'foreign' else 9}")
         connection.close()
-    with pytest.raises(GalleryError, match=r"review\.sqlite: the label decisions cannot be read: .*; put a sound copy"):
+    advice = {
+        "noise": "put a sound copy",
+        "foreign": "made by a pre-release; keep the file",
+        "newer": "keep it, and use",
+    }
+    with pytest.raises(GalleryError, match=r"review\.sqlite: the label decisions cannot be read: .*; ") as caught:
         Gallery.open(built)
+    assert advice[damage] in str(caught.value)
+    assert ("move it away" in str(caught.value)) == (damage == "noise")

@@ -227,6 +227,13 @@ def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Pa
         check_refused(write_parts(tmp_path / f"hostile {number}.zip", members, manifest), gallery)
 
 
+def test_a_backup_of_a_pre_release_is_called_so(made: Path, gallery: Path, tmp_path: Path) -> None:
+    members, manifest = read_parts(made)
+    del manifest["images"]
+    old = write_parts(tmp_path / "old.zip", members, {**manifest, "sent": []})
+    check_refused(old, gallery, match="made by a pre-release: .*; keep it")
+
+
 def test_a_backup_never_replaces_a_file_that_appeared_meanwhile(made: Path, tmp_path: Path) -> None:
     def write_first(done: int, total: int) -> None:
         (tmp_path / "new.zip").write_bytes(b"another's")

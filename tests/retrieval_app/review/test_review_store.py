@@ -190,6 +190,25 @@ def test_a_file_that_is_no_database_or_of_a_newer_program_is_named_and_left_alon
         newer.decide([LabelDecision(A, "x", "keep")])
 
 
+def test_a_file_of_a_pre_release_is_named_and_is_to_be_kept(store: ReviewStore) -> None:
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("CREATE TABLE steps (number INTEGER PRIMARY KEY, kind, decided_at, decided_by)")
+        connection.execute("CREATE TABLE label_decisions (step INTEGER, decision TEXT)")
+        connection.execute("PRAGMA user_version = 1")
+    for ask in (store.label_decisions, store.steps, lambda: store.decide([LabelDecision(A, "x", "keep")])):
+        with pytest.raises(ReviewError, match="made by a pre-release; keep the file") as caught:
+            ask()
+        assert "move" not in str(caught.value)
+    lacking = ReviewStore(store.path.with_name("lacking"))
+    lacking.decide([LabelDecision(A, "x", "keep")])
+    lacking.close()
+    with closing(sqlite3.connect(lacking.path)) as connection:
+        connection.execute("DROP TABLE marks")  # which is not read
+    for ask in (lacking.label_decisions, lambda: lacking.decide([SavedSearch("mine", "q=1")])):
+        with pytest.raises(ReviewError, match="made by a pre-release; keep the file"):
+            ask()
+
+
 def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewStore) -> None:
     store.path.touch()
     assert (store.label_decisions(), store.can_undo()) == ({}, False)
