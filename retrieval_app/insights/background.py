@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
+from queue import PriorityQueue
 from time import monotonic
 from typing import Any, Generic, Literal, TypeVar
 
@@ -87,7 +87,7 @@ class _Task:
 
 
 class Insights:
-    """Results that one thread computes of an opened version, in the order of their requests; safe among threads.
+    """Results that one thread computes of an opened version, the soonest done first; safe among threads.
 
     Label issues, duplicates and the places on the map are of the given labels; quality and calibration are computed
     anew after a decision about labels.
@@ -102,12 +102,12 @@ class Insights:
         self._folder = None if cache is None else cache / gallery.version
         self._of = hashlib.sha256(gallery.manifest.to_json().encode()).hexdigest()
         self._changed = threading.Condition()
-        self._line = SimpleQueue[Name | None]()
+        self._line = PriorityQueue[tuple[int, Name | None]]()
         self._worker: threading.Thread | None = None
         self._closed = False
         self._seen: Decisions = {}  # that the label issues were last updated with, or should be
         self._calibration: ErrorCalibration | None = None  # of label errors, from before any decision
-        self._tasks: dict[Name, _Task] = {
+        self._tasks: dict[Name, _Task] = {  # what takes longer comes later
             "calibration": _Task(Insights._calibrate, of_decisions=True, goes_on=True),
             "duplicates": _Task(Insights._find_duplicates, DuplicateReport),
             # An audit is soon read and may be made anew: it is read each time.
@@ -178,9 +178,7 @@ class Insights:
             task = self._tasks["updated_issues"]
             if self._audit is not None or not decisions:
                 self._seen = {}
-            elif dict(self._seen) != dict(decisions) and not (
-                task.is_computing or self._closed or monotonic() < task.retry_at
-            ):
+            elif self._lacks(decisions) and not (task.is_computing or self._closed or monotonic() < task.retry_at):
                 self._seen = decisions
                 self._begin("updated_issues")
             return self._updated or base.value
@@ -191,8 +189,7 @@ class Insights:
         if base.value is None:
             return base.state == "computing"
         with self._changed:
-            is_new = self._tasks["updated_issues"].is_computing or dict(self._seen) != dict(decisions)
-            return self._audit is None and bool(decisions) and is_new
+            return self._audit is None and bool(decisions) and self._lacks(decisions)
 
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
@@ -201,7 +198,7 @@ class Insights:
             for task in self._tasks.values():
                 if task.is_computing:
                     task.computed = Computed("failed", message=_NOT_SERVED)
-            self._line.put(None)
+            self._line.put((-1, None))
             self._changed.notify_all()
 
     @property
@@ -209,18 +206,23 @@ class Insights:
         computed = self._tasks["updated_issues"].computed
         return None if computed is None or not self._seen else computed.value
 
+    def _lacks(self, decisions: Decisions) -> bool:
+        """Whether the label issues do not contain these decisions, also where the update with them failed."""
+        computed = self._tasks["updated_issues"].computed
+        return computed is None or computed.state != "ready" or dict(self._seen) != dict(decisions)
+
     def _begin(self, name: Name) -> None:
         """Put a result in line; called with the lock held."""
         task = self._tasks[name]
         task.computed = task.computing()
-        self._line.put(name)
+        self._line.put((list(self._tasks).index(name), name))
         if self._worker is None:
             self._worker = threading.Thread(target=self._work, name="insights", daemon=True)
             self._worker.start()
 
     def _work(self) -> None:
         with suppress(_ClosedError):
-            while (name := self._line.get()) is not None:
+            while (name := self._line.get()[1]) is not None:
                 if self._tasks[name].is_computing:
                     with multiplying_workers():  # the server's own threads want the other cores
                         self._settle(name)
@@ -232,7 +234,8 @@ class Insights:
             if task.computed is not None and task.computed.state == "ready":
                 return task.computed.value
             gallery = self._gallery
-        self._set(task, task.computing())  # also what only another result asks for
+        before = task.computing()
+        self._set(task, before)  # also what only another result asks for
         began, least_s = monotonic(), RETRY_S
         try:
             found: Computed[Any] = Computed("ready", self._load_or_compute(name, gallery))
@@ -240,11 +243,11 @@ class Insights:
         except _ClosedError:
             raise
         except (RetrievalError, OSError, MemoryError) as error:
-            found = Computed("failed", message=str(error) or type(error).__name__)
+            found = Computed("failed", before.value, message=str(error) or type(error).__name__)
             shown = printable_path(self._gallery.name)
             logger.warning("%s: %s cannot be computed: %s", shown, name, found.message)
         except Exception:  # always release those that wait
-            found = Computed("failed", message=_MISTAKE)
+            found = Computed("failed", before.value, message=_MISTAKE)
             logger.exception("%s cannot be computed", name)
         task.retry_at = monotonic() + max(least_s, _RETRY_TIMES * (monotonic() - began))
         self._set(task, found)

@@ -127,9 +127,10 @@ class LiveGallery:
                     return False
                 if digest == self._seen and time.monotonic() < self._again_at:
                     return False
-                self._seen, self._again_at = digest, time.monotonic() + _PAUSE_S
+                self._seen = digest
                 snapshot = self._open(before=self._current)
             except _PROBLEMS as error:
+                self._again_at = time.monotonic() + _PAUSE_S
                 if self.problem != str(error):
                     logger.error("the newest version cannot be served, the one before goes on: %s", error)
                 self.problem = str(error)

@@ -48,7 +48,8 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
 LONGEST_S = 10.0  # that a search for one image may take on a machine that is busy with others
-KEPT_S = 1.0  # an outcome is kept
+KEPT_S = 1.0  # an outcome is kept, at least
+_REST = 20  # times what a search took pass before the next: asking often costs no more than a twentieth of a core
 _end: ContextVar[float] = ContextVar("end", default=0.0)  # of the search under way, by time.monotonic()
 
 Arguments = ParamSpec("Arguments")
@@ -59,16 +60,18 @@ class SearchProbe:
     """Readiness check by a real search, one at a time, whose outcome concurrent requests share. For one event loop."""
 
     def __init__(self, *, longest_s: float = LONGEST_S) -> None:
-        self._longest_s, self._digest, self._began = longest_s, "", 0.0
+        self._longest_s, self._digest, self._began, self._took_s = longest_s, "", 0.0, 0.0
         self._outcome = Future[Exception | None]()
         self._outcome.set_result(None)
         self._logged: str | None = None
 
     async def check(self, snapshot: Snapshot) -> None:
         """Raise NotReadyError where searches of this version fail, or take too long."""
-        is_stale = snapshot.gallery.digest != self._digest or time.monotonic() > self._began + KEPT_S
+        age_s = time.monotonic() - self._began
+        is_stale = snapshot.gallery.digest != self._digest or age_s > max(KEPT_S, _REST * self._took_s)
         if self._outcome.done() and is_stale:
             self._outcome, self._digest, self._began = Future(), snapshot.gallery.digest, time.monotonic()
+            self._outcome.add_done_callback(self._time)
             threading.Thread(target=_try_search, args=(snapshot, self._outcome), name="probe", daemon=True).start()
         outcome, left_s = self._outcome, self._began + self._longest_s - time.monotonic()
         await asyncio.wait([asyncio.wrap_future(outcome)], timeout=max(left_s, 0.0))
@@ -82,6 +85,9 @@ class SearchProbe:
         self._logged = problem
         if problem is not None:
             raise NotReadyError(problem)
+
+    def _time(self, _: Future[Exception | None]) -> None:
+        self._took_s = time.monotonic() - self._began
 
 
 def _try_search(snapshot: Snapshot, outcome: Future[Exception | None]) -> None:

@@ -196,6 +196,36 @@ def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeyp
     insights.close()
 
 
+def test_a_failed_update_keeps_the_one_before_and_is_tried_again(
+    labelled: Gallery, decide: Decide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
+    insights = Insights(labelled, cache=None)
+    insights.wait("label_issues", timeout=60)
+    first = {(decision := decide(WRONG, KEEP)).key: decision}
+    insights.update_issues(first)
+    assert insights.wait("updated_issues", timeout=60).state == "ready"
+    second = {**first, ("0" * 64, "red"): decision}
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("a disk that fails")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(background_module.label_issues, "apply_decisions", fail)
+        now[0] += 1
+        insights.update_issues(second)
+        assert insights.wait("updated_issues", timeout=60).state == "failed"
+    kept = insights.update_issues(second)
+    assert (kept is not None and kept.decisions, insights.is_updating(second)) == (1, True)
+    now[0] += background_module.RETRY_S
+    insights.update_issues(second)
+    assert insights.wait("updated_issues", timeout=60).state == "ready"
+    updated = insights.update_issues(second)
+    assert (updated is not None and updated.decisions, insights.is_updating(second)) == (2, False)
+    insights.close()
+
+
 def test_an_audit_judges_by_what_the_gallery_does_not_have_and_is_not_updated(
     labelled: Gallery, ids: dict[str, int], decide: Decide, tmp_path: Path
 ) -> None:
