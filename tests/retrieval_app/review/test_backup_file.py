@@ -231,7 +231,7 @@ def test_a_backup_of_a_pre_release_is_called_so(made: Path, gallery: Path, tmp_p
     members, manifest = read_parts(made)
     del manifest["images"]
     old = write_parts(tmp_path / "old.zip", members, {**manifest, "sent": []})
-    check_refused(old, gallery, match="made by a pre-release: .*; keep it")
+    check_refused(old, gallery, match="made by a pre-release: .*; keep the file")
 
 
 def test_a_backup_never_replaces_a_file_that_appeared_meanwhile(made: Path, tmp_path: Path) -> None:
