@@ -3,7 +3,8 @@
 decisions.json    all steps of decisions, marks and saved searches
 log.jsonl         the activity log
 files/SHA256      uploaded images
-manifest.json     the SHA-256 of each uploaded image by its path, and the paths of removed images by their SHA-256
+manifest.json     the SHA-256 of each uploaded image by its path, and the paths of removed images by their SHA-256, with
+                  those of equal images that were kept; the gallery's identity, and the id of its next image
 
 No member is compressed. A restore reads and checks the whole file before it changes anything; newer decisions and files
 of the gallery stay.
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -31,6 +33,7 @@ from index.gallery.selection import Selection
 from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import LabelDecision
 from index.labels.steps import ABOUT, KEEP_FILE, About, Step, check_step
+from index.markers import read_mark
 from index.paths import names_no_parent
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder_walk import walk_folder
@@ -71,6 +74,9 @@ class _Manifest(BaseModel):
     format_version: Literal[1] = 1
     images: dict[str, _Sha256]  # uploaded ones, by their path below the folder of added images
     removed: dict[_Sha256, list[str]]  # absolute paths
+    kept: dict[_Sha256, list[str]] = {}  # absolute paths of images with the bytes of removed ones
+    gallery_id: str | None = None
+    next_id: int | None = None  # that the gallery would have given to its next image
 
     @field_validator("images")
     @classmethod
@@ -83,10 +89,30 @@ class _Manifest(BaseModel):
                 raise ValueError("an image has a place that no image has")
         return images
 
-    def has_removed(self, sha256: str | None, path: str) -> bool:
-        """Whether an image was removed: one with its bytes, and its path below its source."""
-        removed = self.removed.get(sha256 or "", ())
-        return any(one == path or one.endswith(f"{os.sep}{path}") for one in removed)
+    def has_removed(self, sha256: str | None, root: str, path: str) -> bool:
+        """Whether an image was removed: one with its bytes, and its path below its source.
+
+        Where equal images were kept, the one whose absolute path has the longest equal end decides.
+        """
+        place, end = os.path.join(root, path), f"{os.sep}{path}"
+        removed, kept = (
+            max(
+                (_count_equal_end(place, one) for one in paths.get(sha256 or "", ()) if f"{os.sep}{one}".endswith(end)),
+                default=0,
+            )
+            for paths in (self.removed, self.kept)
+        )
+        return removed > kept
+
+
+def _count_equal_end(path: str, other: str) -> int:
+    """How many last parts of two paths are equal.
+
+    >>> _count_equal_end("/old/red/1.jpg", "/new/red/1.jpg"), _count_equal_end("/a/1.jpg", "/a/11.jpg")
+    (2, 0)
+    """
+    pairs = zip(reversed(path.split(os.sep)), reversed(other.split(os.sep)), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +133,11 @@ def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Prog
     if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
         find_version(gallery)  # says what is missing
     _check_out(out, gallery=gallery, overwrite=overwrite)
-    steps, log, notes, removed = _read_steps(gallery), list[Line](), list[str](), dict[str, list[str]]()
+    steps, log, notes = _read_steps(gallery), list[Line](), list[str]()
+    removed, kept, next_id = dict[str, list[str]](), dict[str, list[str]](), None
     try:
         with read_current_catalog(gallery) as catalog:
-            removed = _list_removed(catalog)
+            (removed, kept), next_id = _list_removed(catalog), catalog.next_id()
     except GalleryError as error:
         notes.append(f"the gallery cannot be read, so its removed images are not in the backup: {error}")
     try:
@@ -120,7 +147,13 @@ def back_up(gallery: Path, out: Path, *, overwrite: bool = False, progress: Prog
     with _open_new(out, overwrite=overwrite) as archive:
         _add(archive, _DECISIONS, json.dumps(_STEPS.dump_python(steps)).encode())
         _add(archive, _LOG, b"".join(json.dumps(line).encode() + b"\n" for line in log))
-        manifest = _Manifest(images=_add_images(archive, gallery, notes, progress), removed=removed)
+        manifest = _Manifest(
+            images=_add_images(archive, gallery, notes, progress),
+            removed=removed,
+            kept=kept,
+            gallery_id=read_mark(gallery),
+            next_id=next_id,
+        )
         _add(archive, _MANIFEST, json.dumps(manifest.model_dump(), indent=1).encode())
     decided = {(step.kind, subject) for step in steps for subject in step.by_subject()}
     return BackupReport(
@@ -171,14 +204,17 @@ def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
         raise InputError(_IS_THERE, at=out)
 
 
-def _list_removed(catalog: Catalog) -> dict[str, list[str]]:
-    """Paths of the images that people removed, by their SHA-256; images that could never be read have no SHA-256."""
-    removed = defaultdict[str, list[str]](list)
+def _list_removed(catalog: Catalog) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Paths of the images that people removed, and of kept ones of equal bytes, by their SHA-256, if it is known."""
+    removed, kept = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     roots = {number: source.root for number, source in catalog.sources().items()}
     for row in catalog.rows(status="skipped"):
         if row.reason == REMOVED and row.sha256 is not None:
             removed[row.sha256].append(os.path.join(roots[row.source], row.path))
-    return dict(removed)
+    for row in list_usable(catalog) if removed else ():
+        if row.sha256 in removed:
+            kept[row.sha256].append(os.path.join(roots[row.source], row.path))
+    return dict(removed), dict(kept)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
@@ -295,7 +331,8 @@ def restore(
 
     Of two decisions about the same subject the later holds. Files are replaced only where their name, a checksum, shows
     that they are damaged. Images that were removed before the backup, known by their bytes and their path below their
-    source, are removed. An unsound backup is a BackupError, before anything is changed.
+    source, are removed, unless they were added to the same gallery since. An unsound backup is a BackupError, before
+    anything is changed.
     """
     find_version(gallery)
     with _open_backup(file, checking) as backup:
@@ -305,12 +342,8 @@ def restore(
     if missing := [path for path in there if path not in before]:
         sources = name_sources(gallery, missing)
         add_to_gallery(gallery, sources, progress=progress, begin_step=begin_step)
-    with read_current_catalog(gallery) as catalog:
-        usable = list(list_usable(catalog))
-    removed = [row.id for row in usable if backup.manifest.has_removed(row.sha256, row.path)]
-    if len(removed) == len(usable):  # a gallery holds at least one image
-        removed = []
-    if removed:
+    new = {row.id for row in read_added_rows(gallery).values()} - {row.id for row in before.values()}
+    if removed := _find_removed(backup.manifest, gallery, new):
         selection = Selection(ids=tuple(removed))
         remove_from_gallery(gallery, selection=selection, progress=progress, begin_step=begin_step)
     with closing(ReviewStore.of_gallery(gallery)) as store:
@@ -328,11 +361,30 @@ def restore(
     )
 
 
+def _find_removed(manifest: _Manifest, gallery: Path, new: set[int]) -> list[int]:
+    """Ids of images that were removed before the backup; none where they are all that the gallery has.
+
+    In the same gallery, a later image that is not `new` by this restore was added by name since.
+    """
+    is_same = manifest.gallery_id is not None and manifest.gallery_id == read_mark(gallery)
+    latest = manifest.next_id if is_same else None
+    with read_current_catalog(gallery) as catalog:
+        usable, sources = list(list_usable(catalog)), catalog.sources()
+    removed = [
+        row.id
+        for row in usable
+        if (latest is None or row.id < latest or row.id in new)
+        and manifest.has_removed(row.sha256, sources[row.source].root, row.path)
+    ]
+    return removed if len(removed) < len(usable) else []
+
+
 def _restore_file(backup: Backup, name: str, gallery: Path) -> str:
     """Put an uploaded image into its place; the outcome."""
     sha256, path = backup.manifest.images[name], added_folder(gallery) / name
     is_there = os.path.lexists(path)
-    if not is_there and backup.manifest.has_removed(sha256, name):  # the next start of a server would add it again
+    if not is_there and backup.manifest.has_removed(sha256, str(added_folder(gallery)), name):
+        # The next start of a server would add it again.
         return "removed"
     with suppress(OSError):  # one that cannot be read is mended where its name tells its bytes
         if is_there and hash_file(path) == sha256:

@@ -12,6 +12,7 @@ import pytest
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
+from index.labels.decided_labels import read_current_catalog
 from index.labels.decisions import PRESENT, DuplicateDecision, LabelDecision, Mark, Subject
 from index.labels.steps import SavedSearch
 from index.markers import GALLERY_MARK
@@ -338,3 +339,30 @@ def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(tm
     new = build_anew(moved, tmp_path / "new", tiny_model)
     restore(tmp_path / "shop.zip", new)
     assert {path for path in paths_in(new) if path.startswith("red/")} == {"red/x.jpg", "red/kept.jpg"}
+
+
+def test_a_photo_that_was_added_again_to_the_same_gallery_stays(gallery: Path, photos: Path, saved: Path) -> None:
+    add_to_gallery(gallery, [photos / "red" / "0.jpg"])
+    assert restore(saved, gallery).removed == 0
+    assert "red/0.jpg" in paths_in(gallery)
+
+
+def test_of_two_sources_with_equal_paths_and_images_the_kept_one_stays(tmp_path: Path, tiny_model: Path) -> None:
+    def places_in(gallery: Path) -> set[str]:
+        with read_current_catalog(gallery) as catalog:
+            roots = {number: Path(source.root) for number, source in catalog.sources().items()}
+        return {str(roots[row.source] / row.path) for row in rows_of(gallery) if row.status == "indexed"}
+
+    photos = draw_folder(tmp_path / "photos" / "first", per_class=2).parent
+    shutil.copytree(photos / "first", photos / "second")
+    gallery, new = tmp_path / "shop", tmp_path / "new"
+    build_gallery(model_path=tiny_model, sources=[photos / "first", photos / "second"], out=gallery)
+    remove_from_gallery(gallery, selection=Selection(patterns=(str(photos / "second" / "red" / "0.jpg"),)))
+    before = places_in(gallery)
+    back_up(gallery, tmp_path / "shop.zip")
+    assert restore(tmp_path / "shop.zip", gallery).removed == 0
+    assert places_in(gallery) == before
+    moved = shutil.copytree(photos, tmp_path / "moved")
+    build_gallery(model_path=tiny_model, sources=[moved / "second", moved / "first"], out=new)
+    assert restore(tmp_path / "shop.zip", new).removed == 1
+    assert places_in(new) == {path.replace(str(photos), str(moved)) for path in before}
