@@ -76,7 +76,8 @@ def compare(
     if not ks or not all(isinstance(each, int) and each > 0 for each in ks):
         raise InputError(f"k must be whole numbers of at least 1, got {ks}")
     chosen, source, out = read_candidates(candidates), str(as_path(images, "images")), as_path(out, "out")
-    labels_file, folder = None if labels is None else as_path(labels, "labels"), as_path(cache or user_cache(), "cache")
+    labels_file = None if labels is None else as_path(labels, "labels")
+    folder = user_cache() if cache is None else as_path(cache, "cache")
     _check_folders(out, folder, source=source)
     from retrieval_app.comparing.compare_report import evaluate_candidates, write_compare_page, write_query_table
     from retrieval_app.comparing.embedding import embed_candidates, read_images

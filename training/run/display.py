@@ -1,8 +1,9 @@
 """Display of a training: lines and bars on stderr, and TensorBoard's files (`--tensorboard DIR`)."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from training.data.datasets import require_outside
 from training.run.phases import FINETUNING, EpochReport, Watcher
 from training.run.report_text import summarize_holdout
 from training.run.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 _UNITS = {"holdout": "steps", "choosing a precision": "measurement"}
 """What a stage counts, where that is not images."""
@@ -64,7 +67,11 @@ def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
 
 @contextmanager
 def open_tensorboard(folder: Path) -> Iterator[Watcher]:
-    """Watcher that logs options and epochs to TensorBoard's files below `folder` while the block runs."""
+    """Watcher that logs options and epochs to TensorBoard's files below `folder` while the block runs.
+
+    A folder that cannot be written is an `InputError`, before any work; a later failure is warned of once, and nothing
+    more is logged.
+    """
     if find_spec("tensorboard") is None:
         raise MissingDependencyError(package="tensorboard", extra="tensorboard", purpose="--tensorboard")
     from torch.utils.tensorboard import SummaryWriter
@@ -75,23 +82,36 @@ def open_tensorboard(folder: Path) -> Iterator[Watcher]:
         nonlocal writer
         require_outside(folder, data=run.data, flag="--tensorboard")
         own = folder / f"{run.path.resolve().name}-{run.run_id[:8]}"
-        for file in own.glob("events.out.tfevents.*"):  # TensorBoard would show epochs of two files twice
-            file.unlink()
         try:
+            for file in own.glob("events.out.tfevents.*"):  # TensorBoard would show epochs of two files twice
+                file.unlink()
             writer = SummaryWriter(str(own))
+            writer.add_text("options", json.dumps(run.options, indent=2))
         except OSError as error:
             raise InputError(f"--tensorboard: {error}; name a folder that can be written") from error
-        writer.add_text("options", json.dumps(run.options, indent=2))
         for line in run.read_metrics():
             log(line)
 
     def log(line: Mapping[str, Any]) -> None:
-        for name in line.keys() - {"phase", "epoch", "epochs"}:
-            writer.add_scalar(f"{line['phase']}/{name}", line[name], line["epoch"])
-        writer.flush()
+        nonlocal writer
+        if writer is None:
+            return
+        try:
+            for name in line.keys() - {"phase", "epoch", "epochs"}:
+                writer.add_scalar(f"{line['phase']}/{name}", line[name], line["epoch"])
+            writer.flush()
+        except OSError as error:
+            logger.warning("--tensorboard: %s; nothing more is logged there, metrics.jsonl has all of it", error)
+            close()
+
+    def close() -> None:
+        nonlocal writer
+        if writer is not None:
+            with suppress(OSError):
+                writer.close()
+        writer = None
 
     try:
         yield Watcher(on_run=begin, on_epoch=lambda report: log(report.to_json()))
     finally:
-        if writer is not None:
-            writer.close()
+        close()

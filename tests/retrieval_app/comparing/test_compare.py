@@ -127,6 +127,8 @@ def test_programs_name_candidates_by_a_mapping_and_hear_of_wrong_options(work: P
         retrieval_app.compare(work / "photos", named, tmp_path / "out", k=[0])
     with pytest.raises(InputError, match="candidates: expected several"):
         retrieval_app.compare(work / "photos", "builtin", tmp_path / "out")
+    with pytest.raises(InputError, match="cache: expected a path as str or Path, got False"):
+        retrieval_app.compare(work / "photos", named, tmp_path / "out", cache=False)  # type: ignore[arg-type]
 
 
 @pytest.fixture

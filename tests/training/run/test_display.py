@@ -11,6 +11,8 @@ from tests.forked import run
 from tests.training.conftest import FinishedRun, make_config, make_machine
 from tests.training.runs import kill_at, read_metrics
 from training.run.display import open_tensorboard
+from training.run.phases import EpochReport
+from training.run.run_folder import RunFolder
 from training.run.train import train
 
 pytest.importorskip("tensorboard", reason="needs the extra `tensorboard`")
@@ -38,6 +40,24 @@ def test_a_killed_run_that_goes_on_has_every_epoch_once(finished_run: FinishedRu
     for phase in ("confidence", "embedding"):
         expected = [(line["epoch"], pytest.approx(line["loss"])) for line in lines if line["phase"] == phase]
         assert sorted((event.step, event.value) for event in found.Scalars(f"{phase}/loss")) == expected
+
+
+def test_a_disk_that_fills_is_warned_of_once_and_does_not_end_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    run_folder = RunFolder.create(tmp_path / "run", config=make_config(), data=tmp_path / "images")
+    with open_tensorboard(tmp_path / "events") as log:
+        log.on_run(run_folder)
+        monkeypatch.setattr(SummaryWriter, "flush", fill)
+        for epoch in (1, 2, 3):
+            log.on_epoch(EpochReport("embedding", epoch, 3, loss=1.0, seconds=1.0, images_per_second=1.0))
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "training.run.display"]
+    assert "No space left on device" in warning
 
 
 def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(
