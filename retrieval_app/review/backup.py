@@ -212,7 +212,7 @@ def _list_removed(catalog: Catalog) -> tuple[dict[str, list[str]], dict[str, lis
         if row.reason == REMOVED and row.sha256 is not None:
             removed[row.sha256].append(os.path.join(roots[row.source], row.path))
     for row in list_usable(catalog) if removed else ():
-        if row.sha256 in removed:
+        if row.sha256 is not None and row.sha256 in removed:
             kept[row.sha256].append(os.path.join(roots[row.source], row.path))
     return dict(removed), dict(kept)
 
