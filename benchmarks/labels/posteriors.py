@@ -21,12 +21,14 @@ from training.confidence.confidences import estimate_posteriors
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of features and the record")
-    out, seed = parser.parse_args().out, 0
-    print_machine([seed])
-    rows = [_measure(name, most, share, out) for name in DATASETS for most in (12, 30) for share in (0.0, 0.3, 0.5)]
+    parser.add_argument("--dataset", nargs="+", choices=DATASETS, default=list(DATASETS))
+    options = parser.parse_args()
+    out, cases = options.out, [(most, share) for most in (12, 30) for share in (0.0, 0.3, 0.5)]
+    print_machine([0])
+    rows = [_measure(name, most, share, out) for name in options.dataset for most, share in cases]
     text = format_table(["images that choose", "of a class", "wrong", "one pass", "two passes"], rows)
     print(text)
-    write_record(out / "results" / "posteriors.json", settings={"seed": seed}, results={"rows": rows}, text=text)
+    write_record(out / "results" / "posteriors.json", settings=vars(options), results={"rows": rows}, text=text)
 
 
 def _measure(name: str, most: int, share: float, out: Path) -> list[str]:
