@@ -6,9 +6,6 @@ poolings. The same command continues after a stop and skips the runs that have a
 
     python -m benchmarks.network --out bench/network --dataset cars --noise uniform:0.3 --seeds 0 1 2
     python -m benchmarks.network --out bench/network --dataset groceries-seen --dataset groceries-disjoint --seeds 0 1 2
-    python -m benchmarks.network --out bench/network --dataset cars --seeds 0 --epochs 4 --variant default \\
-        --variant spa --variant proxy-anchor --variant multi-similarity --variant proxy-nca \\
-        --variant procsim --variant prism
 """
 
 from __future__ import annotations
