@@ -23,6 +23,7 @@ from schemathesis.generation import GenerationMode
 from tests.conftest import draw_folder
 from tests.index.galleries import build
 from tests.index.hostile import PHOTO, encode
+from tests.models import EMBEDDING_DIM
 from tests.serving_server import TOKEN, Server, serve
 
 MAKE_A_VERSION = ("POST /v1/images", "DELETE /v1/images/{image_id}", "POST /v1/update")
@@ -120,14 +121,13 @@ def find_names(server: Server) -> dict[str, list[Any]]:
     jobs = [server.post("/v1/update", {}).json()["job"], cancel_job(server)]
     group = server.get("/v1/duplicates").json()["items"][0]
     ids = [image["id"] for image in server.get("/v1/images?limit=500").json()["images"]]
-    vectors = [server.get(f"/v1/images/{image_id}/vector").json()["vector"] for image_id in ids[:3]]
     return {
         "photo": [photo],
         "token": [photo],
         "job": jobs,
         "group": [group["group"]],
         "image_id": ids,
-        "vector": vectors,
+        "vector": [[0.5] * EMBEDDING_DIM, list(range(EMBEDDING_DIM))],
         "ids": ids,
         "keep": [image["id"] for image in group["images"]],
         "where": ["label = 'red'", "label IS NULL"],
