@@ -113,7 +113,7 @@ FORGERIES: dict[Forge, str] = {
     scan: "control flow",
     hide_a_graph: "control flow",
     hide_a_function: "functions of its own",
-    name_a_domain: r"none of ONNX's own: com\.microsoft\.Gelu",
+    name_a_domain: r"outside ONNX's standard domain: com\.microsoft\.Gelu",
     announce_much: "is said to have",
     announce_more_than_there_is: "is said to have",
     announce_less_than_nothing: "has impossible sizes",

@@ -141,7 +141,7 @@ def test_a_removed_image_stays_out_until_it_is_sent_again(shop: Shop) -> None:
 def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
     with pytest.raises(ImageError):
         shop.jobs.add(picture(1)[:80], name="x")
-    with pytest.raises(InputError, match="plain name of a folder"):
+    with pytest.raises(InputError, match="plain folder name"):
         shop.jobs.add(picture(1), name="x", label="a/b")
     with pytest.raises(UnknownImageError):
         shop.jobs.remove([1, 99])
