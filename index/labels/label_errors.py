@@ -99,7 +99,7 @@ def find_label_errors(
         unlabelled: (M, D) of images without a label, for which labels are proposed.
     """
     with single_threaded_blas() if len(labels) < MANY_ROWS else nullcontext():
-        passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
+        passes = TwoPasses(features, labels, count=count, groups=groups, p_right=p_right, progress=progress)
         errors = passes.find(before, is_held=len(labels) * count <= most_values and count <= most_labels)
         if unlabelled is None or not len(unlabelled):
             return errors
@@ -109,13 +109,12 @@ def find_label_errors(
 
 def second_pass(
     features: Floats, labels: Labels, *, count: int, groups: Ids | None = None, p_right: Doubles | None = None
-) -> Callable[[], Iterator[tuple[Ids, Floats]]]:
-    """Blocks (rows, (B, C) float32 confidences) of both classifiers after the second pass, which may be read again.
+) -> "TwoPasses":
+    """Both classifiers after the second pass; arguments as of `find_label_errors`.
 
     In the first pass rows of label y weigh n_y^`BALANCE` together; in the second by the probability that each is right.
-    Arguments as of `find_label_errors`.
     """
-    passes = _TwoPasses(features, labels, count=count, groups=groups, p_right=p_right)
+    passes = TwoPasses(features, labels, count=count, groups=groups, p_right=p_right)
     if len(labels) * count <= MOST_VALUES and count <= MOST_LABELS:
         first, _ = estimate_p_error(passes.hold(passes.blocks()), labels)
     else:
@@ -124,18 +123,16 @@ def second_pass(
             scores.add(rows, confidences)
         first = scores.calibrate()
     passes.reweight(first.p_error)
-    return passes.blocks
+    return passes
 
 
 def two_pass_confidences(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
     """(N, C) float32 confidences after the second pass; rows sum to 1."""
-    found = np.empty((len(labels), count), dtype=np.float32)
-    for rows, confidences in second_pass(features, labels, count=count, groups=groups)():
-        found[rows] = confidences
-    return found
+    passes = second_pass(features, labels, count=count, groups=groups)
+    return passes.hold(passes.blocks())
 
 
-class _TwoPasses:
+class TwoPasses:
     """Both classifiers: fitted once, and again with weights."""
 
     def __init__(

@@ -203,32 +203,27 @@ def estimate_posteriors(
         one_hot = nn.functional.one_hot(labels, class_count).float()
         return LabelConfidences.of(one_hot, labels, class_count=class_count, noise=NO_NOISE, noise_rate=0.0)
     p_right = None if prior is None else prior.p_right
-    blocks = second_pass(features.float().cpu().numpy(), given, count=class_count, groups=own_groups, p_right=p_right)
+    passes = second_pass(features.float().cpu().numpy(), given, count=class_count, groups=own_groups, p_right=p_right)
     fitted = np.flatnonzero(known)
-    is_held = fit_in_memory(count, class_count) and class_count <= _MOST_TRANSITIONS
-    if not is_held:
-        fitted = fitted[:: max(1, len(fitted) // max(1, MOST_VALUES // class_count))]
-    places = np.full(count, -1)
-    places[fitted] = np.arange(len(fitted))
-    found = np.empty((len(fitted), class_count), dtype=np.float32)
-    for rows, confidences in blocks():
-        inside = places[rows] >= 0
-        found[places[rows[inside]]] = confidences[inside]
-    if is_held:
-        calibration, noise = estimate_p_error(found, given[fitted])
+    if fit_in_memory(count, class_count) and class_count <= _MOST_TRANSITIONS:
+        found = passes.hold(passes.blocks())
+        calibration, noise = estimate_p_error(found[fitted], given[fitted])
         model = _PosteriorModel(noise, calibration, given, known, prior)
-        posteriors = torch.zeros(count, class_count)
-        for part in np.array_split(fitted, -(-len(fitted) // rows_at_once(class_count))):
-            posteriors[part] = torch.from_numpy(model.posteriors(found[places[part]], part))
-        posteriors[np.flatnonzero(~known), given[~known]] = 1
-        by_class: Confidences = posteriors
+        for rows in np.array_split(np.arange(count), -(-count // rows_at_once(class_count))):
+            found[rows] = model.posteriors(found[rows], rows)
+        by_class: Confidences = torch.from_numpy(found)
     else:
-        noise = fit_frequency_model(found, given[fitted], count=class_count)
+        fitted = fitted[:: max(1, len(fitted) // max(1, MOST_VALUES // class_count))]
+        sample = np.empty((len(fitted), class_count), dtype=np.float32)
+        for rows, confidences in passes.blocks():
+            inside = np.isin(rows, fitted)
+            sample[np.searchsorted(fitted, rows[inside])] = confidences[inside]
+        noise = fit_frequency_model(sample, given[fitted], count=class_count)
         scores = LabelScores.by_frequency(given[fitted], count=class_count)
-        scores.add(np.arange(len(fitted)), found)
+        scores.add(np.arange(len(fitted)), sample)
         calibration = scores.calibrate(model_rate=noise.noise_rate)
         model, order = _PosteriorModel(noise, calibration, given, known, prior), list[Ids]()
-        top = TopConfidences.of(model.posterior_blocks(blocks(), order))
+        top = TopConfidences.of(model.posterior_blocks(passes.blocks(), order))
         by_class = top.take(torch.from_numpy(np.concatenate(order).argsort()))
     rate = apply_decisions_to_p_error(calibration.p_error, None if p_right is None else p_right[fitted])
     return LabelConfidences.of(

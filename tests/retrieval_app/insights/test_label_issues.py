@@ -171,6 +171,16 @@ def test_a_new_label_is_suggested(update: Update, decide: Decide, base: LabelIss
     assert found.suggested == "leaf"
 
 
+def _updated_once(labelled: Gallery, decide: Decide) -> tuple[Insights, dict[Any, LabelDecision]]:
+    """Results that have taken one decision up, and two decisions, of which this is the first."""
+    insights = Insights(labelled, cache=None)
+    insights.wait("label_issues", timeout=60)
+    first = {(decision := decide(WRONG, KEEP)).key: decision}
+    insights.update_issues(first)
+    assert insights.wait("updated_issues", timeout=60).state == "ready"
+    return insights, {**first, ("0" * 64, "red"): decision}
+
+
 def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
 
@@ -180,12 +190,7 @@ def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeyp
 
     monkeypatch.setattr(background_module.label_issues, "apply_decisions", apply_slowly)
     monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
-    insights = Insights(labelled, cache=None)
-    insights.wait("label_issues", timeout=60)
-    first = {(decision := decide(WRONG, KEEP)).key: decision}
-    insights.update_issues(first)
-    assert insights.wait("updated_issues", timeout=60).state == "ready"
-    second = {**first, ("0" * 64, "red"): decision}
+    insights, second = _updated_once(labelled, decide)
     for later, decisions_used in ((39, 1), (1, 2)):
         now[0] += later
         insights.update_issues(second)
@@ -201,12 +206,7 @@ def test_a_failed_update_keeps_the_one_before_and_is_tried_again(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
-    insights = Insights(labelled, cache=None)
-    insights.wait("label_issues", timeout=60)
-    first = {(decision := decide(WRONG, KEEP)).key: decision}
-    insights.update_issues(first)
-    assert insights.wait("updated_issues", timeout=60).state == "ready"
-    second = {**first, ("0" * 64, "red"): decision}
+    insights, second = _updated_once(labelled, decide)
 
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("a disk that fails")
