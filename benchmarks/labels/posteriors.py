@@ -18,11 +18,11 @@ from index.threads import usable_cores
 from training.confidence.confidences import estimate_posteriors
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of features and the record")
     parser.add_argument("--dataset", nargs="+", choices=DATASETS, default=list(DATASETS))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     out, cases = options.out, [(most, share) for most in (12, 30) for share in (0.0, 0.3, 0.5)]
     print_machine([0])
     rows = [_measure(name, most, share, out) for name in options.dataset for most, share in cases]

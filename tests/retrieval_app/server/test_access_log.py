@@ -86,6 +86,6 @@ def test_a_file_that_takes_nothing_holds_nobody_up(
         for _ in range(30):
             gate.put(None)
     told = [json.loads(text)["n"] for text in written]
-    assert 10 <= len(told) <= 11
-    assert told == [*range(len(told))]
+    assert 10 <= len(told) <= 11  # one more where the writer took the first before all were there
+    assert told[:10] == [*range(10)]
     assert "too many lines wait" in caplog.text
