@@ -63,6 +63,14 @@ class DataConfig:
         "small-cluster:0.3 does so in groups of similar images.",
         metavar="KIND:P",
     )
+    label_noise_seed: int | None = option(
+        None,
+        "Random seed of --label-noise, so that several trainings have the same wrong labels.",
+        metavar="N",
+        usual="--seed",
+        at_least=0,
+        at_most=2**32 - 1,
+    )
     path_column: str = option("path", "Column of image paths in a CSV or Parquet file.", metavar="NAME")
     label_column: str = option("label", "Column of labels in a CSV or Parquet file.", metavar="NAME")
     split_column: str | None = option(
@@ -75,6 +83,8 @@ class DataConfig:
         check_fields(self)
         if self.protocol != "folder" and (self.split_column is not None or self.columns != USUAL):
             raise InputError(f"--protocol {self.protocol} knows its own lists: leave out --*-column")
+        if self.label_noise_seed is not None and self.label_noise is None:
+            raise InputError("--label-noise-seed goes with --label-noise")
         _ = self.noise  # refuses an invalid one
 
     @property

@@ -292,7 +292,7 @@ def _choose_images(
             noise=noise,
             class_count=len(classes),
             features=store.load([sha256 for _, sha256 in usable])[:, 0] if reads_features else None,
-            seed=config.seed,
+            seed=config.seed if config.data.label_noise_seed is None else config.data.label_noise_seed,
         )
         used = [classes[number] for number in wrong]
     return [

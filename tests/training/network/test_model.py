@@ -20,7 +20,6 @@ from training.run.finetuning.fit import (
     backward_in_chunks,
     copy_weights,
     hold_near_start,
-    interpolate_weights,
     load_weights,
     make_optimizer,
     rate_share,
@@ -28,6 +27,7 @@ from training.run.finetuning.fit import (
     using_weights,
 )
 from training.run.finetuning.inputs import choose_precision
+from training.run.finetuning.interpolation import interpolate_weights
 
 SIDE = 32
 

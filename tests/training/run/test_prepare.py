@@ -1,5 +1,6 @@
 """Label noise and benchmarks as a whole run meets them: what is on record, and what is scored."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,16 @@ def test_noise_of_every_kind_is_on_record_and_reported(trainer: Trainer, kind: s
     assert all(Path(row["path"]).parent.name == row["given"] for row in rows)
     assert len(rows) == report["noise"]["samples"] == 48
     assert report["noise"]["wrong"] == sum(row["given"] != row["label"] for row in rows) == 14
+
+
+def test_noise_with_a_seed_of_its_own_stays_the_same_in_other_trainings(trainer: Trainer) -> None:
+    options = {"method": "raw", "label_noise": "uniform:0.3"}
+    found = []
+    for seeds in ({"seed": 0, "label_noise_seed": 5}, {"seed": 1, "label_noise_seed": 5}, {"seed": 1}):
+        trainer(**options, **seeds)
+        found.append([row["label"] for row in read_csv(trainer.folder / "run" / "labels.csv")])
+        shutil.rmtree(trainer.folder / "run")
+    assert found[0] == found[1] != found[2]
 
 
 IN_SHOP = {  # status of the images of every item, in the list's order

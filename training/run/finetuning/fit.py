@@ -25,6 +25,7 @@ from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module,
 from training.run.distributed import current_team
 from training.run.finetuning.budget import Budget
 from training.run.finetuning.data import (
+    ALPHAS,
     FinetuneData,
     pack_confidences,
     read_together,
@@ -83,12 +84,6 @@ def average_weights(average: Weights, weights: Weights, *, keep: float, step: in
     kept = min(keep, (step + 1) / (step + 10))
     for name, tensor in weights.items():
         average[name].lerp_(tensor, 1 - kept)
-
-
-@torch.no_grad()
-def interpolate_weights(start: Weights, trained: Weights, alpha: float) -> dict[str, Tensor]:
-    """(1 - alpha) start + alpha trained (WiSE-FT, Wortsman et al. 2022), exact at 0 and 1."""
-    return {name: torch.lerp(tensor, trained[name], alpha) for name, tensor in start.items()}
 
 
 def make_optimizer(
@@ -257,8 +252,11 @@ class FinetuneLoop:
             self._confidences = unpack_confidences(tensors)
             self.budget.resume(state)
         self.share()
-        # After training come the last evaluation, and features of all images.
-        passes = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
+        # After training come the last evaluation, those that choose weights, and features of all images.
+        read = len(self._data.labels)
+        if self._options.wise_ft_alpha is None:
+            read += len(ALPHAS) * len(self._data.rows_to_compare())
+        passes = 1 + read / max(1, len(self._data.searched_rows()))
         note = self.budget.start_clock(epoch=len(self.epochs) - 1, evaluation_s=passes * self.epochs[0].seconds)
         if note is not None:
             self._watcher.on_note(note)

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from index.arrays import Floats
 from index.errors import RunError
-from index.evaluation.comparison import paired_bootstrap
 from index.evaluation.metrics import RetrievalScores
 from index.images.preprocess import Pixels, PreprocessConfig
-from index.progress import Progress
 from training.backbone.extract import Extractor, keep_freed_memory
 from training.confidence.confidences import Confidences, LabelConfidences
 from training.head.embedding_heads import Head, ProjectionHead
@@ -34,14 +32,8 @@ from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.features import SentExtractor
 from training.run.finetuning.budget import Budget, OnImages, OutOfTimeError
-from training.run.finetuning.data import (
-    FinetuneData,
-    confidences_for,
-    mean_precisions,
-    read_together,
-    reestimate_confidences,
-)
-from training.run.finetuning.fit import EpochScore, FinetuneLoop, interpolate_weights, load_weights
+from training.run.finetuning.data import FinetuneData, confidences_for, mean_precisions, reestimate_confidences
+from training.run.finetuning.fit import EpochScore, FinetuneLoop, load_weights
 from training.run.finetuning.inputs import (
     PRECISIONS,
     FinetuneInputs,
@@ -51,6 +43,7 @@ from training.run.finetuning.inputs import (
     plan_blocks,
     view_side,
 )
+from training.run.finetuning.interpolation import choose_parts, fit_closed_form, load_exported, selects_finetuned
 from training.run.fit import FrozenEmbedding, HeadPlan, start_proxies
 from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.label_confidences import choose_rows
@@ -59,7 +52,6 @@ from training.run.prepare import PreparedData
 from training.run.searches import embed_features
 from training.run.verdict import FROZEN_HEAD, HELD_OUT, PARTS, TRAINED, MethodComparison, compare
 
-ONE_ERROR = 0.683  # share of draws within a standard error to either side
 Found = Mapping[str, Mapping[str, RetrievalScores]]
 """Scores on held-out images by `frozen` and `fine-tuned`, then by part."""
 
@@ -152,7 +144,9 @@ def finetune_backbone(
             job.watcher.on_note(note)
             return StageResult(None, features, report | _describe_end(None, budget, ended_by=ended_by))
         loop.run()
-        tuned = load_exported(loop, task, progress=partial(job.watcher.on_images, "fine-tuned features"))
+        tuned, choice = load_exported(
+            loop, data, job.config, progress=partial(job.watcher.on_images, "fine-tuned features")
+        )
         found: Found = {}
         head: Head | None = None
         if tuned is not None:
@@ -166,9 +160,10 @@ def finetune_backbone(
                 }
             head = fit(data.labelled(tuned)) or loop.model.head.freeze()
         deciding = {name: choose_parts(parts, purpose=job.config.for_) for name, parts in found.items()}
-        if not (selected := tuned is not None and _selects_finetuned(deciding)):
+        if not (selected := tuned is not None and selects_finetuned(deciding)):
             load_weights(loop.model, loop.start)
         loop.model.requires_grad_(False)
+        report |= choice
         report |= _describe_end(loop, budget, ended_by=loop.ended_by, found=found, deciding=deciding, selected=selected)
         if tuned is None or not selected:
             return StageResult(None, features, report)
@@ -297,7 +292,7 @@ def help_training(
     pixels = _on_this_machine(decoding, machine).open()
     loop = open_loop(task, model, loss, pixels, extractor=extractor, machine=machine, context=context)
     loop.run()
-    load_exported(loop, task)
+    load_exported(loop, task.data, task.config)
     model.requires_grad_(False)
 
 
@@ -342,29 +337,6 @@ def open_loop(
     return loop
 
 
-def load_exported(loop: FinetuneLoop, task: FinetuneTask, *, progress: Progress = lambda *_: None) -> Floats | None:
-    """Load the exported weights into the model; (N, F) float32 features by them, None where no time was left to train.
-
-    The weights are the averaged ones, interpolated with the initial ones. The share is not selected here, as the
-    held-out images resemble those that train. All processes call this.
-    """
-    if len(loop.epochs) == 1:
-        return None
-    weights = interpolate_weights(loop.start, loop.average, task.config.finetuning.wise_ft_alpha)
-    load_weights(loop.model, weights)
-    return read_together(loop.inputs, np.arange(len(task.data.labels)), progress=progress).numpy()
-
-
-def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> ProjectionHead:
-    """Within-class whitening, with rows of 0 where the images span fewer directions."""
-    width = min(embedding_dim, count_directions(images.features))
-    found = fit_rival(WCCN, images, embedding_dim=width)
-    assert isinstance(found, ProjectionHead)
-    missing = embedding_dim - width
-    weight = nn.functional.pad(found.weight, (0, 0, 0, missing))
-    return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
-
-
 def fit_head(
     images: LabelledFeatures, *, method: str, plan: HeadPlan, config: TrainConfig, device: torch.device
 ) -> Head | None:
@@ -375,34 +347,6 @@ def fit_head(
     if method not in RIVALS:
         return next(iter(fit_heads(images, [plan], config=config, device=device, rivals=False).values()), None)
     return fit_rival(method, images, embedding_dim=min(plan.width, count_directions(images.features)))
-
-
-def choose_parts(parts: Mapping[str, RetrievalScores], *, purpose: str) -> Mapping[str, RetrievalScores]:
-    """The part that `--for` names; all where that one could not be held out, or for both."""
-    part = PARTS.get(purpose, "")
-    return {part: parts[part]} if part in parts else parts
-
-
-def _selects_finetuned(found: Found) -> bool:
-    """Whether the fine-tuned embedding is exported: unless the frozen one leads by a standard error in MAP@R.
-
-    The error is of the mean lead over the parts, by a bootstrap over classes. Few held-out images tell no better, and
-    fine-tuning mostly helps. It is exported too where nothing was compared.
-    """
-    if not found:
-        return True
-    leads = [
-        paired_bootstrap(
-            tuned.average_precision,
-            found["frozen"][part].average_precision,
-            seed=0,
-            level=ONE_ERROR,
-            clusters=tuned.labels,
-        )
-        for part, tuned in found["fine-tuned"].items()
-    ]
-    error = float(np.linalg.norm([lead.high - lead.low for lead in leads])) / 2
-    return sum(lead.mean for lead in leads) > -error
 
 
 def _compare_parts(found: Found, *, frozen: str, seed: int) -> dict[str, MethodComparison]:

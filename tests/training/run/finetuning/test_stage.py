@@ -33,7 +33,8 @@ from training.run.finetuning import data as network_data
 from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
-from training.run.finetuning.stage import _selects_finetuned, choose_parts, fit_head
+from training.run.finetuning.interpolation import choose_alpha, choose_parts, selects_finetuned
+from training.run.finetuning.stage import fit_head
 from training.run.fit import HeadPlan
 from training.run.phases import Watcher
 from training.run.prepare import prepare_validation
@@ -80,7 +81,7 @@ def frozen_config(**changes: Any) -> TrainConfig:
 def always_ships() -> Any:
     """Random weights learn little in two epochs: here what is trained ships all the same."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("training.run.finetuning.stage._selects_finetuned", lambda _: True)
+    patch.setattr("training.run.finetuning.stage.selects_finetuned", lambda _: True)
     yield
     patch.undo()
 
@@ -115,11 +116,12 @@ def test_exported_weights_lie_between_the_initial_and_the_trained_ones(
     network_run: Path, trainer: Trainer, always_ships: None
 ) -> None:
     trainer(config=network_config(wise_ft_alpha=1))
+    alpha = RunFolder.open(network_run).read_json("report.json")["finetuning"]["wise_ft_alpha"]
     start = load_backbone(BACKBONE, "none").network.state_dict()
     trained, shipped = _backbone(trainer.folder / "run"), _backbone(network_run)
     assert any(not torch.equal(tensor, trained[f"backbone.{name}"]) for name, tensor in start.items())
     for name, tensor in start.items():
-        between = torch.lerp(tensor.double(), trained[f"backbone.{name}"].double(), 0.5)
+        between = torch.lerp(tensor.double(), trained[f"backbone.{name}"].double(), alpha)
         torch.testing.assert_close(shipped[f"backbone.{name}"], between.to(tensor.dtype))
 
 
@@ -231,7 +233,7 @@ def train_until_killed() -> None:
     threads, *paths = sys.argv[1:]
     torch.set_num_threads(int(threads))
     data, out, cache, val = map(Path, paths)
-    network_stage._selects_finetuned = lambda _: True
+    network_stage.selects_finetuned = lambda _: True
     train(data, out, config=network_config(), machine=make_machine(cache), val=val, watcher=kill_at("finetuning", 2))
 
 
@@ -356,7 +358,7 @@ BEHIND = MethodComparison(
 
 
 @pytest.mark.parametrize(
-    "patched", [{"_selects_finetuned": False}, {"_selects_finetuned": True, "_compare_parts": {"known": BEHIND}}]
+    "patched", [{"selects_finetuned": False}, {"selects_finetuned": True, "_compare_parts": {"known": BEHIND}}]
 )
 def test_where_the_frozen_embedding_leads_it_ships_and_the_backbone_is_the_start(
     trainer: Trainer, monkeypatch, patched
@@ -386,8 +388,26 @@ def test_the_frozen_embedding_is_selected_where_it_leads_by_a_standard_error(lea
         name: {"seen": RetrievalScores({1: found}, found, found, labels, 0)}
         for name, found in (("frozen", frozen), ("fine-tuned", tuned))
     }
-    assert _selects_finetuned(found) == selected
-    assert _selects_finetuned({}), "nothing could be held out"
+    assert selects_finetuned(found) == selected
+    assert selects_finetuned({}), "nothing could be held out"
+
+
+@pytest.mark.parametrize(
+    ("leads", "chosen"), [((0.05, 0.0), 0.25), ((0.0, 0.05), 0.75), ((0.01, -0.1), 0.5), ((-0.1, -0.1), 0.5)]
+)
+def test_other_weights_are_exported_where_they_lead_by_a_standard_error(leads, chosen) -> None:
+    """Leads of .25 and .75 over .5, of 20 classes whose leads differ by .1: the standard error is .022."""
+    labels = np.repeat(np.arange(20), 5)
+    spread = 0.1 * (-1.0) ** labels
+    scores = {
+        alpha: np.full(100, 0.5) + lead + (lead != 0) * spread for alpha, lead in zip((0.25, 0.75), leads, strict=True)
+    }
+    found = {
+        alpha: {"unseen": RetrievalScores({1: one}, one, one, labels, 0)}
+        for alpha, one in (scores | {0.5: np.full(100, 0.5)}).items()
+    }
+    assert choose_alpha(found, purpose="both") == chosen
+    assert choose_alpha({}, purpose="both") == 0.5, "nothing could be held out"
 
 
 def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_not_held_out() -> None:

@@ -1,0 +1,213 @@
+"""Fine-tuning on parts of the training classes, searched with weights at several shares of the way: it chooses options.
+
+Datasets x noise x variants x epochs x learning rates x seeds; each training is a run of `retrieval train` whose weights
+are searched before an export, with a head in closed form. The same command continues after a stop.
+
+    python -m benchmarks.network.sweep --out bench/sweep --dataset cars-tune:30 --noise uniform:0.3 --epochs 6 10
+    python -m benchmarks.network.sweep --out bench/sweep --dataset cars-tune:30 --noise uniform:0.5 \\
+        --variant prism --lr 1e-3 3e-4 1e-4
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.common.record import digest, ending_in_words, find_weights, keep, print_machine, write_record
+from benchmarks.common.tables import format_table
+from benchmarks.network.cells import BACKBONE, write_records
+from benchmarks.noise.grid import CLEAN, name_set
+from benchmarks.noise.splits import list_split
+from retrieval_app import train
+from training.data.datasets import Dataset
+from training.network.decoded_images import decode_images, place_decoded
+from training.run.finetuning import fit, stage
+from training.run.finetuning.data import FinetuneData, read_together
+from training.run.finetuning.inputs import FinetuneInputs, keep_centres
+from training.run.finetuning.interpolation import fit_closed_form, interpolate_weights
+from training.run.phases import TrainingJob, Watcher
+from training.run.prepare import PreparedData, prepare_validation
+from training.run.searches import embed_features
+
+SHARES = (0.2, 0.35, 0.5, 0.75, 1.0)
+NCA = {"method": "proxy-nca", "nca_scale": 12.0}
+PRISM = {"method": "prism", "prism_base": "proxy-nca", "nca_scale": 12.0, "prism_memory": 1024}
+VARIANTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "default": ({}, ""),
+    "lambda .4, beta 10": ({"lambda_": 0.4, "beta": 10.0}, ""),
+    "proxy-nca posteriors": ({**NCA, "targets": "posteriors"}, ""),
+    "proxy-anchor": ({"method": "proxy-anchor"}, ""),
+    "proxy-nca": (NCA, ""),
+    "prism": (PRISM, ""),
+    "module": ({"confidences": "module"}, ""),
+    "true classes": ({}, "true"),
+    "likeliest classes": ({}, "likeliest"),
+    "likely labels": ({}, "labels"),
+    "no refresh": ({}, "first"),
+    "no p(none)": ({}, "some"),
+}
+"""Options of `retrieval train`, and what the loss reads in place of posteriors: the true classes or the likeliest ones,
+as if certain; the label where its posterior exceeds a half; posteriors by frozen features alone; without p(none)."""
+
+
+class _SearchedError(Exception):
+    """Ends a training whose weights are searched."""
+
+
+class Trial:
+    """A training with its true classes, what its loss reads, and scores of its weights on the images of `test`."""
+
+    def __init__(self, targets: str) -> None:
+        self.targets, self.log_q, self.first = targets, list[float](), None
+        self.scores: dict[str, Any] = {}
+
+    def plan(self, job: TrainingJob, prepared: PreparedData, *others: Any) -> stage.FinetuneTask:
+        """`plan_task`, once the true classes are known."""
+        numbers = {name: number for number, name in enumerate(prepared.training.classes)}
+        self.job, self.prepared = job, prepared
+        self.truth = torch.tensor([numbers[image.given] for image in prepared.training.images])
+        self.task = _plan_task(job, prepared, *others)
+        return self.task
+
+    def estimate(self, features: Tensor, data: FinetuneData, loss: Any) -> Tensor | None:
+        """(N, C) targets in place of `reestimate_confidences`, whose log-probability of the true class is noted."""
+        q, rows = _reestimate(features, data, loss), torch.from_numpy(data.split.train)
+        if q is None:
+            return None
+        assert isinstance(q, Tensor)
+        self.log_q.append(q[rows, self.truth[rows]].clamp(min=1e-6).log().mean().item())
+        trains, eye = q.sum(dim=1, keepdim=True), torch.eye(q.shape[1])
+        labels = torch.from_numpy(data.labels)
+        changed = {
+            "true": lambda: eye[self.truth],
+            "likeliest": lambda: eye[q.argmax(dim=1)] * (trains > 0),
+            "labels": lambda: eye[labels] * (q.gather(1, labels[:, None]) > 0.5),
+            "some": lambda: q / trains.clamp(min=1e-9),
+            "first": lambda: q if self.first is None else self.first,
+        }
+        self.first = changed[self.targets]() if self.targets else q
+        return self.first
+
+    def search(self, test: Dataset, loop: fit.FinetuneLoop, data: FinetuneData, *_: Any, **__: Any) -> None:
+        """In place of `load_exported`: search `test` with weights at each share, and a head in closed form."""
+        extractor, machine, task = self.prepared.extractor, self.job.machine, self.task
+        known = prepare_validation(test, machine=machine, extractor=extractor, watcher=Watcher())
+        assert known is not None
+        decoded = place_decoded(known.hashes, extractor.preprocess, cache=machine.cache)
+        paths = [record.path for record in test.records]
+        pixels = decode_images(paths, decoded, extractor.preprocess, workers=machine.workers)
+        same = {"config": task.config, "cache": machine.cache, "watcher": Watcher()}
+        centre = keep_centres(extractor, task.blocks, pixels, hashes=known.hashes, **same)
+        inputs = FinetuneInputs(extractor, pixels, side=task.side, centre=centre)
+        for share in SHARES:
+            fit.load_weights(loop.model, interpolate_weights(loop.start, loop.average, share))
+            tuned = read_together(loop.inputs, np.arange(len(data.labels))).numpy()
+            head = fit_closed_form(data.labelled(tuned), embedding_dim=task.width)
+            found = known.ungrouped.score(embed_features(head, inputs.read_features(np.arange(len(pixels))).numpy()))
+            self.scores[f"{share:g}"] = [100 * found.recall[1], 100 * float(found.average_precision.mean())]
+        raise _SearchedError
+
+
+_plan_task, _reestimate = stage.plan_task, stage.reestimate_confidences
+
+
+def run_trial(variant: str, dataset: str, noise: str, *, folder: Path, name: str, **options: Any) -> dict[str, Any]:
+    """Scores of a training's weights at each share, and the log-probability of the true class by refresh; kept."""
+    set_name, _, most = dataset.partition(":")
+    trains, test = list_split(set_name, work=folder / "cache")
+    given, targets = VARIANTS[variant]
+    options |= {"max_per_class": int(most)} if most else {}
+    options |= {} if noise == CLEAN else {"label_noise": noise}
+    if given.get("method") == "prism":  # its authors give it the true share of wrong labels
+        options["prism_rate"] = 0.0 if noise == CLEAN else float(noise.partition(":")[2])
+
+    def make() -> dict[str, Any]:
+        trial, run = Trial(targets), folder / "runs" / name
+        shutil.rmtree(run, ignore_errors=True)
+        with (
+            patch.multiple(
+                stage,
+                plan_task=trial.plan,
+                load_exported=partial(trial.search, test),
+                reestimate_confidences=trial.estimate,
+            ),
+            patch.object(fit, "reestimate_confidences", trial.estimate),
+            suppress(_SearchedError),
+        ):
+            data = write_records(trains.records, folder / "data" / f"{name_set(set_name)}.csv")
+            train(data, run, cache=folder / "cache", holdout=False, **{**options, **given})
+        return {"scores": trial.scores, "log_q": trial.log_q}
+
+    return keep(folder / "trials" / f"{name}.json", make)
+
+
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of runs, records and the table")
+    add("--dataset", nargs="+", default=["cars-tune:30"], metavar="NAME[:N]", help="with at most N photos of a class")
+    add("--noise", nargs="+", default=["uniform:0.3"], metavar="KIND:P")
+    add("--variant", nargs="+", choices=tuple(VARIANTS), default=["default"])
+    add("--epochs", type=int, nargs="+", default=[10])
+    add("--lr", type=float, nargs="+", default=[1e-3])
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--finetune", help="default: as `retrieval train`")
+    add("--backbone", default=BACKBONE, help="as of `retrieval train`")
+    add("--width", type=int, default=512)
+    add("--weights", help="default: the backbone's of RETRIEVAL_SHARED")
+    return parser.parse_args(arguments)
+
+
+@ending_in_words("network.sweep")
+def main(arguments: list[str] | None = None) -> None:
+    """Train what is missing, and report."""
+    options = parse_options(arguments)
+    print_machine(options.seeds)
+    same = {
+        "backbone": options.backbone,
+        "embedding_dim": options.width,
+        "weights": find_weights(options.weights, backbone=options.backbone),
+        **({} if options.finetune is None else {"finetune": options.finetune}),
+    }
+    rows, results = [], []
+    axes = (options.dataset, options.noise, options.variant, options.epochs, options.lr)
+    for case in itertools.product(*axes):
+        dataset, noise, variant, epochs, lr = case
+        found = [
+            run_trial(
+                variant,
+                dataset,
+                noise,
+                folder=options.out,
+                name=digest([*case, seed, same]),
+                epochs=epochs,
+                lr=lr,
+                seed=seed,
+                **same,
+            )
+            for seed in options.seeds
+        ]
+        scores = {share: np.mean([one["scores"][share] for one in found], axis=0) for share in found[0]["scores"]}
+        log_q = np.mean([one["log_q"] for one in found], axis=0)
+        cells = (f"{recall:.1f} ({precision:.1f})" for recall, precision in scores.values())
+        rows.append([*map(str, case), *cells, " ".join(f"{value:.2f}" for value in log_q)])
+        results.append({"case": case, "seeds": options.seeds, "trials": found})
+    head = ["set", "noise", "variant", "epochs", "rate", *map(str, SHARES), "log q(true) by refresh"]
+    text = f"Recall@1 (MAP@R) in % by share of the way, seeds {options.seeds}\n\n{format_table(head, rows)}"
+    print(text)
+    write_record(options.out / "results" / "sweep.json", settings=vars(options), results={"cases": results}, text=text)
+
+
+if __name__ == "__main__":
+    main()
