@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
 from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, judge_cell, run_cell, search_rivals
+from benchmarks.network.curve import draw_curve
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.threads import usable_cores
@@ -82,6 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
         rivals = search_rivals(
             dataset, options.rival, options.out, **shared, backbone=options.backbone, workers=usable_cores()
         )
+        curves: dict[str, dict[float, float]] = {variant: {} for variant in options.variant}
         for noise in options.noise:
             found = {
                 variant: [
@@ -91,6 +93,12 @@ def main(arguments: list[str] | None = None) -> None:
                 for variant in options.variant
             }
             report(options, dataset, noise, found, rivals)
+            kind, _, share = noise.partition(":")
+            for variant, cells in found.items() if kind in (CLEAN, "uniform") else ():
+                curves[variant][float(share or 0)] = np.mean([100 * cell["recall"]["1"] for cell in cells])
+        if all(len(line) > 1 for line in curves.values()):
+            chart = draw_curve(curves, title=f"Recall@1 in %, {dataset}")
+            (options.out / "results" / f"{name_set(dataset)}.svg").write_text(chart, encoding="utf-8")
 
 
 def report(
@@ -110,23 +118,13 @@ def report(
         lead = lead_in_points(hits, np.broadcast_to(against, hits.shape), classes=classes)
         results[variant] = {"recall_at_1": recall, "lead": lead, "cells": [_summarise(cell) for cell in cells]}
         closed = over_seeds([100 * cell["closed_form"]["recall"]["1"] for cell in cells])
-        errors = [cell["label_errors"] for cell in cells if cell["label_errors"] is not None]
-        found = ", ".join(f"{one['recall']:.2f}, {one['precision']:.2f}" for one in errors)
-        results[variant] |= {"closed_form": closed, "label_errors": errors}
-        figures = (format_deviation(recall), format_interval(lead), format_deviation(closed), found)
+        results[variant]["closed_form"] = closed
+        figures = (format_deviation(recall), format_interval(lead), format_deviation(closed))
         rows.append([variant, *figures, *_describe_times(cells)])
-    rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", "", "", ""] for name, one in rivals.items()]
+    rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", "", ""] for name, one in rivals.items()]
     seeds = ", ".join(map(str, options.seeds))
     title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {seeds}; 95 % over classes, seeds"
-    head = [
-        "variant",
-        "Recall@1",
-        f"leads {best} by",
-        "head in closed form",
-        "wrong labels: recall, precision",
-        "minutes of processor",
-        "selected",
-    ]
+    head = ["variant", "Recall@1", f"leads {best} by", "head in closed form", "minutes of processor", "selected"]
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
     seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")

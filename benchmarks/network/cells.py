@@ -11,17 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from sklearn.metrics import average_precision_score
-
 from benchmarks.common.record import keep
 from benchmarks.noise.features import load_features, prepare_features
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.splits import list_split
 from index.evaluation.metrics import RetrievalScores
-from index.labels.kinds import LIKELY_ERROR
 from retrieval_app import train
-from training.audit.run_audit import audit_labels
 from training.backbone.extract import Extractor
 from training.data.datasets import Dataset, Record
 from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
@@ -36,13 +31,15 @@ from training.run.searches import ValidationSet, embed_features
 
 BACKBONE = "mobilenet_v2"
 DEFAULT = "default"
-LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim", "prism")
-PLAIN: Mapping[str, Mapping[str, Any]] = {"proxy-nca": {"targets": "labels"}}
+_NCA = {"method": "proxy-nca", "nca_scale": 12.0}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     DEFAULT: {},
-    **{loss: {"method": loss, **PLAIN.get(loss, {})} for loss in LOSSES},
+    "proxy-nca posteriors": {**_NCA, "targets": "posteriors"},
+    "proxy-anchor": {"method": "proxy-anchor"},
+    "proxy-nca": {**_NCA, "targets": "labels"},
+    "prism": {**_NCA, "method": "prism", "prism_base": "proxy-nca", "prism_memory": 1024},
 }
-"""`default` is `retrieval train`; of the losses only `spa` reads label posteriors. All have its start and rates."""
+"""`default` is `retrieval train`. It and `proxy-nca posteriors` read label posteriors; all have its start and rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +106,12 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
 
 
 def judge_cell(cell: NetworkCell, folder: Path, *, cache: Path) -> dict[str, Any]:
-    """Of a finished training: scores of its network with a head in closed form, and what an audit finds; kept."""
+    """Scores of a finished training's network with a head in closed form; kept."""
     run = folder / "runs" / cell.name
 
     def make() -> dict[str, Any]:
         found = _search(run, list_split(cell.dataset, work=cache)[1], cache=cache, in_closed_form=True)
-        return {"closed_form": record_scores(found), "label_errors": _score_audit(run, cache=cache)}
+        return {"closed_form": record_scores(found)}
 
     return keep(folder / "judged" / f"{cell.name}.json", make)
 
@@ -147,26 +144,6 @@ def _search(run_path: Path, test: Dataset, *, cache: Path, in_closed_form: bool 
         head = fit_rival(WCCN, LabelledFeatures(known.features, known.labels), embedding_dim=head.embedding_dim)
     searched = see(test)
     return searched.score(embed_features(head, searched.features))
-
-
-def _score_audit(run_path: Path, *, cache: Path) -> dict[str, float] | None:
-    """How well `retrieval audit` finds the simulated wrong labels; None without any."""
-    run = RunFolder.open(run_path)
-    images = run.read_labels() or []
-    truth, wrong = [image.given for image in images], np.array([image.used != image.given for image in images])
-    if not wrong.any():
-        return None
-    audited = audit_labels(run, machine=Machine(cache))
-    p_error = np.array([image.p_error for image in audited.items])
-    suggested = [image.suggested if image.p_suggested > 1 - image.p_error else image.label for image in audited.items]
-    called, named = p_error >= LIKELY_ERROR, np.array(suggested) == np.array(truth)
-    return {
-        "rate": audited.noise_rate,
-        "average_precision": float(average_precision_score(wrong, p_error)),
-        "precision": float(wrong[called].mean()) if called.any() else 1.0,
-        "recall": float(called[wrong].mean()),
-        "named": float(named[wrong].mean()),
-    }
 
 
 def search_rivals(

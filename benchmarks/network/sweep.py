@@ -26,7 +26,7 @@ from torch import Tensor
 
 from benchmarks.common.record import digest, ending_in_words, find_weights, keep, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.network.cells import BACKBONE, write_records
+from benchmarks.network.cells import BACKBONE, VARIANTS, write_records
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.splits import list_split
 from retrieval_app import train
@@ -41,21 +41,15 @@ from training.run.prepare import PreparedData, prepare_validation
 from training.run.searches import embed_features
 
 SHARES = (0.2, 0.35, 0.5, 0.75, 1.0)
-NCA = {"method": "proxy-nca", "nca_scale": 12.0}
-PRISM = {"method": "prism", "prism_base": "proxy-nca", "nca_scale": 12.0, "prism_memory": 1024}
-VARIANTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "default": ({}, ""),
+ABLATION: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "lambda .4, beta 10": ({"lambda_": 0.4, "beta": 10.0}, ""),
-    "proxy-nca posteriors": ({**NCA, "targets": "posteriors"}, ""),
-    "proxy-anchor": ({"method": "proxy-anchor"}, ""),
-    "proxy-nca": (NCA, ""),
-    "prism": (PRISM, ""),
     "module": ({"confidences": "module"}, ""),
     "true classes": ({}, "true"),
     "likeliest classes": ({}, "likeliest"),
     "likely labels": ({}, "labels"),
     "no refresh": ({}, "first"),
     "no p(none)": ({}, "some"),
+    **{name: (options, "") for name, options in VARIANTS.items()},
 }
 """Options of `retrieval train`, and what the loss reads in place of posteriors: the true classes or the likeliest ones,
 as if certain; the label where its posterior exceeds a half; posteriors by frozen features alone; without p(none)."""
@@ -69,7 +63,7 @@ class Trial:
     """A training with its true classes, what its loss reads, and scores of its weights on the images of `test`."""
 
     def __init__(self, targets: str) -> None:
-        self.targets, self.log_q, self.first = targets, list[float](), None
+        self.targets, self.log_q = targets, list[float]()
         self.scores: dict[str, Any] = {}
 
     def plan(self, job: TrainingJob, prepared: PreparedData, *others: Any) -> stage.FinetuneTask:
@@ -80,24 +74,27 @@ class Trial:
         self.task = _plan_task(job, prepared, *others)
         return self.task
 
-    def estimate(self, features: Tensor, data: FinetuneData, loss: Any) -> Tensor | None:
+    def estimate(
+        self, features: Tensor, data: FinetuneData, loss: Any, *, initial: Tensor | None = None
+    ) -> Tensor | None:
         """(N, C) targets in place of `reestimate_confidences`, whose log-probability of the true class is noted."""
-        q, rows = _reestimate(features, data, loss), torch.from_numpy(data.split.train)
+        q = _reestimate(features, data, loss, initial=None if initial is None else self.initial)
         if q is None:
             return None
         assert isinstance(q, Tensor)
+        rows, labels, eye = torch.from_numpy(data.split.train), torch.from_numpy(data.labels), torch.eye(q.shape[1])
         self.log_q.append(q[rows, self.truth[rows]].clamp(min=1e-6).log().mean().item())
-        trains, eye = q.sum(dim=1, keepdim=True), torch.eye(q.shape[1])
-        labels = torch.from_numpy(data.labels)
+        self.initial = first = q if initial is None else self.initial
+        shows_one = q.sum(dim=1, keepdim=True)
         changed = {
+            "": lambda: q,
             "true": lambda: eye[self.truth],
-            "likeliest": lambda: eye[q.argmax(dim=1)] * (trains > 0),
+            "likeliest": lambda: eye[q.argmax(dim=1)] * (shows_one > 0),
             "labels": lambda: eye[labels] * (q.gather(1, labels[:, None]) > 0.5),
-            "some": lambda: q / trains.clamp(min=1e-9),
-            "first": lambda: q if self.first is None else self.first,
+            "some": lambda: q / shows_one.clamp(min=1e-9),
+            "first": lambda: first,
         }
-        self.first = changed[self.targets]() if self.targets else q
-        return self.first
+        return changed[self.targets]()
 
     def search(self, test: Dataset, loop: fit.FinetuneLoop, data: FinetuneData, *_: Any, **__: Any) -> None:
         """In place of `load_exported`: search `test` with weights at each share, and a head in closed form."""
@@ -124,9 +121,10 @@ _plan_task, _reestimate = stage.plan_task, stage.reestimate_confidences
 
 def run_trial(variant: str, dataset: str, noise: str, *, folder: Path, name: str, **options: Any) -> dict[str, Any]:
     """Scores of a training's weights at each share, and the log-probability of the true class by refresh; kept."""
-    set_name, _, most = dataset.partition(":")
+    start, _, most = dataset.rpartition(":")
+    set_name, most = (start, most) if most.isdigit() else (dataset, "")
     trains, test = list_split(set_name, work=folder / "cache")
-    given, targets = VARIANTS[variant]
+    given, targets = ABLATION[variant]
     options |= {"max_per_class": int(most)} if most else {}
     options |= {} if noise == CLEAN else {"label_noise": noise}
     if given.get("method") == "prism":  # its authors give it the true share of wrong labels
@@ -158,7 +156,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--out", type=Path, required=True, help="folder of runs, records and the table")
     add("--dataset", nargs="+", default=["cars-tune:30"], metavar="NAME[:N]", help="with at most N photos of a class")
     add("--noise", nargs="+", default=["uniform:0.3"], metavar="KIND:P")
-    add("--variant", nargs="+", choices=tuple(VARIANTS), default=["default"])
+    add("--variant", nargs="+", choices=tuple(ABLATION), default=["default"])
     add("--epochs", type=int, nargs="+", default=[10])
     add("--lr", type=float, nargs="+", default=[1e-3])
     add("--seeds", type=int, nargs="+", default=[0])

@@ -71,15 +71,14 @@ def test_network(tmp_path: Path, dataset: str) -> None:
     assert results["cells"][0]["seconds"]["processor"] > 0
 
 
-def test_network_search(tmp_path: Path, dataset: str) -> None:
-    small = ("--weights", "none", "--backbone", "timm:test_resnet", "--epochs", "1", "--width", "4", "--trials", "1")
-    # Trials and test are the same trainings, as set, noise and seed are.
-    same = ("--tune", dataset, "--dataset", dataset, "--noise", "uniform:0.3", "--seeds", "0")
-    asked = (*same, "--method", "spa", "--method", "proxy-nca")
-    results = run("network.search", tmp_path, *asked, *small, record="results/*1epochs.json")
-    assert set(results["recall_at_1"]) == {"spa", "proxy-nca"}
-    assert set(results["leads"]) == {"proxy-nca"}
-    assert results["chosen"]["spa"]["trial"]["lr"] == 1e-3
+def test_network_sweep(tmp_path: Path, dataset: str) -> None:
+    small = ("--weights", "none", "--backbone", "timm:test_resnet", "--epochs", "2", "--width", "4")
+    variants = ("--variant", "default", "proxy-anchor", "likeliest classes", "no refresh")
+    results = run("network.sweep", tmp_path, "--dataset", dataset, *variants, *small, record="results/*.json")["cases"]
+    trials = {case["case"][2]: case["trials"][0] for case in results}
+    assert all(0 <= recall <= 100 for recall, _ in trials["default"]["scores"].values())
+    assert trials["default"]["log_q"][0] == trials["likeliest classes"]["log_q"][0] < 0
+    assert trials["proxy-anchor"]["log_q"] == []
 
 
 def test_label_chances(tmp_path: Path) -> None:

@@ -231,6 +231,21 @@ def estimate_posteriors(
     )
 
 
+def pool_posteriors(first: Confidences, second: Confidences, *, class_count: int) -> Confidences:
+    """Logarithmic opinion pool (Genest and Zidek 1986) of two (N, C) posteriors: their geometric mean, normalised.
+
+    The sum of a row, the probability that the image shows a class, is the geometric mean of both sums.
+    """
+
+    def blocks() -> Iterator[Tensor]:
+        for rows in torch.arange(len(first)).split(rows_at_once(class_count)):
+            a, b = (read_columns(take_rows(one, rows), 0, class_count) for one in (first, second))
+            mean, shows_one = (a * b).sqrt(), (a.sum(dim=1, keepdim=True) * b.sum(dim=1, keepdim=True)).sqrt()
+            yield mean * (shows_one / mean.sum(dim=1, keepdim=True).clamp(min=torch.finfo(mean.dtype).tiny))
+
+    return torch.cat(list(blocks())) if isinstance(second, Tensor) else TopConfidences.of(blocks())
+
+
 @dataclass(frozen=True, slots=True)
 class _PosteriorModel:
     """Posteriors of N images with these labels; a label of which nothing is `known` (N,) is taken as right."""

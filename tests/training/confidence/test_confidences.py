@@ -1,5 +1,7 @@
 """The confidences that phase 2 reads, and the images that are trusted by them."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from training.confidence.confidences import (
     TopConfidences,
     confidences_of_module,
     estimate_posteriors,
+    pool_posteriors,
     rows_to_trust,
 )
 from training.confidence.duplicates import find_duplicates
@@ -255,3 +258,18 @@ def test_posteriors_of_very_many_classes_keep_the_largest(monkeypatch: pytest.Mo
         assert values.sum(dim=1).mean() > 0.9
         assert (values.argmax(dim=1).numpy() == labels).mean() > 0.95
     assert (kept.own < 0.5).sum() == pytest.approx(int((whole.own < 0.5).sum()), abs=4)
+
+
+def test_pooled_posteriors_are_normalised_geometric_means() -> None:
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.rand(6, 5, generator=generator, dtype=torch.float64) for _ in range(2))
+    first, second = first / first.sum(1, keepdim=True), second / second.sum(1, keepdim=True) * 0.25
+    second[5] = 0  # does not train
+    found = pool_posteriors(first, second, class_count=5)
+    for row in range(5):
+        means = [math.sqrt(a * b) for a, b in zip(first[row].tolist(), second[row].tolist(), strict=True)]
+        assert found[row].tolist() == pytest.approx([0.5 * mean / sum(means) for mean in means])
+    assert found[5].tolist() == [0.0] * 5
+    torch.testing.assert_close(pool_posteriors(first, first, class_count=5), first)
+    top = pool_posteriors(*(TopConfidences.of([one]) for one in (first, second)), class_count=5)
+    torch.testing.assert_close(top.columns(0, 5), found)

@@ -18,6 +18,7 @@ from training.confidence.confidences import (
     TopConfidences,
     estimate_posteriors,
     fit_in_memory,
+    pool_posteriors,
 )
 from training.head.untrained import LabelledFeatures
 from training.options.losses import LossConfig
@@ -151,8 +152,13 @@ def unpack_confidences(tensors: dict[str, Tensor]) -> Confidences | None:
     return TopConfidences(*kept) if kept else tensors.get("confidences.confidences")
 
 
-def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfig) -> Confidences | None:
-    """Posteriors of the images that train, by the features of the network, among all images and classes."""
+def reestimate_confidences(
+    features: Tensor, data: FinetuneData, loss: LossConfig, *, initial: Confidences | None = None
+) -> Confidences | None:
+    """Posteriors of the images that train, by the features of the network, among all images and classes.
+
+    They are pooled with the `initial` ones, by frozen features: a network that learnt wrong labels confirms them.
+    """
     train, count = data.split.train, len(data.labels)
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
     estimated = estimate_posteriors(
@@ -163,10 +169,12 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
         prior=None if data.prior is None else data.prior.take(train, classes=classes, labels=numbers),
     )
     found = confidences_for(loss, estimated)
+    if found is None:
+        return None
     if isinstance(found, Tensor) and fit_in_memory(count, data.class_count):
-        confidences = torch.zeros(count, data.class_count)
-        confidences[np.ix_(train, classes)] = found
-        return confidences
-    if isinstance(found, Tensor):
-        found = TopConfidences.of([found])
-    return None if found is None else found.place(torch.from_numpy(train), torch.from_numpy(classes), count=count)
+        placed: Confidences = torch.zeros(count, data.class_count)
+        placed[np.ix_(train, classes)] = found
+    else:
+        top = TopConfidences.of([found]) if isinstance(found, Tensor) else found
+        placed = top.place(torch.from_numpy(train), torch.from_numpy(classes), count=count)
+    return placed if initial is None else pool_posteriors(initial, placed, class_count=data.class_count)

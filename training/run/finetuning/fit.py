@@ -218,7 +218,7 @@ class FinetuneLoop:
         self.ended_by: str | None = None
         self.start, self.last, self.average = (copy_weights(model) for _ in range(3))
         self.epochs: list[EpochScore] = []
-        self._loss, self._data, self._confidences = loss, data, confidences
+        self._loss, self._data, self._confidences, self._initial = loss, data, confidences, confidences
         self._config, self._options, self._context = config, config.finetuning, context
         self._watcher, self._team = watcher or Watcher(), current_team()
         self._device, self._is_stopped = context.device, False
@@ -381,8 +381,9 @@ class FinetuneLoop:
         rows = np.union1d(searched, train) if estimates else searched
         features = read_together(self.inputs, rows, progress=progress)
         if estimates:
+            own = features[np.searchsorted(rows, train)]
             self._confidences = self._team.run_on_rank0(
-                lambda: reestimate_confidences(features[np.searchsorted(rows, train)], self._data, self._config.loss)
+                lambda: reestimate_confidences(own, self._data, self._config.loss, initial=self._initial)
             )
 
         def embed(wanted: Ids) -> Floats:
