@@ -108,51 +108,36 @@ def report(
     cells_of: Mapping[str, Sequence[Mapping[str, Any]]],
     rivals: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Print and write one table: of one dataset and noise."""
-    best = max(rivals, key=lambda name: rivals[name]["recall"]["1"])
-    classes, against = np.array(rivals[best]["classes"]), np.array(rivals[best]["hits"], dtype=np.float64)
+    """Print and write one table: of one dataset and noise, with the lead of the first variant over all others."""
+    hits = {name: np.array([cell["hits"] for cell in cells], dtype=np.float64) for name, cells in cells_of.items()}
+    ours = next(iter(hits))
+    classes = np.array(next(iter(rivals.values()))["classes"])
+    leads = {name: lead_in_points(hits[ours], found, classes=classes) for name, found in hits.items() if name != ours}
     rows, results = [], {}
     for variant, cells in cells_of.items():
-        hits = np.array([cell["hits"] for cell in cells], dtype=np.float64)
-        recall = over_seeds([100 * cell["recall"]["1"] for cell in cells])
-        lead = lead_in_points(hits, np.broadcast_to(against, hits.shape), classes=classes)
-        results[variant] = {"recall_at_1": recall, "lead": lead, "cells": [_summarise(cell) for cell in cells]}
-        closed = over_seeds([100 * cell["closed_form"]["recall"]["1"] for cell in cells])
-        results[variant]["closed_form"] = closed
-        figures = (format_deviation(recall), format_interval(lead), format_deviation(closed))
-        rows.append([variant, *figures, *_describe_times(cells)])
-    rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", "", ""] for name, one in rivals.items()]
-    seeds = ", ".join(map(str, options.seeds))
-    title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {seeds}; 95 % over classes, seeds"
-    head = ["variant", "Recall@1", f"leads {best} by", "head in closed form", "minutes of processor", "selected"]
+        recall, closed = (
+            over_seeds([100 * cell["recall"]["1"] for cell in found])
+            for found in (cells, [cell["closed_form"] for cell in cells])
+        )
+        lead = format_interval(leads[variant]) if variant in leads else ""
+        results[variant] = {"recall_at_1": recall, "closed_form": closed, "lead": leads.get(variant)}
+        kept = ("name", "recall", "seconds", "load")
+        results[variant]["cells"] = [{name: cell[name] for name in kept} for cell in cells]
+        networks = [cell["report"]["finetuning"] for cell in cells]
+        shares = ", ".join(f"{one['wise_ft_alpha']:g}" if one["selected"] else "frozen" for one in networks)
+        minutes = ", ".join(f"{one['seconds'] / 60:.0f}" for one in networks)
+        rows.append([variant, format_deviation(recall), lead, format_deviation(closed), shares, minutes])
+    for name, one in rivals.items():
+        same = np.broadcast_to(np.array(one["hits"], dtype=np.float64), hits[ours].shape)
+        lead = format_interval(lead_in_points(hits[ours], same, classes=classes))
+        rows.append([name, f"{100 * one['recall']['1']:.2f}", lead, "", "", ""])
+    title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {options.seeds}; 95 % over classes, seeds"
+    head = ["variant", "Recall@1", f"{ours} leads by", "head in closed form", "alpha", "minutes"]
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
-    seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")
-    seen += (
-        options.max_per_class and f"{options.max_per_class}each",
-        options.wise_ft_alpha and f"{options.wise_ft_alpha:g}",
-    )
-    plan = "_".join(filter(None, [str(options.time_budget or options.finetune), *seen]))
-    name = name_set(dataset, noise, plan)
+    plan = [f"{name}-{value}" for name in PLANNED if (value := getattr(options, name)) is not None]
+    name = name_set(dataset, noise, "_".join(plan))
     write_record(options.out / "results" / f"{name}.json", settings=vars(options), results=results, text=text)
-
-
-def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
-    network = cell["report"]["finetuning"]
-    kept = ("finetune", "image_size", "selected", "tried", "epochs", "time_budget", "seconds")
-    return {
-        "name": cell["name"],
-        "recall": cell["recall"],
-        "seconds": cell["seconds"],
-        "load": cell["load"],
-        "network": {name: network.get(name) for name in kept},
-    }
-
-
-def _describe_times(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    minutes = [f"{cell['seconds']['processor'] / 60:.0f}" for cell in cells if cell["seconds"] is not None]
-    selected = ["network" if cell["report"]["finetuning"]["selected"] else "frozen" for cell in cells]
-    return [", ".join(minutes), ", ".join(dict.fromkeys(selected))]
 
 
 if __name__ == "__main__":

@@ -37,9 +37,18 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "proxy-nca posteriors": {**_NCA, "targets": "posteriors"},
     "proxy-anchor": {"method": "proxy-anchor"},
     "proxy-nca": {**_NCA, "targets": "labels"},
-    "prism": {**_NCA, "method": "prism", "prism_base": "proxy-nca", "prism_memory": 1024},
+    "prism": {
+        **_NCA,
+        "method": "prism",
+        "prism_base": "proxy-nca",
+        "prism_memory": 1024,
+        "prism_warm_up": 51,
+        "lr": 3e-4,
+    },
 }
-"""`default` is `retrieval train`. It and `proxy-nca posteriors` read label posteriors; all have its start and rates."""
+"""`default` is `retrieval train`. It and `proxy-nca posteriors` read label posteriors. All have its start and rates.
+
+PRISM collapses at these rates and has a third; its warm-up is an epoch of `cars`."""
 
 
 @dataclass(frozen=True, slots=True)

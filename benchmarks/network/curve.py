@@ -32,6 +32,6 @@ def draw_curve(lines: Mapping[str, Mapping[float, float]], *, title: str) -> str
         steps = " ".join(f"{x:.0f},{y:.0f}" for x, y in points)
         parts.append(f'<polyline points="{steps}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts.append(write(WIDTH - RIGHT + 12, TOP + 30 + 20 * number, name, f'fill="{colour}"'))
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}"'
-    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">'
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="13"'
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
     return "\n".join([start, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>", ""])

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from benchmarks.common.record import digest, ending_in_words, find_weights, keep, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.network.cells import BACKBONE, VARIANTS, write_records
-from benchmarks.noise.grid import CLEAN, name_set
+from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, write_records
+from benchmarks.noise.grid import name_set
 from benchmarks.noise.splits import list_split
 from retrieval_app import train
 from training.data.datasets import Dataset
@@ -49,9 +49,8 @@ ABLATION: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "likely labels": ({}, "labels"),
     "no refresh": ({}, "first"),
     "no p(none)": ({}, "some"),
-    **{name: (options, "") for name, options in VARIANTS.items()},
 }
-"""Options of `retrieval train`, and what the loss reads in place of posteriors: the true classes or the likeliest ones,
+"""Options of the default, and what its loss reads in place of posteriors: the true classes or the likeliest ones,
 as if certain; the label where its posterior exceeds a half; posteriors by frozen features alone; without p(none)."""
 
 
@@ -60,7 +59,7 @@ class _SearchedError(Exception):
 
 
 class Trial:
-    """A training with its true classes, what its loss reads, and scores of its weights on the images of `test`."""
+    """A training whose loss reads `targets`, and what was found of its weights and posteriors."""
 
     def __init__(self, targets: str) -> None:
         self.targets, self.log_q = targets, list[float]()
@@ -119,35 +118,32 @@ class Trial:
 _plan_task, _reestimate = stage.plan_task, stage.reestimate_confidences
 
 
-def run_trial(variant: str, dataset: str, noise: str, *, folder: Path, name: str, **options: Any) -> dict[str, Any]:
+def run_trial(options: argparse.Namespace, dataset: str, noise: str, variant: str, **plan: Any) -> dict[str, Any]:
     """Scores of a training's weights at each share, and the log-probability of the true class by refresh; kept."""
     start, _, most = dataset.rpartition(":")
-    set_name, most = (start, most) if most.isdigit() else (dataset, "")
-    trains, test = list_split(set_name, work=folder / "cache")
-    given, targets = ABLATION[variant]
-    options |= {"max_per_class": int(most)} if most else {}
-    options |= {} if noise == CLEAN else {"label_noise": noise}
-    if given.get("method") == "prism":  # its authors give it the true share of wrong labels
-        options["prism_rate"] = 0.0 if noise == CLEAN else float(noise.partition(":")[2])
+    name = start if most.isdigit() else dataset
+    given, targets = ABLATION.get(variant, ({}, ""))
+    plan |= {**given, "backbone": options.backbone, **({"max_per_class": int(most)} if most.isdigit() else {})}
+    base = variant if variant in VARIANTS else DEFAULT
+    cell = NetworkCell(name, noise, base, plan.pop("seed"), tuple(plan.items()))
+    folder, cache, file = options.out, options.out / "cache", digest([dataset, variant, cell.name, options.width])
 
     def make() -> dict[str, Any]:
-        trial, run = Trial(targets), folder / "runs" / name
+        trains, test = list_split(name, work=cache)
+        data = write_records(trains.records, folder / "data" / f"{name_set(name)}.csv")
+        trial, run = Trial(targets), folder / "runs" / file
         shutil.rmtree(run, ignore_errors=True)
+        ours = {"plan_task": trial.plan, "load_exported": partial(trial.search, test)}
         with (
-            patch.multiple(
-                stage,
-                plan_task=trial.plan,
-                load_exported=partial(trial.search, test),
-                reestimate_confidences=trial.estimate,
-            ),
+            patch.multiple(stage, reestimate_confidences=trial.estimate, **ours),
             patch.object(fit, "reestimate_confidences", trial.estimate),
             suppress(_SearchedError),
         ):
-            data = write_records(trains.records, folder / "data" / f"{name_set(set_name)}.csv")
-            train(data, run, cache=folder / "cache", holdout=False, **{**options, **given})
-        return {"scores": trial.scores, "log_q": trial.log_q}
+            weights = find_weights(options.weights, backbone=options.backbone)
+            train(data, run, cache=cache, weights=weights, **cell.options(width=options.width))
+        return {"cell": cell.name, "scores": trial.scores, "log_q": trial.log_q}
 
-    return keep(folder / "trials" / f"{name}.json", make)
+    return keep(folder / "trials" / f"{file}.json", make)
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -156,11 +152,10 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--out", type=Path, required=True, help="folder of runs, records and the table")
     add("--dataset", nargs="+", default=["cars-tune:30"], metavar="NAME[:N]", help="with at most N photos of a class")
     add("--noise", nargs="+", default=["uniform:0.3"], metavar="KIND:P")
-    add("--variant", nargs="+", choices=tuple(ABLATION), default=["default"])
+    add("--variant", nargs="+", choices=(*VARIANTS, *ABLATION), default=["default"])
     add("--epochs", type=int, nargs="+", default=[10])
     add("--lr", type=float, nargs="+", default=[1e-3])
     add("--seeds", type=int, nargs="+", default=[0])
-    add("--finetune", help="default: as `retrieval train`")
     add("--backbone", default=BACKBONE, help="as of `retrieval train`")
     add("--width", type=int, default=512)
     add("--weights", help="default: the backbone's of RETRIEVAL_SHARED")
@@ -172,30 +167,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Train what is missing, and report."""
     options = parse_options(arguments)
     print_machine(options.seeds)
-    same = {
-        "backbone": options.backbone,
-        "embedding_dim": options.width,
-        "weights": find_weights(options.weights, backbone=options.backbone),
-        **({} if options.finetune is None else {"finetune": options.finetune}),
-    }
     rows, results = [], []
     axes = (options.dataset, options.noise, options.variant, options.epochs, options.lr)
     for case in itertools.product(*axes):
-        dataset, noise, variant, epochs, lr = case
-        found = [
-            run_trial(
-                variant,
-                dataset,
-                noise,
-                folder=options.out,
-                name=digest([*case, seed, same]),
-                epochs=epochs,
-                lr=lr,
-                seed=seed,
-                **same,
-            )
-            for seed in options.seeds
-        ]
+        *which, epochs, lr = case
+        found = [run_trial(options, *which, epochs=epochs, lr=lr, seed=seed) for seed in options.seeds]
         scores = {share: np.mean([one["scores"][share] for one in found], axis=0) for share in found[0]["scores"]}
         log_q = np.mean([one["log_q"] for one in found], axis=0)
         cells = (f"{recall:.1f} ({precision:.1f})" for recall, precision in scores.values())

@@ -171,8 +171,9 @@ def reestimate_confidences(
     found = confidences_for(loss, estimated)
     if found is None:
         return None
+    placed: Confidences
     if isinstance(found, Tensor) and fit_in_memory(count, data.class_count):
-        placed: Confidences = torch.zeros(count, data.class_count)
+        placed = torch.zeros(count, data.class_count)
         placed[np.ix_(train, classes)] = found
     else:
         top = TopConfidences.of([found]) if isinstance(found, Tensor) else found
