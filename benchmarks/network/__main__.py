@@ -98,7 +98,9 @@ def main(arguments: list[str] | None = None) -> None:
                 curves[variant][float(share or 0)] = np.mean([100 * cell["recall"]["1"] for cell in cells])
         if all(len(line) > 1 for line in curves.values()):
             chart = draw_curve(curves, title=f"Recall@1 in %, {dataset}")
-            (options.out / "results" / f"{name_set(dataset)}.svg").write_text(chart, encoding="utf-8")
+            (options.out / "results" / f"{name_set(dataset, options.backbone.replace('/', '-'))}.svg").write_text(
+                chart, encoding="utf-8"
+            )
 
 
 def report(

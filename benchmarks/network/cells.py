@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.record import keep
+from benchmarks.common.record import digest, keep
 from benchmarks.noise.features import load_features, prepare_features
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.splits import list_split
@@ -71,7 +71,8 @@ class NetworkCell:
     def name(self) -> str:
         """Of its files."""
         plan = "_".join(f"{name}-{value}" for name, value in self.plan)
-        return "_".join((name_set(self.dataset, self.noise), self.variant, plan, f"seed{self.seed}"))
+        own = digest(VARIANTS[self.variant], digits=4) if VARIANTS[self.variant] else ""
+        return "_".join((name_set(self.dataset, self.noise), self.variant + own, plan, f"seed{self.seed}"))
 
     def options(self, *, width: int) -> dict[str, Any]:
         """Of `retrieval_app.train`."""

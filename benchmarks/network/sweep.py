@@ -29,13 +29,15 @@ from benchmarks.common.tables import format_table
 from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, write_records
 from benchmarks.noise.grid import name_set
 from benchmarks.noise.splits import list_split
+from index.errors import RunError
 from retrieval_app import train
 from training.data.datasets import Dataset
+from training.head.untrained import fit_closed_form
 from training.network.decoded_images import decode_images, place_decoded
 from training.run.finetuning import fit, stage
 from training.run.finetuning.data import FinetuneData, read_together
 from training.run.finetuning.inputs import FinetuneInputs, keep_centres
-from training.run.finetuning.interpolation import fit_closed_form, interpolate_weights
+from training.run.finetuning.selection import interpolate_weights
 from training.run.phases import TrainingJob, Watcher
 from training.run.prepare import PreparedData, prepare_validation
 from training.run.searches import embed_features
@@ -97,6 +99,8 @@ class Trial:
 
     def search(self, test: Dataset, loop: fit.FinetuneLoop, data: FinetuneData, *_: Any, **__: Any) -> None:
         """In place of `load_exported`: search `test` with weights at each share, and a head in closed form."""
+        if loop.ended_by == "Ctrl-C":
+            raise KeyboardInterrupt
         extractor, machine, task = self.prepared.extractor, self.job.machine, self.task
         known = prepare_validation(test, machine=machine, extractor=extractor, watcher=Watcher())
         assert known is not None
@@ -123,6 +127,7 @@ def run_trial(options: argparse.Namespace, dataset: str, noise: str, variant: st
     start, _, most = dataset.rpartition(":")
     name = start if most.isdigit() else dataset
     given, targets = ABLATION.get(variant, ({}, ""))
+    plan = {name: value for name, value in plan.items() if value is not None}
     plan |= {**given, "backbone": options.backbone, **({"max_per_class": int(most)} if most.isdigit() else {})}
     base = variant if variant in VARIANTS else DEFAULT
     cell = NetworkCell(name, noise, base, plan.pop("seed"), tuple(plan.items()))
@@ -141,6 +146,8 @@ def run_trial(options: argparse.Namespace, dataset: str, noise: str, variant: st
         ):
             weights = find_weights(options.weights, backbone=options.backbone)
             train(data, run, cache=cache, weights=weights, **cell.options(width=options.width))
+            raise RunError(f"{cell.name}: ended before its network trained")
+        shutil.rmtree(run)
         return {"cell": cell.name, "scores": trial.scores, "log_q": trial.log_q}
 
     return keep(folder / "trials" / f"{file}.json", make)
@@ -154,7 +161,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--noise", nargs="+", default=["uniform:0.3"], metavar="KIND:P")
     add("--variant", nargs="+", choices=(*VARIANTS, *ABLATION), default=["default"])
     add("--epochs", type=int, nargs="+", default=[10])
-    add("--lr", type=float, nargs="+", default=[1e-3])
+    add("--lr", type=float, nargs="+", default=[None], help="default: as `retrieval train`")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--backbone", default=BACKBONE, help="as of `retrieval train`")
     add("--width", type=int, default=512)
@@ -180,7 +187,10 @@ def main(arguments: list[str] | None = None) -> None:
     head = ["set", "noise", "variant", "epochs", "rate", *map(str, SHARES), "log q(true) by refresh"]
     text = f"Recall@1 (MAP@R) in % by share of the way, seeds {options.seeds}\n\n{format_table(head, rows)}"
     print(text)
-    write_record(options.out / "results" / "sweep.json", settings=vars(options), results={"cases": results}, text=text)
+    name = digest([options.seeds, options.width, options.backbone, *axes])
+    write_record(
+        options.out / "results" / f"{name}.json", settings=vars(options), results={"cases": results}, text=text
+    )
 
 
 if __name__ == "__main__":

@@ -234,16 +234,21 @@ def estimate_posteriors(
 def pool_posteriors(first: Confidences, second: Confidences, *, class_count: int) -> Confidences:
     """Logarithmic opinion pool (Genest and Zidek 1986) of two (N, C) posteriors: their geometric mean, normalised.
 
-    The sum of a row, the probability that the image shows a class, is the geometric mean of both sums.
+    The sum of a row, the probability that the image shows a class, is the geometric mean of both sums; 0 where no class
+    is possible by both. A tensor `second` is overwritten.
     """
 
-    def blocks() -> Iterator[Tensor]:
-        for rows in torch.arange(len(first)).split(rows_at_once(class_count)):
-            a, b = (read_columns(take_rows(one, rows), 0, class_count) for one in (first, second))
-            mean, shows_one = (a * b).sqrt(), (a.sum(dim=1, keepdim=True) * b.sum(dim=1, keepdim=True)).sqrt()
-            yield mean * (shows_one / mean.sum(dim=1, keepdim=True).clamp(min=torch.finfo(mean.dtype).tiny))
+    def pool(rows: Tensor) -> Tensor:
+        a, b = (read_columns(take_rows(one, rows), 0, class_count) for one in (first, second))
+        mean, shows_one = a.sqrt() * b.sqrt(), (a.sum(dim=1, keepdim=True) * b.sum(dim=1, keepdim=True)).sqrt()
+        return mean * (shows_one / mean.sum(dim=1, keepdim=True).clamp(min=torch.finfo(mean.dtype).tiny))
 
-    return torch.cat(list(blocks())) if isinstance(second, Tensor) else TopConfidences.of(blocks())
+    blocks = torch.arange(len(first)).split(rows_at_once(class_count))
+    if not isinstance(second, Tensor):
+        return TopConfidences.of(pool(rows) for rows in blocks)
+    for rows in blocks:
+        second[rows] = pool(rows)
+    return second
 
 
 @dataclass(frozen=True, slots=True)

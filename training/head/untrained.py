@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
+from torch import nn
 
 from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
@@ -169,6 +170,15 @@ def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> H
         return fit_untrained(method, images.features, embedding_dim=embedding_dim)
     start = fit_within_classes(images.features, images.labels, weights=images.weigh(), embedding_dim=embedding_dim)
     return ProjectionHead(start.weight[:embedding_dim].clone(), start.bias[:embedding_dim].clone())
+
+
+def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> ProjectionHead:
+    """Within-class whitening, with rows of 0 where the images span fewer directions."""
+    found = fit_rival(WCCN, images, embedding_dim=min(embedding_dim, count_directions(images.features)))
+    assert isinstance(found, ProjectionHead)
+    missing = embedding_dim - len(found.weight)
+    weight = nn.functional.pad(found.weight, (0, 0, 0, missing))
+    return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
 
 
 def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:

@@ -65,7 +65,7 @@ class DataConfig:
     )
     label_noise_seed: int | None = option(
         None,
-        "Random seed of --label-noise, so that several trainings have the same wrong labels.",
+        "Random seed of --label-noise: trainings of other --seed then have the same wrong labels.",
         metavar="N",
         usual="--seed",
         at_least=0,

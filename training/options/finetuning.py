@@ -70,7 +70,7 @@ class FinetuneConfig:
         "Export weights between the initial (0) and the fine-tuned (1) ones (WiSE-FT). Higher values suit the classes "
         "that trained, lower ones others.",
         metavar="SHARE",
-        usual="0.5, or 0.25 or 0.75 where that finds clearly more in the held-out images, for the purpose of --for",
+        usual="0.5; 0.25 or 0.75 where that leads on held-out images by a standard error, for the purpose of --for",
         above=0,
         at_most=1,
     )

@@ -28,12 +28,11 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
         f"{network['device']}, {epochs} epoch{'' if epochs == 1 else 's'} on {network['trained_on']:,} images, "
         f"{network['seconds']:.0f} s{'' if text is None else f' of --time-budget {text}'}",
     ]
-    if network.get("alphas"):
-        by_alpha = {alpha: np.mean(list(found.values())) for alpha, found in network["alphas"].items()}
-        shown = ", ".join(f"{alpha} of the way {100 * value:.1f}" for alpha, value in by_alpha.items())
+    if alphas := network.get("alphas"):
+        shown = ", ".join(f"{alpha} of the way {100 * value:.1f}" for alpha, value in alphas.items())
         lines.append(
-            f"weights {network['wise_ft_alpha']:g} of the way from the initial to the trained ones; MAP@R on held-out "
-            f"images, %: {shown}"
+            f"weights {network['wise_ft_alpha']:g} of the way from the initial to the trained ones were chosen, by "
+            f"MAP@R on held-out images, %: {shown}"
         )
     if network["ended_by"] == "Ctrl-C":
         lines.append(f"stopped early by Ctrl-C in epoch {epochs}: the weights until then were compared")

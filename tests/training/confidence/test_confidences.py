@@ -265,11 +265,17 @@ def test_pooled_posteriors_are_normalised_geometric_means() -> None:
     first, second = (torch.rand(6, 5, generator=generator, dtype=torch.float64) for _ in range(2))
     first, second = first / first.sum(1, keepdim=True), second / second.sum(1, keepdim=True) * 0.25
     second[5] = 0  # does not train
-    found = pool_posteriors(first, second, class_count=5)
+    found = pool_posteriors(first, second.clone(), class_count=5)
     for row in range(5):
         means = [math.sqrt(a * b) for a, b in zip(first[row].tolist(), second[row].tolist(), strict=True)]
         assert found[row].tolist() == pytest.approx([0.5 * mean / sum(means) for mean in means])
     assert found[5].tolist() == [0.0] * 5
-    torch.testing.assert_close(pool_posteriors(first, first, class_count=5), first)
-    top = pool_posteriors(*(TopConfidences.of([one]) for one in (first, second)), class_count=5)
-    torch.testing.assert_close(top.columns(0, 5), found)
+    torch.testing.assert_close(pool_posteriors(first, first.clone(), class_count=5), first)
+
+
+def test_pooled_posteriors_of_many_classes_are_those_of_few() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, change = (torch.randn(5, 200, generator=generator) for _ in range(2))
+    first, second = (torch.softmax(one, dim=1) for one in (6 * logits, 6 * logits + change))
+    top = pool_posteriors(*(TopConfidences.of([one]) for one in (first, second)), class_count=200)
+    torch.testing.assert_close(top.columns(0, 200), pool_posteriors(first, second, class_count=200), atol=2e-3, rtol=0)

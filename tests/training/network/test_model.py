@@ -27,7 +27,7 @@ from training.run.finetuning.fit import (
     using_weights,
 )
 from training.run.finetuning.inputs import choose_precision
-from training.run.finetuning.interpolation import interpolate_weights
+from training.run.finetuning.selection import interpolate_weights
 
 SIDE = 32
 

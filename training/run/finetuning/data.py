@@ -28,7 +28,6 @@ from training.run.holdout import Split, plan_fold_searches
 
 GALLERY = 10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 ALPHAS = (0.25, 0.5, 0.75)  # interpolations of the weights that are compared
-_MOST_FITTED = 5000  # training images to which their heads are fitted
 Embed = Callable[[np.ndarray], Floats]
 """(n,) row numbers to (n, D) float32 unit rows."""
 
@@ -100,11 +99,6 @@ class FinetuneData:
     def searched_rows(self) -> Ids:
         """Images that `score` embeds, sorted."""
         return np.unique(np.concatenate([self._choose_gallery(), self.split.unseen, self.split.seen]))
-
-    def rows_to_compare(self) -> Ids:
-        """Images whose features are read for each of `ALPHAS`, sorted: those searched, and some that train."""
-        train = self.split.train
-        return np.union1d(self.searched_rows(), train[:: max(1, -(-len(train) // _MOST_FITTED))])
 
     def _choose_gallery(self) -> Ids:
         """The first training images of every class with held-out images."""

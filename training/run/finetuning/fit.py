@@ -253,10 +253,8 @@ class FinetuneLoop:
             self.budget.resume(state)
         self.share()
         # After training come the last evaluation, those that choose weights, and features of all images.
-        read = len(self._data.labels)
-        if self._options.wise_ft_alpha is None:
-            read += len(ALPHAS) * len(self._data.rows_to_compare())
-        passes = 1 + read / max(1, len(self._data.searched_rows()))
+        passes = 1 + len(self._data.labels) / max(1, len(self._data.searched_rows()))
+        passes += len(ALPHAS) if self.chooses_alpha else 0
         note = self.budget.start_clock(epoch=len(self.epochs) - 1, evaluation_s=passes * self.epochs[0].seconds)
         if note is not None:
             self._watcher.on_note(note)
@@ -289,6 +287,12 @@ class FinetuneLoop:
 
     def _stop(self) -> None:
         self._is_stopped = True
+
+    @property
+    def chooses_alpha(self) -> bool:
+        """Whether held-out images choose the exported weights: by posteriors, with a gallery of training images."""
+        data, scores = self._data, self.epochs[0].map_at_r
+        return self._options.wise_ft_alpha is None and data.posteriors is not None and "seen" in (scores or {})
 
     def own_part(self, count: int) -> slice:
         """Images of a batch for this process; the first image, unread, where it has no part."""
@@ -379,11 +383,14 @@ class FinetuneLoop:
         searched, train = self._data.searched_rows(), self._data.split.train
         estimates = self._config.reestimates_confidences and epoch > 0 and not is_last
         rows = np.union1d(searched, train) if estimates else searched
+        if not len(rows):
+            return {}
         features = read_together(self.inputs, rows, progress=progress)
         if estimates:
-            own = features[np.searchsorted(rows, train)]
             self._confidences = self._team.run_on_rank0(
-                lambda: reestimate_confidences(own, self._data, self._config.loss, initial=self._initial)
+                lambda: reestimate_confidences(
+                    features[np.searchsorted(rows, train)], self._data, self._config.loss, initial=self._initial
+                )
             )
 
         def embed(wanted: Ids) -> Floats:

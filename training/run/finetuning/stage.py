@@ -20,7 +20,7 @@ from index.images.preprocess import Pixels, PreprocessConfig
 from training.backbone.extract import Extractor, keep_freed_memory
 from training.confidence.confidences import Confidences, LabelConfidences
 from training.head.embedding_heads import Head, ProjectionHead
-from training.head.untrained import LabelledFeatures, count_directions, fit_rival
+from training.head.untrained import LabelledFeatures, count_directions, fit_closed_form, fit_rival
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, build_loss
 from training.network.decoded_images import MappedArray, decode_images
@@ -43,7 +43,7 @@ from training.run.finetuning.inputs import (
     plan_blocks,
     view_side,
 )
-from training.run.finetuning.interpolation import choose_parts, fit_closed_form, load_exported, selects_finetuned
+from training.run.finetuning.selection import choose_parts, load_exported, selects_finetuned
 from training.run.fit import FrozenEmbedding, HeadPlan, start_proxies
 from training.run.holdout import fit_heads, split_for_finetuning
 from training.run.label_confidences import choose_rows
@@ -144,13 +144,11 @@ def finetune_backbone(
             job.watcher.on_note(note)
             return StageResult(None, features, report | _describe_end(None, budget, ended_by=ended_by))
         loop.run()
-        tuned, choice = load_exported(
-            loop, data, job.config, progress=partial(job.watcher.on_images, "fine-tuned features")
-        )
+        tuned, choice = load_exported(loop, data, job.config, on_images=job.watcher.on_images)
         found: Found = {}
         head: Head | None = None
         if tuned is not None:
-            # The held-out images only select between two embeddings, with heads that were fitted without them.
+            # The held-out images select between two embeddings, with heads that were fitted without them.
             own = fit(data.labelled(tuned).take(data.split.train))
             if loop.epochs[0].map_at_r and rival is not None and own is not None:
                 compared = data.with_held_out_posteriors(tuned)

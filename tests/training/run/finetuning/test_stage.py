@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from index.commands.exit_codes import run_command
 from index.errors import InputError
@@ -33,7 +34,7 @@ from training.run.finetuning import data as network_data
 from training.run.finetuning import fit
 from training.run.finetuning import inputs as network_inputs
 from training.run.finetuning import stage as network_stage
-from training.run.finetuning.interpolation import choose_alpha, choose_parts, selects_finetuned
+from training.run.finetuning.selection import choose_alpha, choose_parts, selects_finetuned
 from training.run.finetuning.stage import fit_head
 from training.run.fit import HeadPlan
 from training.run.phases import Watcher
@@ -152,12 +153,23 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
     assert "last-3 (3 of 7 blocks" in "\n".join(describe_finetuning(network))
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert list(network["tried"]) == ["frozen", "fine-tuned"]
+    assert list(network["alphas"]) == ["0.25", "0.5", "0.75"]
+    assert network["wise_ft_alpha"] == 0.5, "four photos of four classes can tell nothing"
     known, new = (report["verdict"][name] for name in ("known", "new"))
     assert (known["by"], known["metric"], known["queries"], new["by"]) == (HELD_OUT, "MAP@R", 4, VAL)
     assert list(known["scores"].values()) == [network["tried"][name]["seen"] for name in ("fine-tuned", "frozen")]
     lines = [line for line in read_metrics(network_run) if line["phase"] == "finetuning"]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(0 <= line["seen"] <= 1 for line in lines)
+
+
+def test_where_nothing_can_be_held_out_the_network_trains_all_the_same(trainer: Trainer, tmp_path: Path) -> None:
+    for number in range(10):
+        path = tmp_path / "photos" / f"class {number // 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, (40, 40, 3), np.uint8)).save(path)
+    network = trainer(data=tmp_path / "photos", config=network_config())["finetuning"]
+    assert (network["trained_on"], network["wise_ft_alpha"], network["alphas"], network["tried"]) == (10, 0.5, {}, {})
 
 
 def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_frozen_one(
@@ -407,7 +419,6 @@ def test_other_weights_are_exported_where_they_lead_by_a_standard_error(leads, c
         for alpha, one in (scores | {0.5: np.full(100, 0.5)}).items()
     }
     assert choose_alpha(found, purpose="both") == chosen
-    assert choose_alpha({}, purpose="both") == 0.5, "nothing could be held out"
 
 
 def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_not_held_out() -> None:

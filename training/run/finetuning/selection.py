@@ -1,27 +1,27 @@
-"""Interpolation of the initial and the trained weights, chosen by held-out images, and the features of the result."""
+"""Selection by held-out images: which interpolated weights are exported, and whether fine-tuned or frozen ones."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from index.arrays import Floats
 from index.evaluation.comparison import paired_bootstrap
 from index.evaluation.metrics import RetrievalScores
-from index.progress import Progress, no_progress
-from training.head.embedding_heads import ProjectionHead
-from training.head.untrained import LabelledFeatures, count_directions, fit_rival
+from index.progress import Progress
+from training.head.untrained import fit_closed_form
 from training.options.config import TrainConfig
-from training.options.losses import WCCN
 from training.run.distributed import current_team
+from training.run.finetuning.budget import OnImages
 from training.run.finetuning.data import ALPHAS, FinetuneData, mean_precisions, read_together
 from training.run.finetuning.fit import FinetuneLoop, Weights, load_weights
 from training.run.searches import embed_features
-from training.run.verdict import PARTS
+from training.run.verdict import LEAST_CLASSES, PARTS
 
-USUAL_ALPHA = 0.5  # unless another is better by more than chance
+USUAL_ALPHA = 0.5  # unless another leads by more than a standard error
 ONE_ERROR = 0.683  # share of draws within a standard error to either side
 Parts = Mapping[str, RetrievalScores]
 """Scores on held-out images by part: `unseen` classes, `seen` ones."""
@@ -34,7 +34,7 @@ def interpolate_weights(start: Weights, trained: Weights, alpha: float) -> dict[
 
 
 def load_exported(
-    loop: FinetuneLoop, data: FinetuneData, config: TrainConfig, *, progress: Progress = no_progress
+    loop: FinetuneLoop, data: FinetuneData, config: TrainConfig, *, on_images: OnImages = lambda *_: None
 ) -> tuple[Floats | None, dict[str, Any]]:
     """Load the exported weights into the model; (N, F) float32 features by them, and the report of their choice.
 
@@ -43,43 +43,45 @@ def load_exported(
     """
     if len(loop.epochs) == 1:
         return None, {}
-    found: dict[float, Parts] = {}
-    alpha = config.finetuning.wise_ft_alpha
-    if alpha is None:
-        found = _search_alphas(loop, data)
+    alpha, found = config.finetuning.wise_ft_alpha, dict[float, Parts]()
+    if loop.chooses_alpha:
+        found = {one: _search(loop, data, one, partial(on_images, f"weights {one:g} of the way")) for one in ALPHAS}
         alpha = current_team().run_on_rank0(lambda: choose_alpha(found, purpose=config.for_))
+    alpha = USUAL_ALPHA if alpha is None else alpha
     load_weights(loop.model, interpolate_weights(loop.start, loop.average, alpha))
-    features = read_together(loop.inputs, np.arange(len(data.labels)), progress=progress).numpy()
-    tried = {f"{one:g}": mean_precisions(parts) for one, parts in found.items()}
+    rows, progress = np.arange(len(data.labels)), partial(on_images, "fine-tuned features")
+    features = read_together(loop.inputs, rows, progress=progress).numpy()
+    deciding = {f"{one:g}": choose_parts(parts, purpose=config.for_) for one, parts in found.items()}
+    tried = {name: float(np.mean(list(mean_precisions(parts).values()))) for name, parts in deciding.items()}
     return features, {"wise_ft_alpha": alpha, "alphas": tried}
 
 
-def _search_alphas(loop: FinetuneLoop, data: FinetuneData) -> dict[float, Parts]:
-    """Scores of the held-out images for each of `ALPHAS`, on rank 0, with a head fitted to some training images.
+def _search(loop: FinetuneLoop, data: FinetuneData, alpha: float, progress: Progress) -> Parts:
+    """Scores of the held-out images with weights at `alpha`, on rank 0; posteriors by frozen features judge all alike.
 
-    Posteriors on frozen features are the judge of all. The trained head would not do: it has fitted its images.
+    The head is within-class whitening of the gallery: the one that trained is too close to its images to compare.
     """
-    rows, found = data.rows_to_compare(), dict[float, Parts]()
-    if not loop.epochs[0].map_at_r:
-        return found
-    fitted = np.intersect1d(rows, data.split.train)
-    for alpha in ALPHAS:
-        load_weights(loop.model, interpolate_weights(loop.start, loop.average, alpha))
-        features = read_together(loop.inputs, rows).numpy()
-        if current_team().is_first:
-            images = data.take(fitted, features[np.searchsorted(rows, fitted)])
-            head = fit_closed_form(images, embedding_dim=loop.model.head.embedding_dim)
-            embedded = embed_features(head, features)
-            found[alpha] = data.search(lambda wanted: embedded[np.searchsorted(rows, wanted)])  # noqa: B023
-    return found
+    load_weights(loop.model, interpolate_weights(loop.start, loop.average, alpha))
+    rows = data.searched_rows()
+    features = read_together(loop.inputs, rows, progress=progress).numpy()
+    if not current_team().is_first:
+        return {}
+    trained = np.isin(rows, data.split.train)
+    head = fit_closed_form(data.take(rows[trained], features[trained]), embedding_dim=loop.model.head.embedding_dim)
+    embedded = embed_features(head, features)
+    return data.search(lambda wanted: embedded[np.searchsorted(rows, wanted)])
 
 
 def choose_alpha(found: Mapping[float, Parts], *, purpose: str) -> float:
-    """The alpha with the best MAP@R for the purpose, if it leads `USUAL_ALPHA` by more than a standard error."""
+    """The alpha with the best MAP@R for the purpose, if it leads `USUAL_ALPHA` by more than a standard error.
+
+    Of three equal ones that is another than the usual one a third of the time. Fewer than 5 classes can tell nothing.
+    """
     deciding = {alpha: choose_parts(parts, purpose=purpose) for alpha, parts in found.items()}
-    if not deciding.get(USUAL_ALPHA):
+    usual = deciding[USUAL_ALPHA]
+    if sum(len(np.unique(scores.labels)) for scores in usual.values()) < LEAST_CLASSES:
         return USUAL_ALPHA
-    leads = {alpha: compare_parts(parts, deciding[USUAL_ALPHA]) for alpha, parts in deciding.items()}
+    leads = {alpha: measure_lead(parts, usual) for alpha, parts in deciding.items()}
     best = max(leads, key=lambda alpha: leads[alpha][0])
     lead, error = leads[best]
     return best if lead > error else USUAL_ALPHA
@@ -91,7 +93,7 @@ def choose_parts(parts: Parts, *, purpose: str) -> Parts:
     return {part: parts[part]} if part in parts else parts
 
 
-def compare_parts(parts: Parts, others: Parts) -> tuple[float, float]:
+def measure_lead(parts: Parts, others: Parts) -> tuple[float, float]:
     """Lead in MAP@R over others, summed over the parts, and its standard error, by a bootstrap over classes."""
     leads = [
         paired_bootstrap(
@@ -110,15 +112,5 @@ def selects_finetuned(found: Mapping[str, Parts]) -> bool:
     """
     if not found:
         return True
-    lead, error = compare_parts(found["fine-tuned"], found["frozen"])
+    lead, error = measure_lead(found["fine-tuned"], found["frozen"])
     return lead > -error
-
-
-def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> ProjectionHead:
-    """Within-class whitening, with rows of 0 where the images span fewer directions."""
-    width = min(embedding_dim, count_directions(images.features))
-    found = fit_rival(WCCN, images, embedding_dim=width)
-    assert isinstance(found, ProjectionHead)
-    missing = embedding_dim - width
-    weight = nn.functional.pad(found.weight, (0, 0, 0, missing))
-    return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
