@@ -28,7 +28,7 @@ from training.options.finetuning import USUAL_BLOCKS
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
-PLANNED = ("finetune", "max_per_class", "epochs", "time_budget", "image_size", "wise_ft_alpha", "view", "pooling")
+PLANNED = ("finetune", "max_per_class", "epochs", "lr", "image_size", "wise_ft_alpha", "view", "pooling")
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -40,13 +40,13 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--variant", action="append", choices=tuple(VARIANTS), help=f"default: {DEFAULT}")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--finetune", default=f"last-{USUAL_BLOCKS}")
-    add("--epochs", type=int, help="default: 10, or any number with --time-budget")
+    add("--epochs", type=int, default=10)
+    add("--lr", type=float, help="default: as `retrieval train`")
     add("--image-size", type=int, help="default: as `retrieval train`")
     add("--max-per-class", type=int, help="photos of a class that train (default: all)")
     add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")
     add("--view", help="of the exported model (default: as `retrieval train`)")
     add("--pooling", help="default: as `retrieval train`")
-    add("--time-budget", help="most time of fine-tuning")
     add("--backbone", default=BACKBONE, help="as of `retrieval train`")
     add("--width", type=int, default=512)
     add("--rival", action="append", metavar="VIEW:POOLING", help=f"default: {', '.join(SEEING)}")
@@ -56,8 +56,6 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     options.dataset = options.dataset or ["cars"]
     options.noise = options.noise or list(NOISES)
     options.variant = options.variant or [DEFAULT]
-    if options.epochs is None and options.time_budget is None:
-        options.epochs = 10
     options.rival = [tuple(one.split(":")) for one in options.rival or SEEING]
     return options
 
