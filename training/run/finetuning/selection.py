@@ -57,7 +57,7 @@ def load_exported(
 
 
 def _search(loop: FinetuneLoop, data: FinetuneData, alpha: float, progress: Progress) -> Parts:
-    """Scores of the held-out images with weights at `alpha`, on rank 0; posteriors by frozen features judge all alike.
+    """Scores of the held-out images with weights at `alpha`, on rank 0, by posteriors on frozen features for all alike.
 
     The head is within-class whitening of the gallery: the one that trained is too close to its images to compare.
     """
