@@ -151,7 +151,7 @@ def reestimate_confidences(
 ) -> Confidences | None:
     """Posteriors of the images that train, by the features of the network, among all images and classes.
 
-    They are pooled with the `initial` ones, by frozen features: a network that learnt wrong labels confirms them.
+    They are pooled with the `initial` ones, by frozen features: those of a network in training become overconfident.
     """
     train, count = data.split.train, len(data.labels)
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
