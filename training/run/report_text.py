@@ -145,12 +145,10 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         lines.append(f"simulated label noise: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     if report["confidences"] is not None:
         rate = report["confidences"].get("noise_rate")
-        found, differs = "", ""
-        if rate is not None:
-            found = f"about {100 * rate:.0f} % look wrong to one classifier; "
-            differs = " with two classifiers, so that its figure may differ"
+        found = "" if rate is None else f"about {100 * rate:.0f} % look wrong; "
+        by_both = " by the fine-tuned features, too" if (report.get("finetuning") or {}).get("selected") else ""
         audit = f"`retrieval audit {report['run']}`"
-        lines.append(f"labels: {found}{audit} lists those that are probably wrong, and estimates how many{differs}")
+        lines.append(f"labels: {found}{audit} lists those that are probably wrong, and estimates how many{by_both}")
         if rate is not None and (report["holdout"] is not None or report.get("finetuning") is not None):
             lines.append("held-out images are evaluated by the probable true labels, not by the given ones")
     lines += describe_holdout(report["holdout"])
