@@ -48,15 +48,10 @@ class FinetuneData:
     posteriors: csr_array | None = None
     prior: LabelPrior | None = None
 
-    def labelled(self, features: Floats) -> LabelledFeatures:
-        """With (N, F) features."""
-        return LabelledFeatures(features, self.labels, self.copies, self.groups)
-
-    def take(self, rows: Ids, features: Floats) -> LabelledFeatures:
-        """Some of the images, with their (n, F) features and their classes numbered anew."""
-        labels = np.unique(self.labels[rows], return_inverse=True)[1].astype(np.int64)
+    def labelled(self, features: Floats, rows: Ids | slice = slice(None)) -> LabelledFeatures:
+        """All images, or those of `rows`, with their (n, F) features."""
         copies, groups = (None if part is None else part[rows] for part in (self.copies, self.groups))
-        return LabelledFeatures(features, labels, copies, groups)
+        return LabelledFeatures(features, self.labels[rows], copies, groups)
 
     def with_held_out_posteriors(self, features: Floats) -> "FinetuneData":
         """The same with posteriors by (N, F) fine-tuned features for the held-out images.

@@ -45,14 +45,15 @@ def load_exported(
         return None, {}
     alpha, found = config.finetuning.wise_ft_alpha, dict[float, Parts]()
     if loop.chooses_alpha:
-        found = {one: _search(loop, data, one, partial(on_images, f"weights {one:g} of the way")) for one in ALPHAS}
-        alpha = current_team().run_on_rank0(lambda: choose_alpha(found, purpose=config.for_))
+        for one in ALPHAS:
+            parts = _search(loop, data, one, partial(on_images, f"weights {one:g} of the way"))
+            found[one] = choose_parts(parts, purpose=config.for_)
+        alpha = current_team().run_on_rank0(lambda: choose_alpha(found))
     alpha = USUAL_ALPHA if alpha is None else alpha
     load_weights(loop.model, interpolate_weights(loop.start, loop.average, alpha))
     rows, progress = np.arange(len(data.labels)), partial(on_images, "fine-tuned features")
     features = read_together(loop.inputs, rows, progress=progress).numpy()
-    deciding = {f"{one:g}": choose_parts(parts, purpose=config.for_) for one, parts in found.items()}
-    tried = {name: float(np.mean(list(mean_precisions(parts).values()))) for name, parts in deciding.items()}
+    tried = {f"{one:g}": float(np.mean(list(mean_precisions(parts).values()))) for one, parts in found.items()}
     return features, {"wise_ft_alpha": alpha, "alphas": tried}
 
 
@@ -66,22 +67,21 @@ def _search(loop: FinetuneLoop, data: FinetuneData, alpha: float, progress: Prog
     features = read_together(loop.inputs, rows, progress=progress).numpy()
     if not current_team().is_first:
         return {}
-    trained = np.isin(rows, data.split.train)
-    head = fit_closed_form(data.take(rows[trained], features[trained]), embedding_dim=loop.model.head.embedding_dim)
+    gallery = data.labelled(features, rows).take(np.flatnonzero(np.isin(rows, data.split.train)))
+    head = fit_closed_form(gallery, embedding_dim=loop.model.head.embedding_dim)
     embedded = embed_features(head, features)
     return data.search(lambda wanted: embedded[np.searchsorted(rows, wanted)])
 
 
-def choose_alpha(found: Mapping[float, Parts], *, purpose: str) -> float:
-    """The alpha with the best MAP@R for the purpose, if it leads `USUAL_ALPHA` by more than a standard error.
+def choose_alpha(found: Mapping[float, Parts]) -> float:
+    """The alpha with the best MAP@R, if it leads `USUAL_ALPHA` by more than a standard error.
 
     Of three equal ones that is another than the usual one a third of the time. Fewer than 5 classes can tell nothing.
     """
-    deciding = {alpha: choose_parts(parts, purpose=purpose) for alpha, parts in found.items()}
-    usual = deciding[USUAL_ALPHA]
+    usual = found[USUAL_ALPHA]
     if sum(len(np.unique(scores.labels)) for scores in usual.values()) < LEAST_CLASSES:
         return USUAL_ALPHA
-    leads = {alpha: measure_lead(parts, usual) for alpha, parts in deciding.items()}
+    leads = {alpha: measure_lead(parts, usual) for alpha, parts in found.items()}
     best = max(leads, key=lambda alpha: leads[alpha][0])
     lead, error = leads[best]
     return best if lead > error else USUAL_ALPHA

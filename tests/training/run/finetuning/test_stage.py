@@ -418,7 +418,7 @@ def test_other_weights_are_exported_where_they_lead_by_a_standard_error(leads, c
         alpha: {"unseen": RetrievalScores({1: one}, one, one, labels, 0)}
         for alpha, one in (scores | {0.5: np.full(100, 0.5)}).items()
     }
-    assert choose_alpha(found, purpose="both") == chosen
+    assert choose_alpha(found) == chosen
 
 
 def test_the_part_that_the_purpose_names_decides_and_what_there_is_where_it_was_not_held_out() -> None:
