@@ -14,6 +14,7 @@ from index.labels.verdicts import AT_LEAST_RIGHT, why_no_promise
 from index.vectors.exact import Nearest
 
 MIN_P_ERROR = 0.1  # least probability of a label error for the list
+LESS_PROBABLE = 0.003  # least one that is kept of labels that are not listed
 NEIGHBOURS = 3  # listed with the same label, and with others
 LOWER_BOUND = (
     "This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. "
@@ -121,6 +122,7 @@ class LabelIssues:
     decisions: int = 0  # number of decisions that the list takes into account
     classes: tuple[tuple[str, int, float], ...] = ()  # (label, images, share of wrong labels), the noisiest first
     look_alikes: float | None = None  # of `ErrorCalibration`; None where it is not known
+    less_probable: tuple[tuple[int, float], ...] = ()  # (id, p_error) of labels too probably right for the list
     at_least_right: float = AT_LEAST_RIGHT  # share of right labels that the verdicts aim at
     _by_id: dict[int, LabelIssue] = field(init=False, repr=False, compare=False)
 

@@ -9,6 +9,7 @@ import numpy as np
 from index.arrays import Floats, Ids, Labels, Mask, normalise_rows, rows_by_value
 from index.labels.decisions import CHANGE, KEEP
 from index.labels.issues import (
+    LESS_PROBABLE,
     MIN_P_ERROR,
     NEIGHBOURS,
     NO_ISSUES,
@@ -93,6 +94,8 @@ def list_label_issues(
         confused_classes=[(names[one], names[two], amount) for one, two, amount in kinds.confused_classes],
     )
     classes, calibration = rank_classes(errors, labels, names), errors.calibration
+    rows = np.flatnonzero(~is_listed & (errors.p_error >= LESS_PROBABLE))
+    found = replace(found, less_probable=tuple(zip(own.ids[rows].tolist(), errors.p_error[rows].tolist(), strict=True)))
     return replace(found, classes=classes, look_alikes=calibration.look_alikes), calibration
 
 

@@ -2,6 +2,7 @@
 
 GALLERY/annotations/review.sqlite   decisions about labels and near-duplicates
 GALLERY/annotations/added/          uploaded images
+GALLERY/annotations/certificate.sqlite  sample of labels that a certificate rests on
 GALLERY/annotations/log.sqlite      log of requests: who, what, when, from where
 GALLERY/annotations/sessions/       ended browser sessions
 GALLERY/annotations/incoming/       unfinished uploads; whole files are moved to added/
@@ -15,6 +16,7 @@ DECISIONS = "review.sqlite"
 ADDED = "added"
 INCOMING = "incoming"
 LOG = "log.sqlite"
+CERTIFICATE = "certificate.sqlite"
 ADDED_PLACE = f"{ANNOTATIONS}/{ADDED}"
 """Name of the folder of uploaded images in a catalogue, wherever the gallery lies."""
 
@@ -36,6 +38,11 @@ def added_folder(gallery: Path) -> Path:
 def log_file(gallery: Path) -> Path:
     """Database of the log; it may not exist yet."""
     return annotations_folder(gallery) / LOG
+
+
+def certificate_file(gallery: Path) -> Path:
+    """Database of the sample of a certificate; it may not exist yet."""
+    return annotations_folder(gallery) / CERTIFICATE
 
 
 def incoming_folder(gallery: Path) -> Path:

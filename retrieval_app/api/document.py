@@ -9,6 +9,7 @@ from starlette.types import Lifespan
 
 from retrieval_app.api import (
     bulk_routes,
+    certificate_routes,
     class_routes,
     duplicate_routes,
     gallery_routes,
@@ -37,6 +38,7 @@ _ROUTERS = tuple(
         image_routes,
         gallery_routes,
         review_routes,
+        certificate_routes,
         class_routes,
         bulk_routes,
         duplicate_routes,

@@ -17,6 +17,7 @@ from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, Lab
 from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.acceptance import plan_acceptance
+from retrieval_app.review.certificates import CertificateStore
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -74,7 +75,7 @@ class LabelIssueEntry(Answer):
         "images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a "
         "near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds "
         "that are not alike; `unlabelled`, the image has no label and one is proposed; null, the image was set "
-        "aside and its label is no issue"
+        "aside, or is of the sample of a certificate, and its label is no issue"
     )
     verdict: Literal["keep", "change", "set_aside", "drop"] = Field(
         description="what `POST /v1/labels/accept` does by default: `change` the label to `suggested`; `set_aside`, "
@@ -122,7 +123,8 @@ class ReviewList(Ready):
 class LabelIssueList(ReviewList):
     """Label issues, the most probable errors first; decided ones that were accepted in bulk before the rest.
 
-    `open` and `decided` count those of the filter without the images `set_aside`, `total` those in the requested state.
+    `open` and `decided` count those of the filter without the images `set_aside`, `total` those in the requested
+    state. In the state `sample` are the images that were drawn for a certificate and wait for an answer.
     """
 
     set_aside: int = Field(description="images that are set aside, also those whose label is no issue")
@@ -169,7 +171,8 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     listed = [issue for issue in chosen if issue.id not in aside_ids]
     if page.state == "decided":  # what was accepted in bulk first, the least probable of it before the rest
         listed.sort(key=lambda issue: decisions[issue.key].p_right if issue.key in decisions else 1.0)
-    shown, counts = turn_to(page, listed, lambda issue: issue.key in decisions, aside=aside)
+    sample = _list_sample(snapshot.gallery, issues, decisions) if page.state == "sample" else []
+    shown, counts = turn_to(page, listed, lambda issue: issue.key in decisions, aside=aside, sample=sample)
     open_errors = [issue.p_error for issue in chosen if issue.key not in decisions]
     left = sum(open_errors)
     if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
@@ -279,17 +282,33 @@ def _list_set_aside(gallery: Gallery, issues: LabelIssues, wanted: LabelIssuePag
     ]
 
 
+def _list_sample(
+    gallery: Gallery, issues: LabelIssues, decisions: Mapping[LabelKey, LabelDecision]
+) -> list[LabelIssue]:
+    """The drawn images that wait for an answer, in the order in which they were drawn."""
+    store = CertificateStore.of_gallery(gallery.path)
+    found = store.read(gallery, decisions)
+    store.close()
+    pending = [] if found is None else found.pending
+    by_key = {issue.key: issue for issue in issues.errors}
+    with gallery.without_decisions.catalog() as catalog:
+        ids = {(sha, label): number for number, sha, label in catalog.find_contents({sha for sha, _ in pending})}
+    return [by_key.get(key) or LabelIssue(ids[key], key[1], 0.0, sha256=key[0]) for key in pending if key in ids]
+
+
 def turn_to(
     page: DuplicatePage | LabelIssuePage,
     items: Sequence[Item],
     is_decided: Callable[[Item], bool],
     *,
     aside: Sequence[Item] = (),
+    sample: Sequence[Item] = (),
 ) -> tuple[Sequence[Item], dict[str, int]]:
-    """The items of a page of a working list, and the counts of open and decided ones; `aside` are further ones."""
+    """The items of a page of a working list, and the counts of open and decided ones; the others are further ones."""
     decided = [item for item in items if is_decided(item)]
     open_ = [item for item in items if not is_decided(item)]
-    listed = {"all": [*items, *aside], "open": open_, "decided": decided, "set_aside": aside}[page.state]
+    by_state = {"all": [*items, *aside], "open": open_, "decided": decided, "set_aside": aside, "sample": sample}
+    listed = by_state[page.state]
     counts = {"total": len(listed), "open": len(open_), "decided": len(decided)}
     return listed[page.offset : page.offset + page.limit], counts
 

@@ -164,7 +164,7 @@ class _IssueFilter(BaseModel):
 class LabelIssuePage(_IssueFilter, GroupPage):
     """A page of the label issues."""
 
-    state: ReviewState | Literal["set_aside"] = "all"
+    state: ReviewState | Literal["set_aside", "sample"] = "all"
 
 
 class LabelChoice(Body):

@@ -9,6 +9,7 @@ import click
 
 from index.commands.console import emit, output_options, progress_bars, read_share, where_option
 from index.text import align, count_images, printable_path
+from retrieval_app.commands.certify_command import certify
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
@@ -34,10 +35,14 @@ def labels() -> None:
     Examples:
       retrieval labels issues gallery
       retrieval labels accept gallery --at-least-right 95%
+      retrieval labels certify gallery --at-most 2%
       retrieval labels set gallery --where "path LIKE 'boots/%'" --label boots
       retrieval labels export gallery label-studio:tasks.json
       retrieval labels import gallery project-1.json
     """
+
+
+labels.add_command(certify)
 
 
 @labels.command(short_help="List the labels that are probably wrong.")

@@ -104,6 +104,38 @@ def test_a_label_that_is_probably_wrong_is_never_kept_by_accepting(visit: Visit)
 
 
 @pytest.mark.usefixtures("decisions")
+def test_a_sample_is_answered_by_key_until_it_proves_its_share(visit: Visit, page_gallery: PageGallery) -> None:
+    page, right = visit.page, {page_gallery.ids[path]: label for path, label in page_gallery.wrong.items()}
+    panel = visit.open_view("labels")
+    panel.get_by_role("button", name="Check a sample").press("Enter")
+    page.get_by_role("dialog").get_by_label("Share of wrong labels, in percent").fill("30")
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Draw images").press("Enter")
+    for _ in range(20):
+        expect(panel.get_by_text(re.compile("looked at"))).to_be_visible()
+        if (now := visit.ask("labels/certificate"))["is_proved"]:
+            break
+        waiting = visit.ask("labels/issues?state=sample")["items"]
+        row_of(panel, waiting[0]).focus()
+        for item in waiting:
+            expect(row_of(panel, item)).to_be_focused()
+            if item["id"] in right:
+                page.keyboard.press("x")
+            else:
+                page.keyboard.press("l")
+        target = now["looked_at"] + len(waiting)
+        visit.wait_until(lambda least=target: visit.ask("labels/certificate")["looked_at"] >= least)
+        visit.wait_until(lambda: (one := visit.ask("labels/certificate"))["waiting"] > 0 or one["is_proved"])
+    expect(panel.get_by_text(re.compile("^Proved: at most 30%"))).to_be_visible()
+    assert now["looked_at"] < 150
+    with page.expect_download() as download:
+        panel.get_by_role("button", name="Download the certificate").click()
+    assert "Proved" in download.value.path().read_text(encoding="utf-8")
+    panel.get_by_role("button", name="Back to label issues").click()
+    expect(panel.get_by_role("button", name=re.compile("^To decide"), pressed=True)).to_be_visible()
+
+
+@pytest.mark.usefixtures("decisions")
 def test_the_list_takes_what_decisions_teach_by_itself_but_not_under_a_dialog(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")

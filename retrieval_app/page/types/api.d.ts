@@ -460,6 +460,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/labels/certificate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tell what the sample of labels proves now
+         * @description Tell what the sample of labels proves now.
+         */
+        get: operations["get_certificate"];
+        put?: never;
+        /**
+         * Begin a sample of labels, or draw the next images of the last one, unless some wait for an answer
+         * @description A label of the sample is answered by a decision about it. 409 where the sample is out of date, or another was begun
+         *     meanwhile. `at_most` and `confidence` are those of a new sample; the last one keeps its own.
+         */
+        post: operations["draw_sample"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/labels/certificate/page": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download the certificate as a page that needs no network
+         * @description Download the certificate as a page that needs no network.
+         */
+        get: operations["get_certificate_page"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/labels/classes": {
         parameters: {
             query?: never;
@@ -952,6 +997,85 @@ export interface components {
                 number,
                 number
             ][];
+        };
+        /**
+         * CertificateState
+         * @description What a sample of labels proves now; `number` is 0 before the first sample.
+         */
+        CertificateState: {
+            /** Number */
+            number: number;
+            /** Started At */
+            started_at: string;
+            /** Started By */
+            started_by: string | null;
+            /** Last Look */
+            last_look: string | null;
+            /**
+             * At Most
+             * @description share of wrong labels that it is to prove
+             */
+            at_most: number;
+            /** Confidence */
+            confidence: number;
+            /**
+             * Alpha
+             * @description chance of a false certificate that this sample may take
+             */
+            alpha: number;
+            /**
+             * Labels
+             * @description number of labels, without those of images that its answers leave out
+             */
+            labels: number;
+            /**
+             * Decided Before
+             * @description number of labels that people had decided before
+             */
+            decided_before: number;
+            /** Looked At */
+            looked_at: number;
+            /** Found Wrong */
+            found_wrong: number;
+            /**
+             * Most Wrong
+             * @description upper bound of the wrong labels that are left, at that confidence
+             */
+            most_wrong: number;
+            /**
+             * Bound
+             * @description the same as a share of the labels
+             */
+            bound: number;
+            /** Is Proved */
+            is_proved: boolean;
+            /**
+             * Changes
+             * @description why it is out of date; empty where it is not
+             */
+            changes: string[];
+            /**
+             * Waiting
+             * @description images that wait for an answer: `GET /v1/labels/issues?state=sample`
+             */
+            waiting: number;
+            /**
+             * Looks To Come
+             * @description about how many more looks it takes
+             */
+            looks_to_come: number;
+            /**
+             * People
+             * @description number of answers by who gave them, for visitors who may decide
+             */
+            people: {
+                [key: string]: number;
+            };
+            /**
+             * Verdict
+             * @description the same in a sentence
+             */
+            verdict: string;
         };
         /**
          * Changed
@@ -1850,7 +1974,7 @@ export interface components {
             suggestions: components["schemas"]["Suggestion"][];
             /**
              * Kind
-             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds that are not alike; `unlabelled`, the image has no label and one is proposed; null, the image was set aside and its label is no issue
+             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image shows none of the labels; `conflicting_duplicates`, a near-duplicate has another label; `split_class`, the smaller part of a label whose images are of two kinds that are not alike; `unlabelled`, the image has no label and one is proposed; null, the image was set aside, or is of the sample of a certificate, and its label is no issue
              */
             kind: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
             /**
@@ -1869,7 +1993,8 @@ export interface components {
          * LabelIssueList
          * @description Label issues, the most probable errors first; decided ones that were accepted in bulk before the rest.
          *
-         *     `open` and `decided` count those of the filter without the images `set_aside`, `total` those in the requested state.
+         *     `open` and `decided` count those of the filter without the images `set_aside`, `total` those in the requested
+         *     state. In the state `sample` are the images that were drawn for a certificate and wait for an answer.
          */
         LabelIssueList: {
             /**
@@ -2402,6 +2527,29 @@ export interface components {
             seed?: number;
         };
         /**
+         * SampleRequest
+         * @description What a sample is to prove; the last one goes on unless a new one is asked for.
+         */
+        SampleRequest: {
+            /**
+             * At Most
+             * @description share of wrong labels
+             * @default 0.02
+             */
+            at_most?: number;
+            /**
+             * Confidence
+             * @default 0.95
+             */
+            confidence?: number;
+            /**
+             * New
+             * @description begin another sample; each one left unproved makes it stricter
+             * @default false
+             */
+            new?: boolean;
+        };
+        /**
          * SaveSearch
          * @description A search and its name; `query` is that of its address on the page, without the question mark.
          */
@@ -2712,6 +2860,7 @@ export interface components {
 export type AcceptVerdicts = components['schemas']['AcceptVerdicts'];
 export type Accepted = components['schemas']['Accepted'];
 export type CalibrationFacts = components['schemas']['CalibrationFacts'];
+export type CertificateState = components['schemas']['CertificateState'];
 export type Changed = components['schemas']['Changed'];
 export type ClassEntry = components['schemas']['ClassEntry'];
 export type ClassImage = components['schemas']['ClassImage'];
@@ -2783,6 +2932,7 @@ export type QualityReport = components['schemas']['QualityReport'];
 export type Readiness = components['schemas']['Readiness'];
 export type RecallEntry = components['schemas']['RecallEntry'];
 export type Sample = components['schemas']['Sample'];
+export type SampleRequest = components['schemas']['SampleRequest'];
 export type SaveSearch = components['schemas']['SaveSearch'];
 export type ScoreHistogram = components['schemas']['ScoreHistogram'];
 export type SearchEntry = components['schemas']['SearchEntry'];
@@ -3320,7 +3470,7 @@ export interface operations {
                 suggested?: string | null;
                 /** @description only issues of this kind; without it, all but `unlabelled` */
                 kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates" | "split_class" | "unlabelled") | null;
-                state?: ("open" | "decided" | "all") | "set_aside";
+                state?: ("open" | "decided" | "all") | ("set_aside" | "sample");
             };
             header?: never;
             path?: never;
@@ -3498,6 +3648,70 @@ export interface operations {
                 content: {
                     "application/zip": string;
                     "text/csv": string;
+                };
+            };
+        };
+    };
+    get_certificate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CertificateState"];
+                };
+            };
+        };
+    };
+    draw_sample: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SampleRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CertificateState"];
+                };
+            };
+        };
+    };
+    get_certificate_page: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description a page that needs no network */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
                 };
             };
         };

@@ -16,6 +16,7 @@ declare global {
   type Accepted = api.Accepted;
   type ClassEntry = api.ClassEntry;
   type Confusion = api.Confusion;
+  type CertificateState = api.CertificateState;
   type LabelIssueEntry = api.LabelIssueEntry;
   type FacetEntry = api.FacetEntry;
   type GalleryFacts = api.GalleryFacts;

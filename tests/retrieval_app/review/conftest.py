@@ -1,13 +1,14 @@
 """A small gallery of drawn images to decide about, and one with file names that attack whoever prints them."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
-from tests.conftest import draw_folder, draw_image
+from tests.conftest import CLASSES, draw_folder, draw_image
 
 HOSTILE = (
     b"=cmd|' C calc'!A1.jpg",
@@ -18,6 +19,9 @@ HOSTILE = (
     b"-1+1.jpg",
     "ünï 漢字.jpg".encode(),
 )
+NAMES = [*CLASSES]
+WRONG = {f"{NAMES[(n + 1 + n // 3 % 2) % 3]}/wrong{n}.png": NAMES[n % 3] for n in range(12)}
+"""Images in the folder of another class, and what they show."""
 UNDECODABLE = b"caf\xe9.jpg"
 FORMULA = "=SUM(1;2)"
 
@@ -53,6 +57,22 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Galle
     folder = tmp_path_factory.mktemp("hostile")
     write_hostile(folder)
     return Gallery.open(build(folder, model=tiny_model))
+
+
+@pytest.fixture(scope="package")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of three classes of twenty, and of twelve images in a wrong folder."""
+    folder = tmp_path_factory.mktemp("wrong")
+    images = draw_folder(folder / "images", per_class=20)
+    for number, (path, shown) in enumerate(WRONG.items()):
+        draw_image(CLASSES[shown], seed=700 + number).save(images / path)
+    build_gallery(model_path=tiny_model, sources=[images], out=folder / "gallery")
+    return folder / "gallery"
+
+
+@pytest.fixture
+def gallery(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "gallery"))
 
 
 def ids_by_path(gallery: Gallery) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -28,33 +27,13 @@ from retrieval_app.review.acceptance import Acceptance, plan_acceptance
 from retrieval_app.review.exports import stream_label_file
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
-from tests.conftest import CLASSES, draw_folder, draw_image
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.test_gallery_routes import wait_for
-from tests.retrieval_app.review.conftest import ids_by_path
+from tests.retrieval_app.review.conftest import WRONG, ids_by_path
 from training.data.datasets import Record, list_dataset
 
-NAMES = [*CLASSES]
-WRONG = {f"{NAMES[(n + 1 + n // 3 % 2) % 3]}/wrong{n}.png": NAMES[n % 3] for n in range(12)}
-"""Images in the folder of another class, and what they show."""
 STRICT = {"at_least_right": 0.99}  # of which all wrong labels here are set aside
 BULK = {"at_least_right": 0.95}  # of which they change
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A gallery of three classes of twenty, and of twelve images in a wrong folder."""
-    folder = tmp_path_factory.mktemp("wrong")
-    images = draw_folder(folder / "images", per_class=20)
-    for number, (path, shown) in enumerate(WRONG.items()):
-        draw_image(CLASSES[shown], seed=700 + number).save(images / path)
-    build_gallery(model_path=tiny_model, sources=[images], out=folder / "gallery")
-    return folder / "gallery"
-
-
-@pytest.fixture
-def gallery(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "gallery"))
 
 
 @pytest.fixture

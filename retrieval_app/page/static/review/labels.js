@@ -23,7 +23,8 @@ import {
 } from './label_rows.js';
 import {makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
-import {drawNothingIn, drawReadOnly, drawReviewBar, LABEL_STATES, readListState} from './review_bar.js';
+import {makeSample} from './label_sample.js';
+import {drawNothingIn, drawReadOnly, drawReviewBar, LABEL_LISTS, LABEL_STATES, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, PAGE} from './label_file.js';
 import {toast, toastError} from '../core/toast.js';
@@ -117,7 +118,7 @@ const readChoice = (state = readState()) => ({
   suggested: state.extra.suggested ?? '',
   kind: state.extra.kind ?? '',
 });
-const readFilter = (state = readState()) => ({state: readListState(state, LABEL_STATES), ...readChoice(state)});
+const readFilter = (state = readState()) => ({state: readListState(state, LABEL_LISTS), ...readChoice(state)});
 const choose = change => writeState({extra: {...readState().extra, ...change}});
 
 function drawList(body, described, first) {
@@ -144,6 +145,7 @@ function drawList(body, described, first) {
   const propose = button('Propose labels', {hidden: true}, () =>
     choose({label: '', suggested: '', kind: list.filter.kind === PROPOSAL ? '' : PROPOSAL}),
   );
+  const sample = makeSample({canReview, choose: state => choose({state, label: '', suggested: '', kind: ''})});
   const bar = drawReviewBar({
     canReview,
     states: LABEL_STATES,
@@ -152,6 +154,7 @@ function drawList(body, described, first) {
       pair,
       propose,
       button('Look at classes', {icon: 'photo', title: LOOK_TITLE}, () => findFirstClass().then(lookAt, toastError)),
+      sample.open,
     ],
     file: FILE,
     on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
@@ -200,8 +203,13 @@ function drawList(body, described, first) {
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
       accept.disabled = now.tally.open === 0;
+      line.hidden = now.filter.state === 'sample';
+      if (answer) sample.update(now);
     },
-    onRecount: answer => drawProgress(answer),
+    onRecount(answer) {
+      drawProgress(answer);
+      sample.update(list);
+    },
     onMove: item => view?.zoomed?.show(item),
     isBusy: () => !selection.element.hidden,
     past,
@@ -216,19 +224,21 @@ function drawList(body, described, first) {
     SET_ASIDE,
     DROP,
   });
+  const line = make('div.row.review-line', found, kind, canReview && accept, hint);
   refill(body, [
     drawReadOnly(canReview),
     bar.element,
+    sample.element,
     left,
     confused,
-    make('div.row.review-line', found, kind, canReview && accept, hint),
+    line,
     place,
     more,
     selection.element,
   ]);
 
   function drawProgress(answer) {
-    left.textContent = describeLeft(answer, list.filter);
+    left.textContent = list.filter.state === 'sample' ? '' : describeLeft(answer, list.filter);
   }
 
   function drawOptions({pairs, kinds, confused_classes: pairsConfused}) {
@@ -341,6 +351,13 @@ function whichOf({label, suggested, kind}) {
 
 function drawNothing(list) {
   const {filter} = list;
+  if (filter.state === 'sample') {
+    return notice({
+      icon: 'check',
+      title: 'All images drawn so far are answered',
+      text: 'Undo takes the last answer back.',
+    });
+  }
   const chosen = filter.label || filter.suggested || filter.kind;
   const clear =
     chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: '', kind: ''}));

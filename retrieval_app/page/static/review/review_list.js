@@ -17,7 +17,7 @@ for (const name of ['keydown', 'pointerdown', 'pointerup', 'pointermove', 'wheel
   addEventListener(name, () => (touchedAt = performance.now()), {capture: true, passive: true});
 }
 
-/** @typedef {{state: 'open' | 'decided' | 'set_aside' | 'all', label?: string, suggested?: string, kind?: string,
+/** @typedef {{state: 'open' | 'decided' | 'set_aside' | 'all' | 'sample', label?: string, suggested?: string, kind?: string,
  *   labels_differ?: boolean}} ListFilter */
 
 /**
@@ -131,7 +131,7 @@ export class ReviewList {
   // Items decided since stay visible, but the server no longer counts them.
   #countShown() {
     const {state} = this.filter;
-    return this.items.filter(item => state === 'all' || stateOf(item) === state).length;
+    return this.items.filter(item => state === 'all' || stateOf(item) === (state === 'sample' ? 'open' : state)).length;
   }
 
   /** What the server has of the list, from one place on. @returns {Promise<any>} */
@@ -191,6 +191,11 @@ export class ReviewList {
     if (this.#isOutdated) this.#followLater();
   }, 400);
   #followLater = debounce(() => this.#follow(), POLL_MS);
+
+  /** Whether the server knows all decisions. */
+  get isSettled() {
+    return this.#posting === 0;
+  }
 
   #isShown() {
     return this.#given.place.offsetParent !== null;

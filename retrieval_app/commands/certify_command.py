@@ -1,0 +1,162 @@
+"""`retrieval labels certify`: prove by a random sample that at most a share of the labels is wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from index.commands.console import emit, output_options, progress_bars, read_share
+from index.text import printable_path
+
+if TYPE_CHECKING:
+    from index.gallery.gallery import Gallery
+    from index.labels.decisions import LabelDecision, Subject
+    from retrieval_app.review.certificates import Certificate, CertificateStore
+    from retrieval_app.review.review_store import ReviewStore
+
+_ANSWERS = "Enter: right, d: drop, s: set aside, =LABEL: another label, u: undo, q: stop"
+
+
+@click.command(short_help="Prove that at most a share of the labels is wrong.")
+@click.argument("gallery", type=click.Path(path_type=Path))
+@click.option(
+    "--at-most",
+    type=click.UNPROCESSED,
+    callback=lambda _ctx, _param, text: _read_small_share(text),
+    default="2%",
+    show_default=True,
+    metavar="SHARE",
+    help="Share of wrong labels that is to be proved.",
+)
+@click.option("--confidence", type=read_share, default="95%", show_default=True, metavar="SHARE")
+@click.option("--new", "is_new", is_flag=True, help="Begin a new sample. Each sample left unproved makes it stricter.")
+@click.option("--by", metavar="NAME", help="Who answers.")
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Page to write, with FILE.json.")
+@output_options
+def certify(
+    gallery: Path, at_most: float, confidence: float, is_new: bool, by: str | None, report: Path | None, as_json: bool
+) -> None:
+    """Prove that at most a share of the labels of GALLERY is wrong, by looking at a random sample.
+
+    Images with a probable label error are drawn more often, so that few looks suffice; the proof holds whatever these
+    probabilities are worth, and whenever you stop. For each image you say whether its label is right. The answers are
+    decisions like those of the Labels view, which has the same sample with pictures: Check a sample.
+
+    The same command continues. With --json it asks nothing and prints the state. Clean first: a sample of labels of
+    which more are wrong than the share takes many looks.
+
+    \b
+    Examples:
+      retrieval labels certify gallery --at-most 2%
+      retrieval labels certify gallery --at-most 5% --by ann --report certificate.html
+      retrieval labels certify gallery --json
+    """
+    from index.gallery.gallery import Gallery
+    from retrieval_app.reports.certificate_page import describe, write_certificate
+    from retrieval_app.review.certificates import CertificateStore
+    from retrieval_app.review.review_store import ReviewStore
+
+    opened = Gallery.open(gallery)
+    store, review = CertificateStore.of_gallery(opened.path), ReviewStore.of_gallery(opened.path)
+    found = None if is_new else store.read(opened, review.label_decisions())
+    if found is None:
+        found = _begin(opened, store, review, at_most=at_most, confidence=confidence, by=by)
+    elif (found.at_most, found.confidence) != (at_most, confidence):
+        sources = {str(click.get_current_context().get_parameter_source(name)) for name in ("at_most", "confidence")}
+        if sources != {str(ParameterSource.DEFAULT)}:
+            raise click.UsageError(
+                f"the sample was begun for at most {100 * found.at_most:g}% at {100 * found.confidence:g}% confidence; "
+                "leave both options out to continue, or begin another one with --new"
+            )
+    if not as_json:
+        found = _ask(opened, store, review, found, by=by)
+    written = [] if report is None else write_certificate(found, report, gallery=opened.name)
+    lines = [
+        f"{found.labels_left:,} labels, {found.looked_at:,} looked at, {found.sample.found:,} of these wrong",
+        describe(found),
+        *([f"written: {', '.join(str(path) for path in written)}"] if written else []),
+    ]
+    emit(found.to_json() | {"files": [str(path) for path in written]}, as_json=as_json, text="\n".join(lines))
+
+
+def _read_small_share(text: str) -> float:
+    """`2%` or `.02` as a share above 0 and at most one half."""
+    try:
+        share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a share like 2%") from error
+    if not 0 < share <= 0.5:
+        raise click.BadParameter(f"{text!r} is not above 0% and at most 50%")
+    return share
+
+
+def _begin(
+    opened: Gallery, store: CertificateStore, review: ReviewStore, *, at_most: float, confidence: float, by: str | None
+) -> Certificate:
+    """A new sample of the labels as they are now."""
+    from retrieval_app.label_tools.current_issues import find_current_issues
+    from retrieval_app.review.certificates import list_members
+
+    with progress_bars() as begin:
+        issues, _, decisions = find_current_issues(opened, begin("labels", unit="images"))
+    store.start(opened, list_members(opened, decisions, issues), at_most=at_most, confidence=confidence, by=by)
+    return _read_again(opened, store, review)
+
+
+def _read_again(opened: Gallery, store: CertificateStore, review: ReviewStore) -> Certificate:
+    found = store.read(opened.read_decisions(), review.label_decisions())
+    assert found is not None
+    return found
+
+
+def _ask(
+    opened: Gallery, store: CertificateStore, review: ReviewStore, found: Certificate, *, by: str | None
+) -> Certificate:
+    """Ask about images until the share is proved, or the person stops; the state then."""
+    from retrieval_app.reports.certificate_page import describe
+    from retrieval_app.review.subjects import find_by_contents
+
+    click.echo(_ANSWERS, err=True)
+    steps = list[int]()  # of these answers, which may be undone
+    while not (found.is_proved or found.changes):
+        store.draw(found)
+        found = _read_again(opened, store, review)
+        key = found.pending[0]
+        (subject, *_) = (one for one in find_by_contents(opened, [key[0]]) if one.key == key)
+        label = found.label_of(key)
+        click.echo(
+            f"{found.looked_at + 1}. {printable_path(subject.path)}  {printable_path(label or '')} ? ",
+            nl=False,
+            err=True,
+        )
+        text = sys.stdin.readline()
+        if not text or text.strip() == "q":
+            break
+        if text.strip() == "u" and steps:
+            review.undo(steps.pop())
+        elif (made := _read_answer(text.strip(), subject, label)) is not None:
+            steps.append(review.decide([made], by=by).number)
+        else:
+            click.echo(f"not understood: {printable_path(text.strip())}; {_ANSWERS}", err=True)
+        found = _read_again(opened, store, review)
+        if not found.pending:
+            click.echo(describe(found), err=True)
+    if found.is_proved:
+        store.note_proved()
+    return found
+
+
+def _read_answer(text: str, subject: Subject, label: str | None) -> LabelDecision | None:
+    """The decision of an answer about the label that was asked about; None where it is none."""
+    from index.labels.decisions import CHANGE, DROP, KEEP, SET_ASIDE
+
+    if text == "":
+        return subject.decide(KEEP) if label == subject.label else subject.decide(CHANGE, new_label=label)
+    if text.startswith("="):
+        return subject.decide(CHANGE, new_label=text[1:])
+    left_out = {"d": DROP, "s": SET_ASIDE}.get(text)
+    return None if left_out is None else subject.decide(left_out)

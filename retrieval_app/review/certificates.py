@@ -1,0 +1,432 @@
+"""Certificate of a gallery's labels: at most a share of them is wrong, by a sample that people look at.
+
+The sample lies in a database beside the decisions, which are its answers: a label is wrong if a person changed it,
+dropped the image or set it aside. An image that was drawn stays drawn: an answer that is taken back has to be given
+again. A sample that is left before it proved anything makes the next one stricter.
+"""
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.labels.certificate import LabelSample, Look
+from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.issues import LabelIssues
+from index.versions.annotations import certificate_file
+from retrieval_app.review.database import Database, DecidedSinceError
+
+AT_A_TIME = 12  # images that are drawn together
+MOST_LABELS = 50  # that get a bound of their own, where it is at most
+LEAST_BOUND = 0.25
+_SCHEMA = """
+CREATE TABLE samples (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    started_at TEXT NOT NULL,
+    started_by TEXT,
+    version TEXT NOT NULL,                     -- of the gallery
+    copies TEXT NOT NULL,                      -- digest of the near-duplicates that are dropped
+    at_most REAL NOT NULL,                     -- share of wrong labels that it is to prove
+    confidence REAL NOT NULL,
+    alpha REAL NOT NULL,                       -- chance of a false certificate that it may take
+    seed INTEGER NOT NULL,
+    proved_at TEXT                             -- the first time that it did
+);
+CREATE TABLE members (                         -- the labels of the last sample
+    place INTEGER PRIMARY KEY,
+    sha256 TEXT NOT NULL,
+    given TEXT,
+    label TEXT,                                -- by decisions of before; NULL of an image that they leave out
+    p_error REAL                               -- NULL where a person had decided before
+);
+CREATE INDEX members_by_content ON members (sha256);
+CREATE TABLE looks (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    place INTEGER NOT NULL UNIQUE,
+    probability REAL,                          -- NULL of an image that a person chose
+    bet REAL NOT NULL,
+    drawn_at TEXT NOT NULL
+);
+"""
+_MEMBERS = "SELECT place, sha256, given, label, p_error FROM members"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A label that takes part in a sample."""
+
+    place: int
+    key: LabelKey
+    label: str | None
+    p_error: float | None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a sample proves now.
+
+    Attributes:
+        at_most: share of wrong labels that it is to prove.
+        alpha: chance of a false certificate: below 1 - confidence, as other samples may follow.
+        labels: labels that take part, those that people had decided before among them.
+        decided_before: number of these.
+        sample: of all others.
+        members: of its looks.
+        decisions: that answer them.
+        changes: why it is out of date; empty where it is not.
+        labels_of: (N,) the label of each member of the sample.
+    """
+
+    number: int
+    started_at: str
+    started_by: str | None
+    at_most: float
+    confidence: float
+    alpha: float
+    labels: int
+    decided_before: int
+    sample: LabelSample
+    members: Sequence[Member]
+    decisions: Mapping[LabelKey, LabelDecision]
+    changes: tuple[str, ...] = ()
+    labels_of: Sequence[str | None] = ()
+
+    @cached_property
+    def most_wrong(self) -> int:
+        """Upper bound of the wrong labels that are left."""
+        return self.sample.most_wrong()
+
+    @property
+    def bound(self) -> float:
+        """As a share of the labels that are left."""
+        return self.most_wrong / max(self.labels_left, 1)
+
+    @property
+    def labels_left(self) -> int:
+        """Labels without those of images that the sample's answers leave out."""
+        out = sum(1 for member in self.members if (made := self._answer(member)) is not None and made.leaves_out)
+        return self.labels - out
+
+    @property
+    def most_allowed(self) -> int:
+        """The greatest number of wrong labels that is to be proved."""
+        return int(np.floor(self.at_most * self.labels_left + 1e-9))
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether at most the stated share of the labels is wrong, and nothing has changed since."""
+        return not self.changes and self.most_wrong <= self.most_allowed
+
+    @property
+    def pending(self) -> list[LabelKey]:
+        """The labels that wait for an answer, in the order in which they were drawn."""
+        pairs = zip(self.members, self.sample.answers, strict=True)
+        return [member.key for member, answer in pairs if answer is None]
+
+    def label_of(self, key: LabelKey) -> str | None:
+        """The label that is asked about."""
+        return next(member.label for member in self.members if member.key == key)
+
+    @property
+    def looked_at(self) -> int:
+        """Labels of the sample that have an answer."""
+        return len(self.sample.looks) - len(self.sample.pending)
+
+    @property
+    def people(self) -> dict[str, int]:
+        """Number of answers by who gave them; an empty name where nobody signed in."""
+        made = [self._answer(member) for member in self.members]
+        return dict(Counter(one.decided_by or "" for one in made if one is not None).most_common())
+
+    @property
+    def last_look(self) -> str | None:
+        """When the last answer was given, UTC."""
+        made = [self._answer(member) for member in self.members]
+        return max((one.decided_at for one in made if one is not None), default=None)
+
+    @cached_property
+    def looks_to_come(self) -> int:
+        """About how many more looks it takes, if the probabilities of label errors are right."""
+        if self.is_proved:
+            return 0
+        random = np.random.default_rng(self.number)
+        return self.sample.expect_looks(most=self.most_allowed, random=random, at_a_time=AT_A_TIME)
+
+    def list_labels(self) -> list[dict[str, Any]]:
+        """Labels, looks, wrong ones found, and the most that are left as a share, of each label with a bound."""
+        looked, wrong = Counter[str | None](), Counter[str | None]()
+        for member, answer in zip(self.members, self.sample.answers, strict=True):
+            looked[member.label] += answer is not None
+            wrong[member.label] += answer is True
+        rows = []
+        for label, count in looked.most_common(MOST_LABELS):
+            own = np.array([one == label for one in self.labels_of], dtype=bool)
+            bound = self.sample.most_wrong(own) / len(own.nonzero()[0])
+            if bound <= LEAST_BOUND:
+                rows.append(
+                    {
+                        "label": label,
+                        "labels": int(own.sum()),
+                        "looked_at": count,
+                        "found_wrong": wrong[label],
+                        "bound": bound,
+                    }
+                )
+        return rows
+
+    def _answer(self, member: Member) -> LabelDecision | None:
+        made = self.decisions.get(member.key)
+        return made if made is not None and is_of_person(made) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The state, as the API and the report have it."""
+        return {
+            "number": self.number,
+            "started_at": self.started_at,
+            "started_by": self.started_by,
+            "last_look": self.last_look,
+            "at_most": self.at_most,
+            "confidence": self.confidence,
+            "alpha": self.alpha,
+            "labels": self.labels_left,
+            "decided_before": self.decided_before,
+            "looked_at": self.looked_at,
+            "found_wrong": self.sample.found,
+            "most_wrong": self.most_wrong,
+            "bound": self.bound,
+            "is_proved": self.is_proved,
+            "changes": list(self.changes),
+            "waiting": len(self.sample.pending),
+            "looks_to_come": self.looks_to_come,
+            "people": self.people,
+        }
+
+
+def is_of_person(decision: LabelDecision) -> bool:
+    """Whether a person looked before deciding."""
+    return decision.p_right == 1
+
+
+class CertificateStore:
+    """The samples of a gallery, for any number of threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = Database(path, _SCHEMA)
+
+    @classmethod
+    def of_gallery(cls, gallery: Path) -> "CertificateStore":
+        return cls(certificate_file(gallery))
+
+    def start(
+        self, gallery: Gallery, members: Sequence[Member], *, at_most: float, confidence: float, by: str | None = None
+    ) -> None:
+        """Begin a sample in place of the last one."""
+        with self._database.writing() as connection:
+            left = connection.execute(
+                "SELECT count(*) FROM samples WHERE number > "
+                "(SELECT coalesce(max(number), 0) FROM samples WHERE proved_at IS NOT NULL AND at_most <= ?)",
+                (at_most,),
+            ).fetchone()[0]
+            connection.execute(
+                "INSERT INTO samples (started_at, started_by, version, copies, at_most, confidence, alpha, seed) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    _now(),
+                    by,
+                    gallery.version,
+                    _digest_copies(gallery),
+                    at_most,
+                    confidence,
+                    spend(1 - confidence, attempt=left + 1),
+                    secrets.randbits(32),
+                ),
+            )
+            connection.execute("DELETE FROM members")
+            connection.execute("DELETE FROM looks")
+            connection.executemany(
+                "INSERT INTO members (place, sha256, given, label, p_error) VALUES (?, ?, ?, ?, ?)",
+                ((one.place, *one.key, one.label, one.p_error) for one in members),
+            )
+
+    def read(self, gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision]) -> Certificate | None:
+        """The last sample with its answers; None without one."""
+        with self._database.reading() as connection:
+            if connection is None:
+                return None
+            row = connection.execute("SELECT * FROM samples ORDER BY number DESC LIMIT 1").fetchone()
+            if row is None:
+                return None
+            number, started_at, started_by, version, copies, at_most, confidence, alpha, *_ = row
+            drawn = connection.execute("SELECT l.place, probability, bet FROM looks AS l ORDER BY number").fetchall()
+            members = [
+                Member(place, (sha256, given), label, p)
+                for place, sha256, given, label, p in connection.execute(_MEMBERS)
+            ]
+        taking_part = [one for one in members if one.label is not None]
+        open_ = [one for one in taking_part if one.p_error is not None]
+        places = {one.place: place for place, one in enumerate(open_)}
+        looks = [Look(places[place], probability, bet) for place, probability, bet in drawn]
+        seen = {look.place for look in looks}
+        chosen = [one for place, one in enumerate(open_) if place not in seen and _is_answered(one, decisions)]
+        looks += [Look(places[one.place]) for one in chosen]
+        shown = [open_[look.place] for look in looks]
+        p_error = np.array([one.p_error for one in open_], dtype=np.float64)
+        return Certificate(
+            number,
+            started_at,
+            started_by,
+            at_most,
+            confidence,
+            alpha,
+            labels=len(taking_part),
+            decided_before=len(taking_part) - len(open_),
+            sample=LabelSample(p_error, looks, [_find_answer(one, decisions) for one in shown], alpha=alpha),
+            members=shown,
+            decisions=decisions,
+            changes=tuple(_find_changes(gallery, members, decisions, version=version, copies=copies)),
+            labels_of=[one.label for one in open_],
+        )
+
+    def draw(self, certificate: Certificate) -> None:
+        """Draw the next images, unless some wait for an answer; the certificate has to be read again."""
+        if certificate.changes:
+            raise InputError(f"{'; '.join(certificate.changes)}: this sample says nothing any more; begin a new one")
+        if certificate.sample.pending:
+            return
+        with self._database.writing() as connection:
+            number, seed = connection.execute(
+                "SELECT number, seed FROM samples ORDER BY number DESC LIMIT 1"
+            ).fetchone()
+            known = connection.execute("SELECT count(*) FROM looks").fetchone()[0]
+            places = [
+                place
+                for (place,) in connection.execute(
+                    "SELECT place FROM members WHERE label IS NOT NULL AND p_error IS NOT NULL ORDER BY place"
+                )
+            ]
+            stored = {place for (place,) in connection.execute("SELECT place FROM looks")}
+            looks = certificate.sample.looks
+            new = [look for look in looks if places[look.place] not in stored]
+            if number != certificate.number or len(looks) - len(new) != known:
+                raise DecidedSinceError
+            random = np.random.default_rng([seed, len(looks)])
+            drawn = certificate.sample.draw(AT_A_TIME, most=certificate.most_allowed, random=random)
+            connection.executemany(
+                "INSERT INTO looks (place, probability, bet, drawn_at) VALUES (?, ?, ?, ?)",
+                [(places[look.place], look.probability, look.bet, _now()) for look in [*new, *drawn]],
+            )
+
+    def note_proved(self) -> None:
+        """Keep that the last sample proved something: the next one is no further attempt at it."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE samples SET proved_at = ? "
+                "WHERE proved_at IS NULL AND number = (SELECT max(number) FROM samples)",
+                (_now(),),
+            )
+
+    def close(self) -> None:
+        """Close the file; nothing is lost without it."""
+        self._database.close()
+
+
+def spend(alpha: float, *, attempt: int) -> float:
+    """The chance of a false certificate that an attempt may take, so that all of them together take `alpha`."""
+    return 0.8 * alpha if attempt == 1 else 0.2 * alpha / (attempt * (attempt - 1))
+
+
+def list_members(
+    gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision], issues: LabelIssues | None = None
+) -> list[Member]:
+    """All labels of a gallery as they are now, also of images that decisions leave out.
+
+    The probabilities of label errors are those of the issues; labels that these do not list share the rest.
+    """
+    copies, found = gallery.annotations.dropped_copies, dict[LabelKey, tuple[int, str | None]]()
+    with gallery.without_decisions.catalog() as catalog:
+        for row in catalog.rows(status="indexed"):
+            key = (row.sha256 or "", row.label)
+            made = decisions.get(key)
+            label = row.label if made is None else made.label_after
+            if label is not None or row.label is not None:
+                found.setdefault(key, (row.id, None if row.id in copies else label))
+    chances = _read_chances(issues, len(found)) if issues is not None else {}
+    rest = chances.get(-1, 0.0)
+    members = []
+    for place, (key, (image_id, label)) in enumerate(sorted(found.items(), key=lambda one: one[1][0])):
+        made = decisions.get(key)
+        p_error: float | None = chances.get(image_id, rest)
+        if made is not None:
+            p_error = None if is_of_person(made) else 1 - made.p_right
+        members.append(Member(place, key, label, p_error))
+    return members
+
+
+def _read_chances(issues: LabelIssues, labels: int) -> dict[int, float]:
+    """p_error by id, and at -1 the mean of all others."""
+    chances = dict(issues.less_probable) | {one.id: one.p_error for one in issues.errors}
+    rest = max(issues.noise_rate * issues.checked - sum(chances.values()), 0.0)
+    return {**chances, -1: rest / max(labels - len(chances), 1)}
+
+
+def _is_answered(member: Member, decisions: Mapping[LabelKey, LabelDecision]) -> bool:
+    return _find_answer(member, decisions) is not None
+
+
+def _find_answer(member: Member, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
+    """Whether a person found the label wrong; None where nobody has looked."""
+    made = decisions.get(member.key)
+    return None if made is None or not is_of_person(made) else made.label_after != member.label
+
+
+def _find_changes(
+    gallery: Gallery,
+    members: Sequence[Member],
+    decisions: Mapping[LabelKey, LabelDecision],
+    *,
+    version: str,
+    copies: str,
+) -> Iterable[str]:
+    """What has changed since the sample began, other than by its answers."""
+    known = {one.key: one for one in members}
+    now = [one for one in members if one.label != one.key[1] or one.p_error is None or one.key in decisions]
+    here: Mapping[LabelKey, str | None] = {
+        one.key: made.label_after if (made := decisions.get(one.key)) else one.key[1] for one in now
+    }
+    added = [key for key, one in decisions.items() if key not in known and one.label_after is not None]
+    if gallery.version != version:
+        read = {one.key: one for one in list_members(gallery, decisions)}
+        added = [key for key, one in read.items() if one.label is not None and key not in known]
+        if gone := sum(1 for one in members if one.label is not None and one.key not in read):
+            yield f"{gone:,} images with a label are gone"
+    if added := [key for key in added if not (key in decisions and is_of_person(decisions[key]))]:
+        yield f"{len(added):,} images with a label are new"
+    if undone := sum(1 for one in members if one.p_error is None and one.key not in decisions):
+        yield f"{undone:,} decisions from before the sample were taken back"
+    changed = [
+        one
+        for one in now
+        if one.p_error is not None and _find_answer(one, decisions) is None and here[one.key] != one.label
+    ]
+    if changed:
+        yield f"{len(changed):,} labels were changed without a person's look"
+    if _digest_copies(gallery) != copies:
+        yield "near-duplicates were decided"
+
+
+def _digest_copies(gallery: Gallery) -> str:
+    ids = ",".join(map(str, sorted(gallery.annotations.dropped_copies)))
+    return hashlib.sha256(ids.encode()).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,120 @@
+"""The certificate's bound: its martingale, how often it is false, and what it needs no look for."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from index.arrays import Doubles, Mask
+from index.labels.certificate import LabelSample, Look
+
+ALPHA = 0.05
+
+
+def audit(p_error: Doubles, wrong: Mask, *, most: int, seed: int, at_a_time: int = 4) -> LabelSample:
+    """A sample that goes on until it is proved that at most `most` wrong labels are left."""
+    sample, random = LabelSample(p_error, alpha=ALPHA), np.random.default_rng(seed)
+    while not sample.proves(most):
+        sample.draw(at_a_time, most=most, random=random)
+        sample.answer(wrong)
+    return sample
+
+
+@pytest.mark.parametrize("kind", ["useless", "misleading", "good"])
+def test_a_certificate_is_false_no_more_often_than_stated(kind: str) -> None:
+    """Audits that stop at the worst moment: as soon as they may."""
+    false, audits, labels, most = 0, 150, 200, 10
+    for seed in range(audits):
+        random = np.random.default_rng(1000 + seed)
+        wrong = np.zeros(labels, dtype=bool)
+        wrong[random.permutation(labels)[: 3 * most]] = True
+        p_error = {
+            "useless": random.random(labels),
+            "misleading": np.where(wrong, 0.001, random.choice([0.2, 0.95], labels)),
+            "good": np.where(wrong, 0.9, 0.02),
+        }[kind]
+        sample = audit(p_error, wrong, most=most, seed=seed)
+        false += int(wrong.sum()) - sample.found > most
+    assert false <= audits * ALPHA + 2.5 * np.sqrt(audits * ALPHA * (1 - ALPHA))
+    if kind == "misleading":
+        assert false > 0  # it takes the chance that it states
+
+
+def test_draws_estimate_the_number_of_wrong_labels_without_bias() -> None:
+    """What the martingale rests on: the mean of 1 / probability over wrong labels is their number, at each draw."""
+    random = np.random.default_rng(0)
+    p_error, wrong = random.random(40), random.random(40) < 0.4
+    estimates: list[list[float]] = [[], []]
+    for _ in range(4000):
+        sample = LabelSample(p_error, alpha=ALPHA)
+        left = wrong.sum()
+        for estimate, look in zip(estimates, sample.draw(2, most=2, random=random), strict=True):
+            assert look.probability is not None
+            estimate.append(wrong[look.place] / look.probability - left)
+            left -= wrong[look.place]
+    for estimate in estimates:
+        assert abs(np.mean(estimate)) < 4 * np.std(estimate) / np.sqrt(len(estimate))
+
+
+@given(st.data())
+def test_the_bound_is_the_least_number_that_is_refuted(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 30))
+    p_error = np.array(data.draw(st.lists(st.floats(0, 1), min_size=count, max_size=count)))
+    wrong = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    sample, random = LabelSample(p_error, alpha=ALPHA), np.random.default_rng(0)
+    for _ in range(data.draw(st.integers(0, 6))):
+        sample.draw(data.draw(st.integers(1, 5)), most=data.draw(st.integers(0, 3)), random=random)
+        sample.answer(wrong)
+    unseen, bound = count - len(sample.looks), sample.most_wrong()
+    assert 0 <= bound <= unseen
+    assert [sample.proves(most) for most in range(unseen + 1)] == [most >= bound for most in range(unseen + 1)]
+
+
+def test_every_label_is_drawn_once_and_all_looks_prove_everything() -> None:
+    sample, random = LabelSample(np.linspace(0, 1, 50), alpha=ALPHA), np.random.default_rng(0)
+    bounds = [sample.most_wrong()]
+    while sample.draw(7, most=2, random=random):
+        sample.answer(np.zeros(50, dtype=bool))
+        bounds.append(sample.most_wrong())
+    assert sorted(look.place for look in sample.looks) == list(range(50))
+    assert bounds[0] == 50
+    assert bounds[-1] == 0
+    assert all(later <= before for before, later in pairwise(bounds))
+
+
+def test_an_answer_taken_back_undoes_what_followed_from_it() -> None:
+    wrong = np.zeros(200, dtype=bool)
+    sample = audit(np.full(200, 0.01), wrong, most=20, seed=0)
+    assert sample.proves(20)
+    back = LabelSample(np.full(200, 0.01), sample.looks, [None, *sample.answers[1:]], alpha=ALPHA)
+    assert back.pending == [sample.looks[0].place]
+    assert back.most_wrong() == 200 - len(sample.looks) + 1
+
+
+def test_looks_of_ones_own_count_as_looks_but_prove_nothing_about_others() -> None:
+    chosen = [Look(place) for place in range(30)]
+    sample = LabelSample(np.full(100, 0.5), chosen, [True] * 10 + [False] * 20, alpha=ALPHA)
+    assert sample.found == 10
+    assert sample.most_wrong() == 70
+
+
+def test_the_bound_of_a_label_is_of_its_images_alone() -> None:
+    wrong = np.arange(400) < 10
+    of = np.arange(400) >= 200
+    sample, random = LabelSample(np.full(400, 0.02), alpha=ALPHA), np.random.default_rng(0)
+    sample.draw(250, most=8, random=random)
+    sample.answer(wrong)
+    assert sample.most_wrong(of) <= sample.most_wrong()
+    assert sample.most_wrong(of) < 20
+
+
+def test_fewer_looks_are_needed_where_probabilities_are_good() -> None:
+    random = np.random.default_rng(0)
+    wrong = random.random(2000) < 0.06
+    good, useless = np.where(wrong, 0.9, 0.005), np.full(2000, 0.06)
+    looks = [len(audit(p, wrong, most=40, seed=0, at_a_time=12).looks) for p in (good, useless)]
+    assert looks[0] < looks[1] / 2
+    start = LabelSample(good, alpha=ALPHA)
+    assert looks[0] / 2 < start.expect_looks(most=40, random=random, at_a_time=12) < looks[0] * 2
