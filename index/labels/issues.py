@@ -121,6 +121,8 @@ class LabelIssues:
     is_lower_bound: bool = False  # the model was trained with these labels, so `noise_rate` is too low
     decisions: int = 0  # number of decisions that the list takes into account
     classes: tuple[tuple[str, int, float], ...] = ()  # (label, images, share of wrong labels), the noisiest first
+    open_share: tuple[float, float, float] | None = None  # of wrong labels among the undecided, with its interval
+    as_predicted: tuple[int, int] = (0, 0)  # of the labels that people decided: as more probable, and all
     look_alikes: float | None = None  # of `ErrorCalibration`; None where it is not known
     less_probable: tuple[tuple[int, float], ...] = ()  # (id, p_error) of labels too probably right for the list
     at_least_right: float = AT_LEAST_RIGHT  # share of right labels that the verdicts aim at

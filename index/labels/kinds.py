@@ -19,6 +19,7 @@ Kind: TypeAlias = Literal[
     "unlabelled",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+COPIES: Kind = "conflicting_duplicates"
 PROPOSAL: Kind = "unlabelled"  # a label for an unlabelled image; all others are issues of given labels
 AMBIGUOUS = 0.25  # least probability of the label and of another one, which may both be right
 RARE = 5  # images of a label, near-duplicates apart; fewer hardly show what the label looks like
@@ -71,7 +72,7 @@ class IssueKinds:
         label, right = int(self._labels[row]), 1 - float(self._errors.p_error[row])
         other, probability = next(iter(self._errors.others(row, label=label)), (label, 0.0))
         if self.conflicting_duplicates[row]:
-            return "conflicting_duplicates"  # a near-duplicate has another label; at least one of the two is wrong
+            return COPIES  # a near-duplicate has another label; at least one of the two is wrong
         if self.outliers[row]:
             return "outlier"  # the image more probably shows none of the labels than another one
         if self._split[row] and self._errors.p_error[row] < LIKELY_ERROR:

@@ -101,6 +101,10 @@ class Left(Answer):
     errors: float = Field(description="without a filter also those among labels that were accepted in bulk")
     in_next: float = Field(description="estimated errors among the next open issues")
     next: int = Field(description="number of these next open issues")
+    low: float = Field(description="of a 95 % interval of `errors`, without a filter; 0 with one")
+    high: float
+    as_predicted: int = Field(description="labels that people decided as the probabilities had it")
+    looked_at: int = Field(description="labels that people decided; what they found recalibrates all probabilities")
 
 
 class ConfusedClasses(Answer):
@@ -174,9 +178,9 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
     sample = _list_sample(snapshot.gallery, issues, decisions) if page.state == "sample" else []
     shown, counts = turn_to(page, listed, lambda issue: issue.key in decisions, aside=aside, sample=sample)
     open_errors = [issue.p_error for issue in chosen if issue.key not in decisions]
-    left = sum(open_errors)
+    left, low, high = sum(open_errors), 0.0, 0.0
     if not (page.label or page.suggested or page.kind):  # labels below the list's threshold count, too
-        left = count_errors_left(snapshot.gallery, issues, decisions)
+        left, low, high = count_errors_left(snapshot.gallery, issues, decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
         describe_issue(issue, row.path, decisions.get(issue.key), names=names)
@@ -194,7 +198,15 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
         "pairs": [
             {"label": label, "suggested": other, "count": count} for label, other, count in issues.pairs[:MAX_PAIRS]
         ],
-        "left": {"errors": max(left, 0.0), "in_next": sum(open_errors[:NEXT]), "next": min(NEXT, len(open_errors))},
+        "left": {
+            "errors": max(left, 0.0),
+            "in_next": sum(open_errors[:NEXT]),
+            "next": min(NEXT, len(open_errors)),
+            "low": low,
+            "high": high,
+            "as_predicted": issues.as_predicted[0],
+            "looked_at": issues.as_predicted[1],
+        },
         "kinds": issues.count_kinds(),
         "confused_classes": [
             {"labels": [one, two], "images": images} for one, two, images in issues.confused_classes[:MAX_PAIRS]

@@ -76,7 +76,7 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
 
     if kind not in (None, *KINDS):
         raise click.UsageError(f"--kind: expected one of {', '.join(KINDS)}, got {kind!r}")
-    issues, left = list_issues(place)
+    issues, (left, low, high) = list_issues(place)
     proposals = sum(one.kind == PROPOSAL for one in issues.items)
     found = [one for one in issues.items if (one.kind != PROPOSAL if kind is None else one.kind == kind)]
     found.sort(key=lambda one: one.decision is not None)  # undecided ones first
@@ -87,6 +87,10 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
         "noise_rate": issues.noise_rate,
         "is_lower_bound": issues.is_lower_bound,
         "errors_left": left,
+        "errors_left_from": low,
+        "errors_left_to": high,
+        "as_predicted": issues.as_predicted[0],
+        "looked_at": issues.as_predicted[1],
         "total": len(found),
         "decided": decided,
         "proposals": proposals,
@@ -97,9 +101,12 @@ def issues(place: Path, limit: int, kind: str | None, as_json: bool) -> None:
     cells = [(f"{row['p_error']:.2f}", *(printable_path(str(row[name] or "")) for name in titles)) for row in shown]
     header = ("p_right" if kind == PROPOSAL else "p_error", *titles)
     unlisted = proposals if kind != PROPOSAL else 0
+    right, looked = issues.as_predicted
+    predicted = f"{right:,} of {looked:,} labels that people looked at are as predicted; " if looked else ""
     lines = [
         f"{issues.checked:,} labels, about {issues.noise_rate:.1%} are wrong as given; {len(found):,} label issues"
-        f"{f', {decided:,} of them decided: about {left:.0f} wrong labels are left' if decided else ''}",
+        f"{f', {decided:,} of them decided' if decided else ''}",
+        f"{predicted}about {left:.0f} wrong labels are left [{low:.0f} to {high:.0f}]",
         *(align([header, *cells], right={0}) if cells else ()),
         *((f"the first {limit:,} are listed; --limit lists more",) if len(found) > limit else ()),
         *((f"{unlisted:,} images have no label; --kind {PROPOSAL} lists a proposal for each",) if unlisted else ()),

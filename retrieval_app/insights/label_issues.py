@@ -1,21 +1,22 @@
 """Label issues of a gallery: labels that its vectors contradict, also after people decided about some."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import P_RIGHT, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, P_RIGHT, LabelDecision, LabelKey
 from index.labels.issue_tables import read_issues
 from index.labels.issues import MIN_P_ERROR, CheckedImages, LabelIssues, collect_issues
-from index.labels.kinds import PROPOSAL
+from index.labels.kinds import COPIES, LIKELY_ERROR, PROPOSAL
 from index.labels.label_errors import find_label_errors
 from index.labels.list_issues import list_label_issues
+from index.labels.recalibration import Recalibration
 from index.labels.simulated_noise import ErrorCalibration
 from index.progress import Progress, no_progress
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
@@ -30,6 +31,9 @@ def find_label_issues(
     """The labels that the gallery's vectors contradict, proposals for images without a label, and the calibration."""
     images = read_labelled(gallery, duplicates or find_duplicate_groups(gallery))
     found, calibration = list_label_issues(images, progress=progress)
+    if calibration is not None:
+        usual = Recalibration.fit(np.empty(0), np.empty(0, dtype=bool))
+        found = replace(found, open_share=usual.estimate_share(calibration.p_error))
     return replace(_name_contents(found, gallery), is_lower_bound=gallery.knows_labels), calibration
 
 
@@ -60,6 +64,7 @@ def apply_decisions(
 ) -> tuple[LabelIssues, ErrorCalibration | None]:
     """Label issues after decisions: detection runs again, with the labels that people decided as right.
 
+    What people found recalibrates the probabilities of all others.
     Labels that a machine decided take part as they were given; where no person decided, nothing is detected again.
 
     Args:
@@ -78,18 +83,44 @@ def apply_decisions(
         before = find_label_errors(
             own.vectors, own.labels, count=len(own.names), groups=own.groups, p_right=own.p_right, progress=progress
         ).calibration
-    now, _ = list_label_issues(_relabel(given, by_people), decided=decided, before=before, progress=progress)
+    copies = {one.id for one in base.items if one.kind == COPIES}
+    learnt, summary = _learn(given.labelled, by_people, before, copies=copies)
+    now, _ = list_label_issues(_relabel(given, by_people), decided=decided, before=learnt, progress=progress)
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]
     others = [one for one in _name_contents(now, gallery).items if one.id not in decided]
     items = sorted([*kept, *others], key=lambda issue: (issue.kind == PROPOSAL, -issue.p_error))
-    # What is open counts as no more than before: decisions never raise the estimate.
     errors = sum(issue.p_error for issue in kept if issue.kind != PROPOSAL) + now.noise_rate * now.checked
-    errors = min(errors, base.noise_rate * base.checked)
     updated = collect_issues(
         items, checked=base.checked, errors=errors, confused_classes=now.confused_classes, base=base
     )
-    return replace(updated, decisions=len(decisions)), before
+    return replace(updated, decisions=len(decisions), **summary), before
+
+
+def _learn(
+    images: CheckedImages, decided: Mapping[int, LabelDecision], before: ErrorCalibration, *, copies: Container[int]
+) -> tuple[ErrorCalibration, dict[str, Any]]:
+    """The calibration from before, recalibrated by what people found; and what they found, for the list."""
+    made = [decided.get(number) for number in images.ids.tolist()]
+    rows = np.array([row for row, one in enumerate(made) if one is not None], dtype=np.int64)
+    decisions = [one for one in made if one is not None]
+    p_error, wrong = before.p_error[rows], np.array([one.label_after != one.label for one in decisions], dtype=bool)
+    of_errors = Recalibration.fit(p_error, wrong)
+    # Set aside may mean anything, and so may a dropped copy: the others tell of images of no class.
+    alone = np.array([number not in copies for number in images.ids[rows].tolist()], dtype=bool)
+    tells = wrong & alone & np.array([one.decision in (CHANGE, DROP) for one in decisions], dtype=bool)
+    is_none = np.array([one.decision == DROP for one in decisions], dtype=bool)
+    of_none = Recalibration.fit(before.none_if_wrong[rows][tells], is_none[tells])
+    learnt = replace(
+        before,
+        p_error=of_errors.apply(before.p_error),
+        none_if_wrong=of_none.apply(before.none_if_wrong).astype(before.none_if_wrong.dtype),
+        p_none=of_none.apply(before.p_none),
+    )
+    summary: dict[str, Any] = {"as_predicted": (int(((p_error >= LIKELY_ERROR) == wrong).sum()), len(rows))}
+    if len(rest := np.delete(before.p_error, rows)):
+        summary["open_share"] = of_errors.estimate_share(rest)
+    return learnt, summary
 
 
 def _relabel(images: CheckedImages, decided: Mapping[int, LabelDecision]) -> CheckedImages:
@@ -107,12 +138,17 @@ def _relabel(images: CheckedImages, decided: Mapping[int, LabelDecision]) -> Che
     return relabelled.take(np.flatnonzero(stays))
 
 
-def count_errors_left(gallery: Gallery, issues: LabelIssues, decisions: Decisions) -> float:
-    """Estimated number of wrong labels that are left: of open labels, and of those that no person looked at."""
+def count_errors_left(gallery: Gallery, issues: LabelIssues, decisions: Decisions) -> tuple[float, float, float]:
+    """Estimated number of wrong labels that are left, with a 95 % interval.
+
+    Of open labels, and of those that no person looked at.
+    """
     decided = sum(issue.p_error for issue in issues.errors if issue.key in decisions)
     held = [one for one in decisions.values() if one.p_right < 1 and one.label_after is not None]
     doubted = sum(1 - one.p_right for one in held if gallery.annotations.is_present(one.key))
-    return max(issues.noise_rate * issues.checked - decided, 0.0) + doubted
+    left = max(issues.noise_rate * issues.checked - decided, 0.0) + doubted
+    share, low, high = issues.open_share or (0.0, 0.0, 0.0)
+    return (left, left * low / share, left * high / share) if share > 0 else (left, left, left)
 
 
 def without_dropped_copies(issues: LabelIssues, gallery: Gallery) -> LabelIssues:

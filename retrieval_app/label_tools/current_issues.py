@@ -36,8 +36,8 @@ from retrieval_app.review.subjects import find_subjects, read_all_subjects
 DECISIONS_NAME = "decisions.csv"
 
 
-def list_issues(place: Path) -> tuple[LabelIssues, float]:
-    """Label issues with their decisions, and the estimated number of wrong labels after these."""
+def list_issues(place: Path) -> tuple[LabelIssues, tuple[float, float, float]]:
+    """Label issues with their decisions; the estimated number of wrong labels after these, with a 95 % interval."""
     if (place / "audit.csv").exists():
         audited = read_audited(place)
         errors = [one.p_error for one in audited.items]
@@ -45,11 +45,11 @@ def list_issues(place: Path) -> tuple[LabelIssues, float]:
         made = {one.key: one.decision for one in audited.items if one.decision is not None}
         left += sum(1 - one.p_right for one in made.values() if not one.leaves_out)
         listed = [one for one in audited.items if one.p_error >= MIN_P_ERROR]
-        return collect_issues(listed, checked=len(errors), errors=sum(errors)), left
+        return collect_issues(listed, checked=len(errors), errors=sum(errors)), (left, left, left)
     gallery = Gallery.open(place)
     issues, _, decisions = find_current_issues(gallery)
-    left = label_issues.count_errors_left(gallery, issues, decisions)
-    return replace(issues, items=locate_images(gallery, issues.items)).with_decisions(decisions), left
+    counted = label_issues.count_errors_left(gallery, issues, decisions)
+    return replace(issues, items=locate_images(gallery, issues.items)).with_decisions(decisions), counted
 
 
 def find_current_issues(

@@ -2210,6 +2210,23 @@ export interface components {
              * @description number of these next open issues
              */
             next: number;
+            /**
+             * Low
+             * @description of a 95 % interval of `errors`, without a filter; 0 with one
+             */
+            low: number;
+            /** High */
+            high: number;
+            /**
+             * As Predicted
+             * @description labels that people decided as the probabilities had it
+             */
+            as_predicted: number;
+            /**
+             * Looked At
+             * @description labels that people decided; what they found recalibrates all probabilities
+             */
+            looked_at: number;
         };
         /**
          * Limits

@@ -154,11 +154,27 @@ def test_the_rest_is_ranked_anew(update: Update, decide: Decide, base: LabelIssu
     issues, decisions = update(decide(WRONG, CHANGE, SHOWN))
     assert decisions == 1
     assert issues.find(ids[WRONG]) == base.find(ids[WRONG])
-    assert (issues.checked, issues.noise_rate) == (base.checked, pytest.approx(base.noise_rate))
+    assert issues.checked == base.checked
+    assert issues.as_predicted == (1, 1)
     other = next(path for path in MISLABELLED if path != WRONG)
     found = issues.find(ids[other])
     assert found is not None
     assert found.suggested == MISLABELLED[other]
+
+
+def test_what_people_find_recalibrates_the_others(labelled: Gallery, decide: Decide) -> None:
+    duplicates, (first, *_) = find_duplicate_groups(labelled), MISLABELLED
+    base, before = find_label_issues(labelled, duplicates=duplicates)
+
+    def learn(decision: LabelDecision) -> LabelIssues:
+        known = {decision.key: decision}
+        return apply_decisions(labelled, known, base=base, before=before, duplicates=duplicates)[0]
+
+    refuted, confirmed = learn(decide(first, KEEP)), learn(decide(first, CHANGE, MISLABELLED[first]))
+    assert (refuted.as_predicted, confirmed.as_predicted) == ((0, 1), (1, 1))
+    assert refuted.open_share is not None
+    assert confirmed.open_share is not None
+    assert refuted.open_share[0] < confirmed.open_share[0]
 
 
 def test_a_new_label_is_suggested(update: Update, decide: Decide, base: LabelIssues, ids: dict[str, int]) -> None:

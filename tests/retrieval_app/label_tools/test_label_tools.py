@@ -101,7 +101,7 @@ def test_the_most_probable_errors_are_listed_first(gallery: Path, capsys: pytest
     assert found["total"] >= 2
     assert found["labels"] > found["total"]
     assert main(["labels", "issues", str(gallery)]) == 0
-    header, first = capsys.readouterr().out.splitlines()[1:3]
+    header, first = capsys.readouterr().out.splitlines()[2:4]
     assert header.split() == ["p_error", "kind", "label", "suggested", "decision", "path"]
     assert first.endswith(found["issues"][0]["path"])
 

@@ -100,7 +100,8 @@ async function open(body, about, retry) {
 }
 
 /** The estimated number of label errors that are left, and whether it still pays to go on. */
-function describeLeft({checked, open: listed, left: {errors, in_next: inNext, next}}, filter) {
+function describeLeft({checked, open: listed, left}, filter) {
+  const {errors, in_next: inNext, next, low, high, as_predicted: expected, looked_at: looked} = left;
   if (filter.kind === PROPOSAL) {
     const right = Math.round(errors).toLocaleString('en');
     return `${count(listed, 'image')} without a label; about ${right} of the proposed labels are estimated to be right.`;
@@ -109,7 +110,13 @@ function describeLeft({checked, open: listed, left: {errors, in_next: inNext, ne
   const isChosen = filter.label || filter.suggested || filter.kind;
   const labels = isChosen ? 'open labels of this choice' : `${checked.toLocaleString('en')} labels`;
   const pays = next && inNext < next / 10 ? ' It hardly pays to go on.' : '';
-  return `${some} of the ${labels} are still estimated to be wrong; ${count(listed, 'open issue')}.${pays}`;
+  const range = isChosen
+    ? ''
+    : ` [${Math.round(low).toLocaleString('en')} to ${Math.round(high).toLocaleString('en')}]`;
+  const seen = looked
+    ? `Decided by people: ${expected.toLocaleString('en')} of ${looked.toLocaleString('en')} as predicted. `
+    : '';
+  return `${seen}${some} of the ${labels} are still estimated to be wrong${range}; ${count(listed, 'open issue')}.${pays}`;
 }
 
 /** @type {(state?: State) => any} */

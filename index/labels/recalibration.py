@@ -1,0 +1,66 @@
+"""Recalibration of probabilities of label errors by what people found (Platt scaling).
+
+A person's decisions tell of some labels whether they were wrong. With x = logit p of a probability p, the recalibrated
+one is sigmoid(a + b x) (Platt, "Probabilistic outputs for support vector machines", 1999), with a and b of the greatest
+posterior: their prior is normal, as wide as a and b vary from data set to data set. Without decisions nothing changes;
+with hundreds the simulated noise hardly counts. That people look at probable errors first does no harm, as it depends
+on p alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from index.arrays import Doubles, Mask
+
+# Of 24 kinds of mistakes in parts of cars, groceries and CIFAR-N that no benchmark reports on.
+_SPREAD = np.array([0.75, 0.25])  # of a and b
+_LEAST = 1e-4  # probability that has a finite logit
+_LEAST_SLOPE = 0.2  # so that the order of the probabilities stays
+_STEPS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Recalibration:
+    """The map of probabilities, with the covariance (2, 2) of its intercept and slope."""
+
+    intercept: float
+    slope: float
+    covariance: Doubles
+
+    @classmethod
+    def fit(cls, p: Doubles, found: Mask) -> "Recalibration":
+        """From (n,) probabilities of what people looked at, and whether it was so."""
+        inputs, targets = _inputs(p), found.astype(np.float64)
+        fitted, usual = np.array([0.0, 1.0]), np.array([0.0, 1.0])
+        for _ in range(_STEPS):
+            now = expit(inputs @ fitted)
+            information = (inputs * (now * (1 - now))[:, None]).T @ inputs + np.diag(_SPREAD**-2)
+            step = np.linalg.solve(information, inputs.T @ (targets - now) - (fitted - usual) / _SPREAD**2)
+            fitted += step.clip(-2, 2)
+            if np.abs(step).max() < 1e-9:
+                break
+        return cls(float(fitted[0]), max(float(fitted[1]), _LEAST_SLOPE), np.linalg.inv(information))
+
+    def apply(self, p: Doubles) -> Doubles:
+        """Recalibrated probabilities, of the same shape; 0 and 1 stay."""
+        moved: Doubles = expit(self.intercept + self.slope * logit(p.clip(_LEAST, 1 - _LEAST)))
+        return np.where((p <= 0) | (p >= 1), p, moved)
+
+    def estimate_share(self, p: Doubles) -> tuple[float, float, float]:
+        """The share of (n,) labels that are wrong, with a 95 % interval, from their probabilities of before.
+
+        It allows for the chance of what was found, and of what the labels are.
+        """
+        now = self.apply(p)
+        slopes = (_inputs(p) * (now * (1 - now))[:, None]).mean(axis=0)
+        spread = float(np.sqrt(slopes @ self.covariance @ slopes + (now * (1 - now)).sum() / len(p) ** 2))
+        share = float(now.mean())
+        return share, max(share - 1.96 * spread, 0.0), min(share + 1.96 * spread, 1.0)
+
+
+def _inputs(p: Doubles) -> Doubles:
+    """(n, 2): 1 and the logit."""
+    found = logit(p.clip(_LEAST, 1 - _LEAST))
+    return np.stack([np.ones_like(found), found], axis=1)
