@@ -1,4 +1,4 @@
-"""Label-error detection beside cleanlab, its Datalab and a vote of the nearest: calibration and average precision.
+"""Label-error detection beside cleanlab, its Datalab and a vote of the nearest: Brier skill, AUC, average precision.
 
 The right labels are known (see `known_labels`); every cell is a dataset and a kind of mistakes. Ours is the detection
 of `retrieval audit`; the peers (see `peers`) get the same features and labels. Intervals are over classes and seeds.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from benchmarks.common.record import (
     ending_in_words,
@@ -31,6 +31,7 @@ from benchmarks.common.record import (
 from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import DATASETS, PARTS, KnownLabels, load_known_labels, mistake
 from benchmarks.labels.peers import run_peers
+from index.labels.issues import MIN_P_ERROR
 from index.labels.kinds import LIKELY_ERROR
 from index.labels.label_errors import find_label_errors
 
@@ -42,6 +43,7 @@ KINDS = (
 PEERS_AT = ("aggre", "random1", "worse", "any:0.05", "any:0.2", "alike:0.05", "alike:0.2")
 SEEDS = (0, 1, 2)
 BINS, RESAMPLES = 10, 200
+LEAST = 1e-3  # probability that is scored, at most 1 less it: one label for which 0 was said would be infinitely bad
 MOST = 0.9  # of the wrong labels
 
 
@@ -105,7 +107,7 @@ def measure_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str,
     order = np.lexsort((errors.own, -chances))
     ranked = np.empty(len(order))
     ranked[order] = np.arange(len(order), 0, -1)
-    top = chances[order[:50]]
+    listed = chances >= MIN_P_ERROR
     return {
         "images": len(rows),
         "wrong": float(wrong.mean()),
@@ -113,10 +115,11 @@ def measure_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str,
         "error": expected_error(chances, wrong),
         "error_of_suggestions": expected_error(of_suggested, suggested == known.right[rows]),
         "likely_wrong": float((chances >= LIKELY_ERROR).mean()),
-        "top_50_above_0.9": int((top > 0.9).sum()),
-        "highest": float(chances.max()),
+        "listed": float(listed.mean()),
+        "said_of_listed": float(chances[listed].mean()) if listed.any() else 0.0,
+        "wrong_of_listed": float(wrong[listed].mean()) if listed.any() else 0.0,
+        **skills(chances, wrong),
         **_verdicts(chances >= LIKELY_ERROR, wrong),
-        "best_f1": best_f1(ranked, wrong),
         "average_precision": average_precision(ranked, wrong),
         "looks": looks_for_most(ranked, wrong),
         "seconds": seconds,
@@ -136,14 +139,20 @@ def expected_error(chances: np.ndarray, wrong: np.ndarray) -> float:
     return sum(abs(mean - share) * count for mean, share, count in reliability(chances, wrong)) / len(chances)
 
 
+def skills(chances: np.ndarray, wrong: np.ndarray) -> dict[str, float | None]:
+    """AUC, and by how much Brier score and log-loss are below those of the true rate for every label; None without."""
+    if not wrong.any():
+        return dict.fromkeys(("brier_skill", "log_skill", "auc"))
+    said, rate = chances.clip(LEAST, 1 - LEAST), np.full(len(wrong), wrong.mean())
+    return {
+        "brier_skill": 1 - float(brier_score_loss(wrong, said) / brier_score_loss(wrong, rate)),
+        "log_skill": 1 - float(log_loss(wrong, said) / log_loss(wrong, rate)),
+        "auc": float(roc_auc_score(wrong, chances)),
+    }
+
+
 def average_precision(scores: np.ndarray, wrong: np.ndarray) -> float | None:
     return float(average_precision_score(wrong, scores)) if wrong.any() else None
-
-
-def best_f1(scores: np.ndarray, wrong: np.ndarray) -> float | None:
-    """The highest F1 of any threshold, which nobody knows beforehand."""
-    hits = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
-    return float((2 * hits / (np.arange(1, len(hits) + 1) + wrong.sum())).max()) if wrong.any() else None
 
 
 def looks_for_most(scores: np.ndarray, wrong: np.ndarray) -> float | None:
@@ -187,14 +196,8 @@ def _name(row: Mapping[str, Any], part: str) -> str:
 
 
 def _measure(scores: np.ndarray, called: np.ndarray, wrong: np.ndarray) -> dict[str, Any]:
-    ap, f1, looks = (measure(scores, wrong) for measure in (average_precision, best_f1, looks_for_most))
-    return {
-        "average_precision": ap,
-        "best_f1": f1,
-        "looks": looks,
-        "called": float(called.mean()),
-        **_verdicts(called, wrong),
-    }
+    ap, looks = (measure(scores, wrong) for measure in (average_precision, looks_for_most))
+    return {"average_precision": ap, "looks": looks, "called": float(called.mean()), **_verdicts(called, wrong)}
 
 
 def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -207,7 +210,7 @@ def compare_cell(rows: Sequence[dict[str, Any]], options: argparse.Namespace) ->
     ways = {
         name: {
             key: float(np.mean([row["peers"][name][key] for row in rows]))
-            for key in ("average_precision", "f1", "best_f1", "looks")
+            for key in ("average_precision", "f1", "looks")
         }
         for name in rows[0]["peers"]
     }
@@ -221,7 +224,6 @@ def compare_cell(rows: Sequence[dict[str, Any]], options: argparse.Namespace) ->
         "best": best,
         "average_precision": ways[best]["average_precision"],
         "f1": max(way["f1"] for way in ways.values()),
-        "best_f1": max(way["best_f1"] for way in ways.values()),
         "looks": min(way["looks"] for way in ways.values()),
         "lead": _lead(rows, best, options),
     }
@@ -262,10 +264,13 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
         "estimated",
         "calibration error",
         "of suggestions",
-        "at .5 or more",
-        "of the top 50 above .9",
-        "precision",
+        "listed: said",
+        "wrong",
+        "at .5: precision",
         "recall",
+        "Brier skill",
+        "log-loss skill",
+        "AUC",
         "average precision",
     )
     lines = []
@@ -278,9 +283,10 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
         shares = [f"{100 * mean(key):.1f}%" for key in ("wrong", "estimate")]
         errors = [f"{mean(key):.3f}" for key in ("error", "error_of_suggestions")]
         is_wrong = some[0]["average_precision"] is not None
-        rates = [f"{mean(k):.3f}" if is_wrong else "" for k in ("precision", "recall", "average_precision")]
-        counts = [f"{100 * mean('likely_wrong'):.2f}%", f"{mean('top_50_above_0.9'):.0f}"]
-        lines.append([dataset, kind, *shares, *errors, *counts, *rates])
+        listed = [f"{100 * mean(key):.0f}%" for key in ("said_of_listed", "wrong_of_listed")]
+        scores = ("precision", "recall", "brier_skill", "log_skill", "auc", "average_precision")
+        rates = [f"{mean(key):.3f}" if is_wrong else "" for key in scores]
+        lines.append([dataset, kind, *shares, *errors, *listed, *rates])
     return format_table(head, lines)
 
 
@@ -296,7 +302,6 @@ def format_peers(compared: Sequence[Mapping[str, Any]]) -> str:
         "ours leads by",
         "F1 of our verdicts",
         "best F1 of any verdict of theirs",
-        "F1 at the best threshold of theirs",
         "looks ours",
         "fewest of theirs",
     )
@@ -315,7 +320,6 @@ def format_peers(compared: Sequence[Mapping[str, Any]]) -> str:
                 lead,
                 f"{ours['f1']:.3f}",
                 f"{cell['f1']:.3f}",
-                f"{cell['best_f1']:.3f}",
                 f"{ours['looks']:.2f}",
                 f"{cell['looks']:.2f}",
             ]

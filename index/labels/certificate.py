@@ -49,7 +49,7 @@ class LabelSample:
     def __init__(
         self, p_error: Doubles, looks: Sequence[Look] = (), answers: Sequence[bool | None] = (), *, alpha: float
     ) -> None:
-        self._groups, self._p_error, self._alpha = np.searchsorted(EDGES, p_error, side="right"), p_error, alpha
+        self.groups, self._p_error, self._alpha = np.searchsorted(EDGES, p_error, side="right"), p_error, alpha
         self.looks, self.answers = list(looks), list(answers)
 
     @property
@@ -126,7 +126,7 @@ class LabelSample:
 
         The median of simulated samples.
         """
-        chances = self._expect()[self._groups]
+        chances = self._expect()[self.groups]
         needed = list[int]()
         for _ in range(_TRIES):
             wrong = random.random(len(chances)) < chances
@@ -147,17 +147,17 @@ class LabelSample:
     def _expect(self) -> Doubles:
         """(K,) probabilities that a label of each group is wrong, by its mean probability and by the answers."""
         count = len(EDGES) + 1
-        images = np.bincount(self._groups, minlength=count)
-        mean = np.bincount(self._groups, weights=self._p_error, minlength=count) / np.maximum(images, 1)
+        images = np.bincount(self.groups, minlength=count)
+        mean = np.bincount(self.groups, weights=self._p_error, minlength=count) / np.maximum(images, 1)
         answered = self._answered()
-        groups = self._groups[[place for place, _ in answered]] if answered else np.empty(0, dtype=np.int64)
+        groups = self.groups[[place for place, _ in answered]] if answered else np.empty(0, dtype=np.int64)
         seen = np.bincount(groups, minlength=count)
         wrong = np.bincount(groups, weights=[float(answer) for _, answer in answered], minlength=count)
         return ((_STRENGTH * mean + wrong) / (_STRENGTH + seen)).clip(_LEAST, _MOST)
 
     def _split(self, chosen: Mask) -> list[Ids]:
         """The chosen images of each group."""
-        return [np.flatnonzero(chosen & (self._groups == group)) for group in range(len(EDGES) + 1)]
+        return [np.flatnonzero(chosen & (self.groups == group)) for group in range(len(EDGES) + 1)]
 
 
 def _choose_bet(p_error: Doubles, images: Doubles, weights: Doubles, *, most: int) -> float:

@@ -31,6 +31,16 @@ class SampleRequest(Body):
     new: bool = Field(default=False, description="begin another sample; each one left unproved makes it stricter")
 
 
+class SecondPerson(Answer):
+    """Answers of a second person to the same questions, and the estimated error rates of the first and the second."""
+
+    by: str | None
+    answers: int
+    agreement: float
+    overlooked: tuple[float, float] = Field(description="shares of the wrong labels that they called right")
+    invented: tuple[float, float] = Field(description="shares of the right labels that they called wrong")
+
+
 class CertificateState(Answer):
     """What a sample of labels proves now; `number` is 0 before the first sample."""
 
@@ -52,6 +62,7 @@ class CertificateState(Answer):
     waiting: int = Field(description="images that wait for an answer: `GET /v1/labels/issues?state=sample`")
     looks_to_come: int = Field(description="about how many more looks it takes")
     people: dict[str, int] = Field(description="number of answers by who gave them, for visitors who may decide")
+    second: SecondPerson | None = Field(description="what a second person's answers say of both; null before these")
     verdict: str = Field(description="the same in a sentence")
 
 
@@ -69,9 +80,13 @@ def _describe(context: RequestContext, found: Certificate | None) -> dict[str, A
     if found is None:
         empty = dict.fromkeys(CertificateState.model_fields, 0)
         texts = {"started_at": "", "verdict": "No sample has begun."}
-        return empty | {"started_by": None, "last_look": None, "is_proved": False, "changes": [], "people": {}} | texts
+        return (
+            empty
+            | {"started_by": None, "last_look": None, "is_proved": False, "changes": [], "people": {}, "second": None}
+            | texts
+        )
     document = found.to_json() | {"verdict": describe(found)}
-    return document if context.folders else document | {"people": {}, "started_by": None}
+    return document if context.folders else document | {"people": {}, "started_by": None, "second": None}
 
 
 @router.get("/labels/certificate", **responses(CertificateState))

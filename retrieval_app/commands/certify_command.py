@@ -35,16 +35,26 @@ _ANSWERS = "Enter: right, d: drop, s: set aside, =LABEL: another label, u: undo,
 @click.option("--confidence", type=read_share, default="95%", show_default=True, metavar="SHARE")
 @click.option("--new", "is_new", is_flag=True, help="Begin a new sample. Each sample left unproved makes it stricter.")
 @click.option("--by", metavar="NAME", help="Who answers.")
+@click.option("--second", metavar="NAME", help="Ask another person about what was looked at, without the answers.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Page to write, with FILE.json.")
 @output_options
 def certify(
-    gallery: Path, at_most: float, confidence: float, is_new: bool, by: str | None, report: Path | None, as_json: bool
+    gallery: Path,
+    at_most: float,
+    confidence: float,
+    is_new: bool,
+    by: str | None,
+    second: str | None,
+    report: Path | None,
+    as_json: bool,
 ) -> None:
     """Prove that at most a share of the labels of GALLERY is wrong, by looking at a random sample.
 
     Images with a probable label error are drawn more often, so that few looks suffice; the proof holds whatever these
     probabilities are worth, and whenever you stop. For each image you say whether its label is right. The answers are
     decisions like those of the Labels view, which has the same sample with pictures: Check a sample.
+
+    --second asks another person the same questions; nothing changes but what the report says of both people's errors.
 
     The same command continues. With --json it asks nothing and prints the state. Clean first: a sample of labels of
     which more are wrong than the share takes many looks.
@@ -53,6 +63,7 @@ def certify(
     Examples:
       retrieval labels certify gallery --at-most 2%
       retrieval labels certify gallery --at-most 5% --by ann --report certificate.html
+      retrieval labels certify gallery --second bob
       retrieval labels certify gallery --json
     """
     from index.gallery.gallery import Gallery
@@ -72,7 +83,9 @@ def certify(
                 f"the sample was begun for at most {100 * found.at_most:g}% at {100 * found.confidence:g}% confidence; "
                 "leave both options out to continue, or begin another one with --new"
             )
-    if not as_json:
+    if second is not None:
+        found = _ask_again(opened, store, review, found, by=second)
+    elif not as_json:
         found = _ask(opened, store, review, found, by=by)
     written = [] if report is None else write_certificate(found, report, gallery=opened.name)
     lines = [
@@ -127,7 +140,7 @@ def _ask(
         found = _read_again(opened, store, review)
         key = found.pending[0]
         (subject, *_) = (one for one in find_by_contents(opened, [key[0]]) if one.key == key)
-        label = found.label_of(key)
+        label = found.find(key).label
         click.echo(
             f"{found.looked_at + 1}. {printable_path(subject.path)}  {printable_path(label or '')} ? ",
             nl=False,
@@ -148,6 +161,27 @@ def _ask(
     if found.is_proved:
         store.note_proved()
     return found
+
+
+def _ask_again(
+    opened: Gallery, store: CertificateStore, review: ReviewStore, found: Certificate, *, by: str
+) -> Certificate:
+    """Ask a second person about images that were looked at, until they stop; the state then."""
+    from retrieval_app.review.subjects import find_by_contents
+
+    click.echo("Enter: right, w: wrong, q: stop", err=True)
+    for number, key in enumerate(found.ask_again(), 1):
+        member = found.find(key)
+        (subject, *_) = (one for one in find_by_contents(opened, [key[0]]) if one.key == key)
+        answer = None
+        while answer not in ("", "w", "q"):
+            question = f"{number}. {printable_path(subject.path)}  {printable_path(member.label or '')} ? "
+            click.echo(question, nl=False, err=True)
+            answer = (sys.stdin.readline() or "q").strip()
+        if answer == "q":
+            break
+        store.add_second_look(member, is_wrong=answer == "w", by=by)
+    return _read_again(opened, store, review)
 
 
 def _read_answer(text: str, subject: Subject, label: str | None) -> LabelDecision | None:

@@ -9,7 +9,8 @@ from index.errors import InputError
 from retrieval_app.reports.standalone import draw_document, write_document
 from retrieval_app.review.certificates import Certificate
 
-_OVERLOOKED = 0.05  # share of wrong labels that people overlook, in the example
+_OVERLOOKED = 0.05  # share of wrong labels that people overlook, where no second person says more
+_ENOUGH = 30  # answers of both that do
 
 
 def write_certificate(certificate: Certificate, out: Path, *, gallery: str) -> list[Path]:
@@ -29,7 +30,7 @@ def write_certificate(certificate: Certificate, out: Path, *, gallery: str) -> l
 def draw_certificate(certificate: Certificate, *, gallery: str, names: bool) -> str:
     """The page as text; `names`: whether it says who looked."""
     document = _describe_all(certificate, gallery)
-    hidden: dict[str, Any] = {} if names else {"people": {}, "started_by": None}
+    hidden: dict[str, Any] = {} if names else {"people": {}, "started_by": None, "second": None}
     return "".join(draw_document("certificate.html", **_fill(certificate, document | hidden)))
 
 
@@ -39,9 +40,12 @@ def _describe_all(certificate: Certificate, gallery: str) -> dict[str, Any]:
 
 def _fill(certificate: Certificate, document: dict[str, Any]) -> dict[str, Any]:
     """The values of the page's template."""
-    found = certificate.sample.found
-    missed = (certificate.most_wrong + found * _OVERLOOKED) / (1 - _OVERLOOKED)
-    return {"one": document, "verdict": describe(certificate), "overlooked": _OVERLOOKED, "missed": missed}
+    found, both = certificate.sample.found, certificate.reviewers
+    is_known = both is not None and both.answers >= _ENOUGH
+    overlooked = both.overlooked[0] if both is not None and is_known else _OVERLOOKED
+    missed = (certificate.most_wrong + found * overlooked) / (1 - overlooked)
+    more = {"overlooked": overlooked, "is_known": is_known, "missed": missed}
+    return {"one": document, "verdict": describe(certificate), **more}
 
 
 def describe(certificate: Certificate) -> str:

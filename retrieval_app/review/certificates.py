@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from index.gallery.gallery import Gallery
 from index.labels.certificate import LabelSample, Look
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.issues import LabelIssues
+from index.labels.two_people import Reviewers, compare_people
 from index.versions.annotations import certificate_file
 from retrieval_app.review.database import Database, DecidedSinceError
 
@@ -56,6 +57,12 @@ CREATE TABLE looks (
     bet REAL NOT NULL,
     drawn_at TEXT NOT NULL
 );
+CREATE TABLE second_looks (                    -- of another person, who did not see the first answer
+    place INTEGER PRIMARY KEY,
+    is_wrong INTEGER NOT NULL,
+    by TEXT,
+    at TEXT NOT NULL
+);
 """
 _MEMBERS = "SELECT place, sha256, given, label, p_error FROM members"
 
@@ -84,6 +91,7 @@ class Certificate:
         decisions: that answer them.
         changes: why it is out of date; empty where it is not.
         labels_of: (N,) the label of each member of the sample.
+        second: whether another person found the label of a member wrong, by its place.
     """
 
     number: int
@@ -99,6 +107,8 @@ class Certificate:
     decisions: Mapping[LabelKey, LabelDecision]
     changes: tuple[str, ...] = ()
     labels_of: Sequence[str | None] = ()
+    second: Mapping[int, bool] = field(default_factory=dict)
+    second_by: str | None = None
 
     @cached_property
     def most_wrong(self) -> int:
@@ -132,9 +142,9 @@ class Certificate:
         pairs = zip(self.members, self.sample.answers, strict=True)
         return [member.key for member, answer in pairs if answer is None]
 
-    def label_of(self, key: LabelKey) -> str | None:
-        """The label that is asked about."""
-        return next(member.label for member in self.members if member.key == key)
+    def find(self, key: LabelKey) -> Member:
+        """A member with a look, by its key."""
+        return next(member for member in self.members if member.key == key)
 
     @property
     def looked_at(self) -> int:
@@ -183,6 +193,26 @@ class Certificate:
                 )
         return rows
 
+    def ask_again(self) -> list[LabelKey]:
+        """Labels that one person has answered and no second one, at random."""
+        pairs = zip(self.members, self.sample.answers, strict=True)
+        left = [one.key for one, answer in pairs if answer is not None and one.place not in self.second]
+        return [left[place] for place in np.random.default_rng(self.number).permutation(len(left)).tolist()]
+
+    @cached_property
+    def reviewers(self) -> Reviewers | None:
+        """What a second person's answers say of both; None before there are some."""
+        pairs = zip(self.members, self.sample.looks, self.sample.answers, strict=True)
+        both = [
+            (look.place, answer, self.second[one.place])
+            for one, look, answer in pairs
+            if answer is not None and one.place in self.second
+        ]
+        if not both:
+            return None
+        places, first, second = (np.array(part) for part in zip(*both, strict=True))
+        return compare_people(first, second, self.sample.groups[places])
+
     def _answer(self, member: Member) -> LabelDecision | None:
         made = self.decisions.get(member.key)
         return made if made is not None and is_of_person(made) else None
@@ -208,6 +238,7 @@ class Certificate:
             "waiting": len(self.sample.pending),
             "looks_to_come": self.looks_to_come,
             "people": self.people,
+            "second": None if self.reviewers is None else {"by": self.second_by, **asdict(self.reviewers)},
         }
 
 
@@ -252,6 +283,7 @@ class CertificateStore:
             )
             connection.execute("DELETE FROM members")
             connection.execute("DELETE FROM looks")
+            connection.execute("DELETE FROM second_looks")
             connection.executemany(
                 "INSERT INTO members (place, sha256, given, label, p_error) VALUES (?, ?, ?, ?, ?)",
                 ((one.place, *one.key, one.label, one.p_error) for one in members),
@@ -271,6 +303,7 @@ class CertificateStore:
                 Member(place, (sha256, given), label, p)
                 for place, sha256, given, label, p in connection.execute(_MEMBERS)
             ]
+            seconds = connection.execute("SELECT place, is_wrong, by FROM second_looks ORDER BY at").fetchall()
         taking_part = [one for one in members if one.label is not None]
         open_ = [one for one in taking_part if one.p_error is not None]
         places = {one.place: place for place, one in enumerate(open_)}
@@ -294,6 +327,8 @@ class CertificateStore:
             decisions=decisions,
             changes=tuple(_find_changes(gallery, members, decisions, version=version, copies=copies)),
             labels_of=[one.label for one in open_],
+            second={place: bool(is_wrong) for place, is_wrong, _ in seconds},
+            second_by=seconds[-1][2] if seconds else None,
         )
 
     def draw(self, certificate: Certificate) -> None:
@@ -324,6 +359,12 @@ class CertificateStore:
                 "INSERT INTO looks (place, probability, bet, drawn_at) VALUES (?, ?, ?, ?)",
                 [(places[look.place], look.probability, look.bet, _now()) for look in [*new, *drawn]],
             )
+
+    def add_second_look(self, member: Member, *, is_wrong: bool, by: str | None = None) -> None:
+        """Keep what a second person says of a label; it changes no decision."""
+        with self._database.writing() as connection:
+            row = (member.place, is_wrong, by, _now())
+            connection.execute("INSERT OR REPLACE INTO second_looks (place, is_wrong, by, at) VALUES (?, ?, ?, ?)", row)
 
     def note_proved(self) -> None:
         """Keep that the last sample proved something: the next one is no further attempt at it."""

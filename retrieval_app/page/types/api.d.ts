@@ -1071,6 +1071,8 @@ export interface components {
             people: {
                 [key: string]: number;
             };
+            /** @description what a second person's answers say of both; null before these */
+            second: components["schemas"]["SecondPerson"] | null;
             /**
              * Verdict
              * @description the same in a sentence
@@ -2754,6 +2756,34 @@ export interface components {
             collapsed: boolean | null;
         };
         /**
+         * SecondPerson
+         * @description Answers of a second person to the same questions, and the estimated error rates of the first and the second.
+         */
+        SecondPerson: {
+            /** By */
+            by: string | null;
+            /** Answers */
+            answers: number;
+            /** Agreement */
+            agreement: number;
+            /**
+             * Overlooked
+             * @description shares of the wrong labels that they called right
+             */
+            overlooked: [
+                number,
+                number
+            ];
+            /**
+             * Invented
+             * @description shares of the right labels that they called wrong
+             */
+            invented: [
+                number,
+                number
+            ];
+        };
+        /**
          * Suggestion
          * @description A label that the image may have instead.
          */
@@ -2957,6 +2987,7 @@ export type SearchHit = components['schemas']['SearchHit'];
 export type SearchList = components['schemas']['SearchList'];
 export type SearchRequest = components['schemas']['SearchRequest'];
 export type SearchResponse = components['schemas']['SearchResponse'];
+export type SecondPerson = components['schemas']['SecondPerson'];
 export type Suggestion = components['schemas']['Suggestion'];
 export type TagEntry = components['schemas']['TagEntry'];
 export type TagList = components['schemas']['TagList'];

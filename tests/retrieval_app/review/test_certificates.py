@@ -154,6 +154,10 @@ def test_the_command_asks_until_it_is_proved_and_goes_on_later(gallery: Path, tm
     assert json.loads(run("--json"))["waiting"] == 10
     assert "Proved" in run("--by", "ann", "--report", str(tmp_path / "c.html"), text="\n" * 200)
     assert (tmp_path / "c.html").exists()
+    run("--second", "bob", text="\n" * 10 + "w\nq\n")
+    both = json.loads(run("--json"))["second"]
+    assert (both["by"], both["answers"]) == ("bob", 11)
+    assert both["agreement"] >= 9 / 11
     refused = CliRunner().invoke(labels, ["certify", str(gallery), "--at-most", "1%"])
     assert refused.exit_code == 2
     assert "--new" in refused.output
