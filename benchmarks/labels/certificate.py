@@ -1,8 +1,9 @@
-"""Looks that a certificate needs, and how often it is false, by simulated people who know the right labels.
+"""Looks that a certificate needs, how often it is false, and what the looks teach: simulated people know the truth.
 
 Each audit draws images until "at most so many labels are wrong" is proved: with the probabilities of label errors as
 they are, equal ones (uniform sampling), and reversed ones, the worst that a model can do. It is false where more are
-left. People who err answer 5 % of the questions wrongly, and so leave wrong labels or make some.
+left. People who err answer 5 % of the questions wrongly, and so leave wrong labels or make some. The second table has
+the share of wrong labels among those nobody looked at, as estimated before and after some looks.
 
     python -m benchmarks.labels.certificate --out bench/labels
     python -m benchmarks.labels.certificate --out bench/labels --dataset cars --kind any:0.05 --audits 20
@@ -22,11 +23,13 @@ from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import PARTS, load_known_labels, mistake
 from index.labels.certificate import LabelSample
 from index.labels.label_errors import find_label_errors
+from index.labels.recalibration import Recalibration
 from retrieval_app.review.certificates import AT_A_TIME, spend
 
 KINDS = ("right", "any:0.05", "alike:0.05", "any:0.2", "aggre", "random1", "worse")
 WAYS = ("as they are", "uniform", "reversed", "people err")
 ERRS = 0.05  # share of answers
+LOOKS = (0, 60, 300)
 HEAD = (
     "dataset",
     "labels",
@@ -65,9 +68,16 @@ def main(arguments: list[str] | None = None) -> None:
                 for share in options.at_most:
                     row = {"dataset": dataset, "kind": kind, "wrong": float(wrong.mean()), "at_most": share}
                     row |= {way: run_audits(errors.p_error, wrong, way, share, options.audits) for way in WAYS}
+                    if share == options.at_most[0]:
+                        row |= {f"after {n}": estimate_shares(errors.p_error, wrong, n, options.audits) for n in LOOKS}
                     rows.append(row)
                     print(row, file=sys.stderr, flush=True)
-        text = format_table(HEAD, [format_row(row) for row in rows])
+        shares = [row for row in rows if row["at_most"] == options.at_most[0]]
+        head = ["dataset", "labels"] + [
+            f"{name}, {n} looks" for n in LOOKS for name in ("true", "said", "width", "held", "skill")
+        ]
+        tables = (HEAD, [format_row(row) for row in rows]), (head, [format_shares(row) for row in shares])
+        text = "\n\n".join(format_table(*table) for table in tables)
         print(f"\n{text}")
         write_record(options.out / "certificate.json", settings=vars(options), results={"rows": rows}, text=text)
 
@@ -88,6 +98,35 @@ def run_audits(p_error: np.ndarray, wrong: np.ndarray, way: str, at_most: float,
         looks.append(len(seen))
         false += int(after.sum()) > most
     return {"looks": float(np.mean(looks)), "false": false / audits}
+
+
+def estimate_shares(p_error: np.ndarray, wrong: np.ndarray, looks: int, audits: int) -> dict[str, float]:
+    """Means of the estimated and the true share of the rest after so many looks, of intervals, and of Brier skill."""
+    found = []
+    for seed in range(audits):
+        sample = LabelSample(p_error, alpha=0.05)
+        drawn = (
+            sample.draw(min(looks, len(wrong) // 2), most=len(wrong) // 50, random=np.random.default_rng(seed))
+            if looks
+            else []
+        )
+        seen = np.array([look.place for look in drawn], dtype=np.int64)
+        fitted, rest = Recalibration.fit(p_error[seen], wrong[seen]), np.setdiff1d(np.arange(len(wrong)), seen)
+        share, low, high = fitted.estimate_share(p_error[rest])
+        truth, rate = wrong[rest], wrong[rest].mean()
+        loss = float(((fitted.apply(p_error[rest]) - truth) ** 2).mean())
+        skill = 1 - loss / (rate * (1 - rate)) if truth.any() else np.nan
+        found.append((share, rate, high - low, low <= rate <= high, skill))
+    return dict(zip(("estimate", "true", "width", "held", "skill"), np.mean(found, axis=0).tolist(), strict=True))
+
+
+def format_shares(row: dict[str, Any]) -> list[str]:
+    cells = [row["dataset"], row["kind"]]
+    for looks in LOOKS:
+        one = row[f"after {looks}"]
+        cells += [f"{100 * one[name]:.1f}%" for name in ("true", "estimate", "width")]
+        cells += [f"{100 * one['held']:.0f}%", f"{one['skill']:.3f}"]
+    return cells
 
 
 def format_row(row: dict[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ _STRENGTH = 20.0  # looks that the probability of a group weighs as many as
 _LEAST, _MOST = 1e-3, 0.999  # probability of a label error that a group is taken to have
 _LEAST_WEIGHT = 0.5  # of an image that is drawn, per share of labels that may be wrong
 _BETS = np.geomspace(0.01, 0.99, 16)  # as shares of the greatest possible one
-_TRIES = 5  # simulated samples that estimate how many looks it takes
+_TRIES = 3  # simulated samples that estimate how many looks it takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class LabelSample:
             tried = LabelSample(self._p_error, self.looks, self.answers, alpha=self._alpha)
             tried.answer(wrong)
             while not tried.proves(most):
-                tried.draw(at_a_time * max(1, len(tried.looks) // 100), most=most, random=random)
+                tried.draw(max(at_a_time, len(tried.looks) // 50, len(chances) // 500), most=most, random=random)
                 tried.answer(wrong)
             needed.append(len(tried.looks) - len(self.looks))
         return int(np.median(needed))

@@ -19,8 +19,8 @@ from index.text import printable_path
 KEEP, CHANGE, SET_ASIDE, DROP = "keep", "change", "set_aside", "drop"
 DECISIONS = (KEEP, CHANGE, SET_ASIDE, DROP)
 OPEN = "open"  # takes back what was decided
-DecisionSource: TypeAlias = Literal["person", "bulk", "import", "agent"]
-"""Who decided: a person who looked, a bulk accept, a file of another program, or an agent over MCP."""
+DecisionSource: TypeAlias = Literal["person", "bulk", "import", "agent", "rule"]
+"""Who decided: a person who looked, a bulk accept, a file of another program, an agent over MCP, or a condition."""
 SOURCES: tuple[DecisionSource, ...] = get_args(DecisionSource)
 P_RIGHT, GIVEN = "p_right", "given"
 """Columns of label files and tables: the probability that the label is right, and the label before decisions."""
@@ -62,6 +62,11 @@ class LabelDecision:
     def meaning(self) -> tuple[str, str | None] | None:
         """What was decided; None where it takes an earlier decision back."""
         return None if self.decision == OPEN else (self.decision, self.new_label)
+
+    @property
+    def is_look(self) -> bool:
+        """Whether a person looked at the image."""
+        return self.source == "person" and self.p_right == 1
 
     @property
     def leaves_out(self) -> bool:

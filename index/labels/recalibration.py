@@ -4,12 +4,13 @@ A person's decisions tell of some labels whether they were wrong. With x = logit
 one is sigmoid(a + b x) (Platt, "Probabilistic outputs for support vector machines", 1999), with a and b of the greatest
 posterior: their prior is normal, as wide as a and b vary from data set to data set. Without decisions nothing changes;
 with hundreds the simulated noise hardly counts. That people look at probable errors first does no harm, as it depends
-on p alone.
+on p alone; that they answer only what is obvious would, and the interval does not know of it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from index.arrays import Doubles, Mask
@@ -18,7 +19,6 @@ from index.arrays import Doubles, Mask
 _SPREAD = np.array([0.75, 0.25])  # of a and b
 _LEAST = 1e-4  # probability that has a finite logit
 _LEAST_SLOPE = 0.2  # so that the order of the probabilities stays
-_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,19 @@ class Recalibration:
     def fit(cls, p: Doubles, found: Mask) -> "Recalibration":
         """From (n,) probabilities of what people looked at, and whether it was so."""
         inputs, targets = _inputs(p), found.astype(np.float64)
-        fitted, usual = np.array([0.0, 1.0]), np.array([0.0, 1.0])
-        for _ in range(_STEPS):
-            now = expit(inputs @ fitted)
-            information = (inputs * (now * (1 - now))[:, None]).T @ inputs + np.diag(_SPREAD**-2)
-            step = np.linalg.solve(information, inputs.T @ (targets - now) - (fitted - usual) / _SPREAD**2)
-            fitted += step.clip(-2, 2)
-            if np.abs(step).max() < 1e-9:
-                break
-        return cls(float(fitted[0]), max(float(fitted[1]), _LEAST_SLOPE), np.linalg.inv(information))
+        usual = np.array([0.0, 1.0])
+
+        def loss(values: Doubles) -> tuple[float, Doubles]:
+            """The negative logarithm of the posterior, and its gradient."""
+            scores, from_usual = inputs @ values, (values - usual) / _SPREAD
+            value = (np.logaddexp(0, scores) - targets * scores).sum() + (from_usual**2).sum() / 2
+            return float(value), inputs.T @ (expit(scores) - targets) + from_usual / _SPREAD
+
+        bounds = [(None, None), (_LEAST_SLOPE, None)]
+        fitted = minimize(loss, usual, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12).x
+        now = expit(inputs @ fitted)
+        information = (inputs * (now * (1 - now))[:, None]).T @ inputs + np.diag(_SPREAD**-2)
+        return cls(float(fitted[0]), float(fitted[1]), np.linalg.inv(information))
 
     def apply(self, p: Doubles) -> Doubles:
         """Recalibrated probabilities, of the same shape; 0 and 1 stay."""

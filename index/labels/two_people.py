@@ -20,12 +20,14 @@ class Reviewers:
 
     Attributes:
         answers: that both gave.
+        wrong: estimated number of wrong labels among these.
         agreement: share of equal ones.
         overlooked: estimated shares of the wrong labels that the first and the second called right.
         invented: of the right labels that they called wrong.
     """
 
     answers: int
+    wrong: float
     agreement: float
     overlooked: tuple[float, float]
     invented: tuple[float, float]
@@ -50,4 +52,4 @@ def compare_people(first: Mask, second: Mask, groups: Ids) -> Reviewers:
         p_wrong = now
     one, two = overlooked.tolist()
     three, four = invented.tolist()
-    return Reviewers(len(first), float((first == second).mean()), (one, two), (three, four))
+    return Reviewers(len(first), float(p_wrong.sum()), float((first == second).mean()), (one, two), (three, four))

@@ -36,6 +36,7 @@ class SecondPerson(Answer):
 
     by: str | None
     answers: int
+    wrong: float = Field(description="estimated wrong labels among these")
     agreement: float
     overlooked: tuple[float, float] = Field(description="shares of the wrong labels that they called right")
     invented: tuple[float, float] = Field(description="shares of the right labels that they called wrong")
@@ -120,7 +121,7 @@ async def draw_sample(context: Context, body: SampleRequest) -> Any:
                 store.draw(found)
             found = store.read(gallery, context.review.label_decisions())
             if found is not None and found.is_proved:
-                store.note_proved()
+                store.note_proved(found.number)
             return _describe(context, found)
         except (DecidedSinceError, InputError) as error:
             raise ApiError(str(error), status=409) from error

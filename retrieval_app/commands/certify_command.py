@@ -56,7 +56,8 @@ def certify(
 
     --second asks another person the same questions; nothing changes but what the report says of both people's errors.
 
-    The same command continues. With --json it asks nothing and prints the state. Clean first: a sample of labels of
+    The same command continues. With --json it asks nothing, and prints the state of the sample, which it begins
+    if there is none. Clean first: a sample of labels of
     which more are wrong than the share takes many looks.
 
     \b
@@ -84,6 +85,9 @@ def certify(
                 "leave both options out to continue, or begin another one with --new"
             )
     if second is not None:
+        if found.changes or second in found.people:
+            why = "; ".join(found.changes) or f"{printable_path(second)} gave the first answers"
+            raise click.UsageError(f"--second: {why}; a second person answers a sample that is up to date")
         found = _ask_again(opened, store, review, found, by=second)
     elif not as_json:
         found = _ask(opened, store, review, found, by=by)
@@ -130,36 +134,41 @@ def _ask(
     opened: Gallery, store: CertificateStore, review: ReviewStore, found: Certificate, *, by: str | None
 ) -> Certificate:
     """Ask about images until the share is proved, or the person stops; the state then."""
+    from index.errors import InputError
+    from index.gallery.gallery import Gallery
     from retrieval_app.reports.certificate_page import describe
     from retrieval_app.review.subjects import find_by_contents
 
     click.echo(_ANSWERS, err=True)
     steps = list[int]()  # of these answers, which may be undone
     while not (found.is_proved or found.changes):
-        store.draw(found)
-        found = _read_again(opened, store, review)
+        if not found.pending:
+            opened = Gallery.open(opened.path)  # a newer version, where there is one
+            store.draw(_read_again(opened, store, review))
+            found = _read_again(opened, store, review)
+            click.echo(describe(found), err=True)
+            continue
         key = found.pending[0]
         (subject, *_) = (one for one in find_by_contents(opened, [key[0]]) if one.key == key)
         label = found.find(key).label
-        click.echo(
-            f"{found.looked_at + 1}. {printable_path(subject.path)}  {printable_path(label or '')} ? ",
-            nl=False,
-            err=True,
-        )
+        question = f"{found.looked_at + 1}. {printable_path(subject.path)}  {printable_path(label or '')} ? "
+        click.echo(question, nl=False, err=True)
         text = sys.stdin.readline()
         if not text or text.strip() == "q":
             break
-        if text.strip() == "u" and steps:
-            review.undo(steps.pop())
-        elif (made := _read_answer(text.strip(), subject, label)) is not None:
-            steps.append(review.decide([made], by=by).number)
-        else:
-            click.echo(f"not understood: {printable_path(text.strip())}; {_ANSWERS}", err=True)
+        try:
+            if text.strip() == "u" and steps:
+                review.undo(steps.pop())
+            elif (made := _read_answer(text.strip(), subject, label)) is not None:
+                steps.append(review.decide([made], by=by).number)
+            else:
+                click.echo(f"not understood: {printable_path(text.strip())}; {_ANSWERS}", err=True)
+        except InputError as error:
+            click.echo(str(error), err=True)
         found = _read_again(opened, store, review)
-        if not found.pending:
-            click.echo(describe(found), err=True)
+    found = _read_again(Gallery.open(opened.path), store, review)
     if found.is_proved:
-        store.note_proved()
+        store.note_proved(found.number)
     return found
 
 

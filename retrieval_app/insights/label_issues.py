@@ -101,9 +101,9 @@ def _learn(
     images: CheckedImages, decided: Mapping[int, LabelDecision], before: ErrorCalibration, *, copies: Container[int]
 ) -> tuple[ErrorCalibration, dict[str, Any]]:
     """The calibration from before, recalibrated by what people found; and what they found, for the list."""
-    made = [decided.get(number) for number in images.ids.tolist()]
-    rows = np.array([row for row, one in enumerate(made) if one is not None], dtype=np.int64)
-    decisions = [one for one in made if one is not None]
+    made = [(row, decided[number]) for row, number in enumerate(images.ids.tolist()) if number in decided]
+    made = [(row, one) for row, one in made if one.is_look]
+    rows, decisions = np.array([row for row, _ in made], dtype=np.int64), [one for _, one in made]
     p_error, wrong = before.p_error[rows], np.array([one.label_after != one.label for one in decisions], dtype=bool)
     of_errors = Recalibration.fit(p_error, wrong)
     # Set aside may mean anything, and so may a dropped copy: the others tell of images of no class.

@@ -1,6 +1,7 @@
 """Certificate of labels as a page that needs no network, and in words."""
 
 import json
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from retrieval_app.reports.standalone import draw_document, write_document
 from retrieval_app.review.certificates import Certificate
 
 _OVERLOOKED = 0.05  # share of wrong labels that people overlook, where no second person says more
-_ENOUGH = 30  # answers of both that do
+_ENOUGH = 20  # wrong labels that both saw, from which on they do
 
 
 def write_certificate(certificate: Certificate, out: Path, *, gallery: str) -> list[Path]:
@@ -41,7 +42,7 @@ def _describe_all(certificate: Certificate, gallery: str) -> dict[str, Any]:
 def _fill(certificate: Certificate, document: dict[str, Any]) -> dict[str, Any]:
     """The values of the page's template."""
     found, both = certificate.sample.found, certificate.reviewers
-    is_known = both is not None and both.answers >= _ENOUGH
+    is_known = both is not None and both.wrong >= _ENOUGH
     overlooked = both.overlooked[0] if both is not None and is_known else _OVERLOOKED
     missed = (certificate.most_wrong + found * overlooked) / (1 - overlooked)
     more = {"overlooked": overlooked, "is_known": is_known, "missed": missed}
@@ -56,10 +57,15 @@ def describe(certificate: Certificate) -> str:
         return f"Out of date: {'; '.join(certificate.changes)}. Begin a new sample."
     if certificate.is_proved:
         return f"Proved: {claim} {sure}."
-    bound = f"at most {format_share(certificate.bound)} {sure}"
+    bound = f"at most {format_bound(certificate.bound)} {sure}"
     return f"Not proved yet that {claim}: {bound} so far; about {certificate.looks_to_come:,} more looks."
 
 
 def format_share(share: float) -> str:
-    """A share in %, with at most two digits after the point."""
-    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
+    """A share in %, as it was given."""
+    return f"{100 * share:.6g}%"
+
+
+def format_bound(share: float) -> str:
+    """A share in %, rounded up to two digits after the point."""
+    return f"{ceil(1e4 * share - 1e-6) / 100:.2f}%"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from index.errors import InputError, RetrievalError, UnknownImageError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, OPEN, PRESENT, Mark, check_label, tag_field
+from index.labels.decisions import CHANGE, DROP, OPEN, PRESENT, DecisionSource, Mark, check_label, tag_field
 from index.labels.steps import Step
 from index.text import printable_path
 from retrieval_app.review.activity_log import record_command
@@ -52,12 +53,24 @@ def select_images(
     return found
 
 
-def set_label(gallery: Gallery, store: ReviewStore, ids: Ids, label: str | None, *, by: str | None = None) -> Step:
-    """Give images a label, whatever theirs is, also those without one; None takes back what was decided about them."""
+def set_label(
+    gallery: Gallery,
+    store: ReviewStore,
+    ids: Ids,
+    label: str | None,
+    *,
+    source: DecisionSource = "person",
+    by: str | None = None,
+) -> Step:
+    """Give images a label, whatever theirs is, also those without one; None takes back what was decided about them.
+
+    The `source` is `rule` where a condition chose the images, so that nobody looked at each.
+    """
     subjects = find_subjects(gallery, ids.tolist()).values()
     if label is not None:
         new_label = check_label(label)
-        return store.decide([subject.decide(CHANGE, new_label=new_label) for subject in subjects], by=by)
+        made = [replace(subject.decide(CHANGE, new_label=new_label), source=source) for subject in subjects]
+        return store.decide(made, by=by)
     decided = store.label_decisions()
     opened = [subject.decide(OPEN) for subject in subjects if subject.key in decided]
     if not opened:
@@ -103,9 +116,12 @@ def _mark_all(gallery: Gallery, ids: Iterable[int], tag: str, value: str | None)
     return [Mark(sha256, name, value) for sha256 in found.values()]
 
 
-def drop_images(gallery: Gallery, store: ReviewStore, ids: Ids, *, by: str | None = None) -> Step:
-    """Leave images out of results, label files and data sets, until the step is undone."""
-    return store.decide([subject.decide(DROP) for subject in find_subjects(gallery, ids.tolist()).values()], by=by)
+def drop_images(
+    gallery: Gallery, store: ReviewStore, ids: Ids, *, source: DecisionSource = "person", by: str | None = None
+) -> Step:
+    """Leave images out of results, label files and data sets, until the step is undone; `source` as of `set_label`."""
+    subjects = find_subjects(gallery, ids.tolist()).values()
+    return store.decide([replace(subject.decide(DROP), source=source) for subject in subjects], by=by)
 
 
 def set_labels(
@@ -129,9 +145,10 @@ def set_labels(
     if drop and label is not None:
         raise InputError("a dropped image gets no label; give either a label or drop")
     condition, folder = parse_filter(where) if isinstance(where, str) else where, as_path(gallery, "gallery")
+    source: DecisionSource = "person" if condition is None else "rule"
     if drop:
-        return change_images(folder, drop_images, what="drop-images", ids=ids, where=condition)
-    change = partial(set_label, label=label)
+        return change_images(folder, partial(drop_images, source=source), what="drop-images", ids=ids, where=condition)
+    change = partial(set_label, label=label, source=source)
     return change_images(folder, change, what="set-labels", ids=ids, where=condition, label=label)
 
 

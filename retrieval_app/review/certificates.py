@@ -172,25 +172,22 @@ class Certificate:
         return self.sample.expect_looks(most=self.most_allowed, random=random, at_a_time=AT_A_TIME)
 
     def list_labels(self) -> list[dict[str, Any]]:
-        """Labels, looks, wrong ones found, and the most that are left as a share, of each label with a bound."""
+        """Labels that stay, looks, wrong ones found, and the most that are left as a share, of each label with a bound.
+
+        They are the labels as the sample began; what answers changed into a label is not counted.
+        """
         looked, wrong = Counter[str | None](), Counter[str | None]()
         for member, answer in zip(self.members, self.sample.answers, strict=True):
             looked[member.label] += answer is not None
             wrong[member.label] += answer is True
-        rows = []
+        labels, rows = np.array(self.labels_of, dtype=object), []
         for label, count in looked.most_common(MOST_LABELS):
-            own = np.array([one == label for one in self.labels_of], dtype=bool)
-            bound = self.sample.most_wrong(own) / len(own.nonzero()[0])
+            own = labels == label
+            stay = int(own.sum()) - wrong[label]
+            bound = self.sample.most_wrong(own) / max(stay, 1)
             if bound <= LEAST_BOUND:
-                rows.append(
-                    {
-                        "label": label,
-                        "labels": int(own.sum()),
-                        "looked_at": count,
-                        "found_wrong": wrong[label],
-                        "bound": bound,
-                    }
-                )
+                found = {"looked_at": count, "found_wrong": wrong[label], "bound": bound}
+                rows.append({"label": label, "labels": stay, **found})
         return rows
 
     def ask_again(self) -> list[LabelKey]:
@@ -215,7 +212,7 @@ class Certificate:
 
     def _answer(self, member: Member) -> LabelDecision | None:
         made = self.decisions.get(member.key)
-        return made if made is not None and is_of_person(made) else None
+        return made if made is not None and made.is_look else None
 
     def to_json(self) -> dict[str, Any]:
         """The state, as the API and the report have it."""
@@ -242,11 +239,6 @@ class Certificate:
         }
 
 
-def is_of_person(decision: LabelDecision) -> bool:
-    """Whether a person looked before deciding."""
-    return decision.p_right == 1
-
-
 class CertificateStore:
     """The samples of a gallery, for any number of threads and processes."""
 
@@ -261,11 +253,14 @@ class CertificateStore:
         self, gallery: Gallery, members: Sequence[Member], *, at_most: float, confidence: float, by: str | None = None
     ) -> None:
         """Begin a sample in place of the last one."""
+        if not any(one.label is not None for one in members):
+            raise InputError("no label to look at; a sample needs images with a label", at=gallery.name)
         with self._database.writing() as connection:
             left = connection.execute(
                 "SELECT count(*) FROM samples WHERE number > "
-                "(SELECT coalesce(max(number), 0) FROM samples WHERE proved_at IS NOT NULL AND at_most <= ?)",
-                (at_most,),
+                "(SELECT coalesce(max(number), 0) FROM samples "
+                "WHERE proved_at IS NOT NULL AND at_most <= ? AND confidence >= ?)",
+                (at_most, confidence),
             ).fetchone()[0]
             connection.execute(
                 "INSERT INTO samples (started_at, started_by, version, copies, at_most, confidence, alpha, seed) "
@@ -366,13 +361,11 @@ class CertificateStore:
             row = (member.place, is_wrong, by, _now())
             connection.execute("INSERT OR REPLACE INTO second_looks (place, is_wrong, by, at) VALUES (?, ?, ?, ?)", row)
 
-    def note_proved(self) -> None:
-        """Keep that the last sample proved something: the next one is no further attempt at it."""
+    def note_proved(self, number: int) -> None:
+        """Keep that a sample proved something: the next one is no further attempt at it."""
         with self._database.writing() as connection:
             connection.execute(
-                "UPDATE samples SET proved_at = ? "
-                "WHERE proved_at IS NULL AND number = (SELECT max(number) FROM samples)",
-                (_now(),),
+                "UPDATE samples SET proved_at = ? WHERE proved_at IS NULL AND number = ?", (_now(), number)
             )
 
     def close(self) -> None:
@@ -393,13 +386,14 @@ def list_members(
     The probabilities of label errors are those of the issues; labels that these do not list share the rest.
     """
     copies, found = gallery.annotations.dropped_copies, dict[LabelKey, tuple[int, str | None]]()
+    inherited = {image.image_id: label for label, kept in copies.values() for image in kept if label is not None}
     with gallery.without_decisions.catalog() as catalog:
         for row in catalog.rows(status="indexed"):
-            key = (row.sha256 or "", row.label)
-            made = decisions.get(key)
-            label = row.label if made is None else made.label_after
-            if label is not None or row.label is not None:
-                found.setdefault(key, (row.id, None if row.id in copies else label))
+            key, usual = (row.sha256 or "", row.label), row.label or inherited.get(row.id)
+            label = usual if (made := decisions.get(key)) is None else made.label_after
+            label = None if row.id in copies else label
+            if (label is not None or row.label is not None) and found.get(key, (0, None))[1] is None:
+                found[key] = row.id, label
     chances = _read_chances(issues, len(found)) if issues is not None else {}
     rest = chances.get(-1, 0.0)
     members = []
@@ -407,7 +401,7 @@ def list_members(
         made = decisions.get(key)
         p_error: float | None = chances.get(image_id, rest)
         if made is not None:
-            p_error = None if is_of_person(made) else 1 - made.p_right
+            p_error = None if made.is_look else max(1 - made.p_right, rest)
         members.append(Member(place, key, label, p_error))
     return members
 
@@ -426,7 +420,7 @@ def _is_answered(member: Member, decisions: Mapping[LabelKey, LabelDecision]) ->
 def _find_answer(member: Member, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
     """Whether a person found the label wrong; None where nobody has looked."""
     made = decisions.get(member.key)
-    return None if made is None or not is_of_person(made) else made.label_after != member.label
+    return None if made is None or not made.is_look else made.label_after != member.label
 
 
 def _find_changes(
@@ -439,29 +433,32 @@ def _find_changes(
 ) -> Iterable[str]:
     """What has changed since the sample began, other than by its answers."""
     known = {one.key: one for one in members}
-    now = [one for one in members if one.label != one.key[1] or one.p_error is None or one.key in decisions]
-    here: Mapping[LabelKey, str | None] = {
-        one.key: made.label_after if (made := decisions.get(one.key)) else one.key[1] for one in now
-    }
-    added = [key for key, one in decisions.items() if key not in known and one.label_after is not None]
+    added = [key for key in decisions if key not in known and gallery.annotations.is_present(key)]
     if gallery.version != version:
-        read = {one.key: one for one in list_members(gallery, decisions)}
-        added = [key for key, one in read.items() if one.label is not None and key not in known]
+        read = {one.key: one.label for one in list_members(gallery, decisions)}
+        added = [key for key, label in read.items() if label is not None and key not in known]
         if gone := sum(1 for one in members if one.label is not None and one.key not in read):
             yield f"{gone:,} images with a label are gone"
-    if added := [key for key in added if not (key in decisions and is_of_person(decisions[key]))]:
+    if added := [key for key in added if key not in decisions or _has_machine_label(decisions[key])]:
         yield f"{len(added):,} images with a label are new"
-    if undone := sum(1 for one in members if one.p_error is None and one.key not in decisions):
+    undone, changed = 0, 0
+    for one in members:
+        made = decisions.get(one.key)
+        if made is not None and made.is_look:
+            continue
+        inherits = one.key[1] is None and made is None  # a copy's label, for as long as the copies stay
+        undone += one.p_error is None and made is None
+        changed += not inherits and one.label != (one.key[1] if made is None else made.label_after)
+    if undone:
         yield f"{undone:,} decisions from before the sample were taken back"
-    changed = [
-        one
-        for one in now
-        if one.p_error is not None and _find_answer(one, decisions) is None and here[one.key] != one.label
-    ]
-    if changed:
-        yield f"{len(changed):,} labels were changed without a person's look"
+    elif changed:
+        yield f"{changed:,} labels were changed without a person's look"
     if _digest_copies(gallery) != copies:
         yield "near-duplicates were decided"
+
+
+def _has_machine_label(decision: LabelDecision) -> bool:
+    return not decision.is_look and decision.label_after is not None
 
 
 def _digest_copies(gallery: Gallery) -> str:

@@ -81,14 +81,27 @@ def test_network_sweep(tmp_path: Path, dataset: str) -> None:
     assert trials["proxy-anchor"]["log_q"] == []
 
 
-def test_label_chances(tmp_path: Path) -> None:
+def keep_known_labels(folder: Path) -> None:
+    """Features of 100 images of four classes, where the commands about labels keep them."""
     generator = np.random.default_rng(0)
     right = np.repeat(np.arange(4), 25)
     features = np.eye(10)[right] + 0.2 * generator.normal(size=(100, 10))
     names = np.array([f"class {number}" for number in right])
-    (tmp_path / "known").mkdir()
-    known = tmp_path / "known" / "groceries-report.npz"  # where the command keeps its features
+    (folder / "known").mkdir()
+    known = folder / "known" / "groceries-report.npz"
     np.savez(known, features=features.astype(np.float32), right=names, paths=names)
+
+
+def test_label_certificates(tmp_path: Path) -> None:
+    keep_known_labels(tmp_path)
+    asked = ("--dataset", "groceries", "--kind", "any:0.2", "--audits", "2", "--at-most", "0.1")
+    (row,) = run("labels.certificate", tmp_path, *asked, record="certificate.json")["rows"]
+    assert 0 < row["as they are"]["looks"] <= 100
+    assert row["after 0"]["true"] == row["wrong"]
+
+
+def test_label_chances(tmp_path: Path) -> None:
+    keep_known_labels(tmp_path)
     has_datalab = importlib.util.find_spec("datasets") is not None
     alone = [] if has_datalab else ["--no-peers"]
     asked = ("--dataset", "groceries", "--kind", "any:0.2", "--seeds", "0", *alone)

@@ -1897,7 +1897,7 @@ export interface components {
              * @description who decided
              * @enum {string}
              */
-            source: "person" | "bulk" | "import" | "agent";
+            source: "person" | "bulk" | "import" | "agent" | "rule";
             /**
              * By
              * @description the name of the person who decided; only for visitors who may decide
@@ -2764,6 +2764,11 @@ export interface components {
             by: string | null;
             /** Answers */
             answers: number;
+            /**
+             * Wrong
+             * @description estimated wrong labels among these
+             */
+            wrong: number;
             /** Agreement */
             agreement: number;
             /**

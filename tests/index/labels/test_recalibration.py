@@ -27,6 +27,15 @@ def test_many_looks_find_the_true_map() -> None:
     np.testing.assert_allclose([fitted.intercept, fitted.slope], [-1.5, 0.7], atol=0.06)
 
 
+def test_probabilities_that_are_much_too_high_are_lowered() -> None:
+    random = np.random.default_rng(0)
+    p, found = random.uniform(0.97, 0.9999, 300), random.random(300) < 0.2
+    assert abs(Recalibration.fit(p, found).apply(p).mean() - found.mean()) < 0.06
+    p = np.where(np.arange(1000) < 500, 0.002, 0.9)
+    found = random.random(1000) < np.where(p > 0.5, 0.15, 0.05)
+    assert abs(Recalibration.fit(p, found).apply(p).mean() - found.mean()) < 0.03
+
+
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60))
 def test_the_order_stays_and_probabilities_are_probabilities(looks: list[tuple[float, bool]]) -> None:
     p, found = (np.array(part) for part in zip(*looks, strict=True)) if looks else NOTHING

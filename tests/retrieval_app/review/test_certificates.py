@@ -1,6 +1,7 @@
 """Certificate of a gallery's labels: sampled, answered by decisions, out of date after other changes, begun anew."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from index.gallery.gallery import Gallery
-from index.labels.decisions import MOST_RIGHT
+from index.labels.decisions import MOST_RIGHT, DuplicateDecision
 from index.writing.build import add_to_gallery
 from retrieval_app.commands.labels_command import labels
 from retrieval_app.label_tools.current_issues import find_current_issues
 from retrieval_app.reports.certificate_page import describe, write_certificate
+from retrieval_app.review.bulk import set_labels
 from retrieval_app.review.certificates import Certificate, CertificateStore, list_members, spend
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
@@ -55,7 +57,7 @@ class Audit:
         found = self.read()
         while not found.is_proved:
             found = self.answer()
-        self.store.note_proved()
+        self.store.note_proved(found.number)
         return found
 
 
@@ -125,6 +127,47 @@ def test_other_changes_make_it_out_of_date(audit: Audit, change: str, tmp_path: 
     assert len(found.changes) == 1
     assert not found.is_proved
     assert describe(found).startswith("Out of date")
+
+
+def test_only_a_person_who_looked_answers(audit: Audit) -> None:
+    """Neither a condition, nor a bulk accept, nor a file: the first two make the sample out of date."""
+    audit.begin()
+    assert set_labels(audit.path, "red", where="label = 'red'") > 0  # what they are already
+    after = audit.read()
+    assert (after.looked_at, after.changes) == (0, ())
+    assert set_labels(audit.path, "green", where="label = 'red'") > 0
+    after = audit.read()
+    assert (after.looked_at, len(after.changes)) == (0, 1)
+    audit.review.undo()
+    audit.review.undo()
+    subject = next(iter(read_all_subjects(Gallery.open(audit.path))))
+    audit.review.decide([replace(subject.decide("set_aside"), source="bulk")])
+    after = audit.read()
+    assert (after.looked_at, len(after.changes)) == (0, 1)
+    audit.review.undo()
+    audit.review.decide([replace(subject.decide("keep"), source="import")])
+    after = audit.read()
+    assert (after.looked_at, after.changes) == (0, ())
+
+
+def test_what_a_person_decided_before_must_not_be_overwritten_by_a_machine(audit: Audit) -> None:
+    subject = next(iter(read_all_subjects(Gallery.open(audit.path))))
+    audit.review.decide([subject.decide("drop")])
+    assert audit.begin().labels == 71
+    audit.review.decide([replace(subject.decide("keep"), source="import")])
+    assert len(audit.read().changes) == 1
+    audit.review.undo()
+    assert audit.read().changes == ()
+
+
+def test_a_file_takes_part_for_as_long_as_one_of_its_copies_stays(shop: Gallery, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(shop.path, tmp_path / "shop"))
+    audit = Audit(folder)
+    same = [one for one in read_all_subjects(Gallery.open(folder)) if one.path.endswith(("copy.jpg", "again.jpg"))]
+    before = len({member.key for member in list_members(Gallery.open(folder), {})})
+    audit.review.decide([DuplicateDecision(tuple(same), "duplicates", keep=(same[1].image_id,))])
+    members = [one for one in list_members(Gallery.open(folder), {}) if one.label is not None]
+    assert len(members) == before == 15
 
 
 def test_samples_that_are_left_make_the_next_one_stricter_until_one_proves(audit: Audit) -> None:

@@ -28,6 +28,7 @@ export function describeSource({decision, source, by, p_right: right}) {
   const chance = right !== undefined && right < 1 ? `, right with ${percent(right)}` : '';
   const done = DONE[decision];
   if (source === 'bulk') return `${done ?? 'accepted'} in bulk${chance}`;
+  if (source === 'rule') return `${done ?? 'decided'} by a condition`;
   if (source === 'import') return `imported${chance}`;
   if (source === 'agent') return `${done ?? 'decided'} by an agent${chance}`;
   return `${done ?? 'decided'} by ${by && by !== UNNAMED ? shownText(by) : 'a person'}`;

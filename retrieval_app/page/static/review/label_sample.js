@@ -15,6 +15,7 @@ export function makeSample({canReview, choose}) {
   /** @type {CertificateState | null} */
   let found = null;
   let isDrawing = false;
+  let noted = 0; // the sample that is kept as proved
   const words = make('p', {role: 'status'});
   const actions = make('div.row');
   const element = make('div.column.sample-line', {hidden: true}, words, actions);
@@ -91,11 +92,16 @@ export function makeSample({canReview, choose}) {
       const isShown = list.filter.state === 'sample';
       element.hidden = !isShown;
       if (!isShown || isDrawing || !list.isSettled) return;
+      isDrawing = true;
       found = await get('labels/certificate').catch(() => found);
+      isDrawing = false;
       draw();
       const isAnswered = list.items.every(item => item.decision && !isUncertain(item.decision));
-      const goesOn = found?.number && !found.is_proved && !found.changes.length;
-      if (isAnswered && goesOn && canReview && (await drawMore({}))) await list.refresh();
+      if (!canReview || !found?.number || found.changes.length || !isAnswered) return;
+      if (found.is_proved && noted === found.number) return;
+      const isDone = await drawMore({}); // which also keeps that it is proved
+      if (found.is_proved) noted = found.number;
+      else if (isDone) await list.refresh();
     },
   };
 }

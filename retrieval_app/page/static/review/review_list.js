@@ -3,6 +3,7 @@
 import {get, post} from '../core/api.js';
 import {isDialogOpen} from '../core/dialog.js';
 import {button, debounce, refill, sentence} from '../core/dom.js';
+import {isUncertain} from '../core/label_trust.js';
 import {showFailure} from '../core/loading.js';
 import {replaceItems} from './replaced_items.js';
 import {stateOf} from './review_bar.js';
@@ -131,7 +132,10 @@ export class ReviewList {
   // Items decided since stay visible, but the server no longer counts them.
   #countShown() {
     const {state} = this.filter;
-    return this.items.filter(item => state === 'all' || stateOf(item) === (state === 'sample' ? 'open' : state)).length;
+    if (state === 'sample') {
+      return this.items.filter(item => !item.decision || isUncertain(/** @type {any} */ (item.decision))).length;
+    }
+    return this.items.filter(item => state === 'all' || stateOf(item) === state).length;
   }
 
   /** What the server has of the list, from one place on. @returns {Promise<any>} */
