@@ -19,7 +19,16 @@ import numpy as np
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
-from benchmarks.network.cells import BACKBONE, DEFAULT, VARIANTS, NetworkCell, judge_cell, run_cell, search_rivals
+from benchmarks.network.cells import (
+    BACKBONE,
+    DEFAULT,
+    RATES,
+    VARIANTS,
+    NetworkCell,
+    judge_cell,
+    run_cell,
+    search_rivals,
+)
 from benchmarks.network.curve import draw_curve
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
@@ -41,7 +50,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seeds", type=int, nargs="+", default=[0])
     add("--finetune", default=f"last-{USUAL_BLOCKS}")
     add("--epochs", type=int, default=10)
-    add("--lr", type=float, help="default: as `retrieval train`")
+    add("--lr", type=float, help="default: as `retrieval train`, or that of `cells.RATES`")
     add("--image-size", type=int, help="default: as `retrieval train`")
     add("--max-per-class", type=int, help="photos of a class that train (default: all)")
     add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")
@@ -63,6 +72,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: str) -> list[NetworkCell]:
     """One for every seed."""
     plan: dict[str, Any] = {name: getattr(options, name) for name in PLANNED}
+    plan["lr"] = options.lr or RATES.get((variant, noise))
     if options.backbone != BACKBONE:
         plan["backbone"] = options.backbone
     given = tuple((name, value) for name, value in plan.items() if value is not None)

@@ -37,18 +37,13 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "proxy-nca posteriors": {**_NCA, "targets": "posteriors"},
     "proxy-anchor": {"method": "proxy-anchor"},
     "proxy-nca": {**_NCA, "targets": "labels"},
-    "prism": {
-        **_NCA,
-        "method": "prism",
-        "prism_base": "proxy-nca",
-        "prism_memory": 1024,
-        "prism_warm_up": 51,
-        "lr": 3e-4,
-    },
+    "prism": {**_NCA, "method": "prism", "prism_base": "proxy-nca", "prism_memory": 1024, "prism_warm_up": 51},
 }
-"""`default` is `retrieval train`. It and `proxy-nca posteriors` read label posteriors. All have its start and rates.
+"""`default` is `retrieval train`. It and `proxy-nca posteriors` read label posteriors. All have its start.
 
-PRISM collapses at these rates and has a third; its warm-up is an epoch of `cars`."""
+PRISM's warm-up is an epoch of `cars`."""
+RATES = {("proxy-anchor", "uniform:0.5"): 3e-4, ("prism", "uniform:0.3"): 3e-4, ("prism", "uniform:0.5"): 3e-4}
+"""Learning rates by variant and noise where another than the default's is better on a tuning set."""
 
 
 @dataclass(frozen=True, slots=True)
