@@ -60,7 +60,8 @@ export function makeSample({canReview, choose}) {
           'p',
           'You look at images drawn at random, those with a probable label error more often, and keep or change their labels. It ends as soon as this is proved:',
         ),
-        make('div.accept-by', ['at most ', atMost, ' % of the labels are wrong, at ', confidence, ' % confidence.']),
+        make('div.accept-by', 'at most ', atMost, ' % of the labels are wrong,'),
+        make('div.accept-by', 'at ', confidence, ' % confidence.'),
         make(
           'p.small.soft',
           'The proof holds whatever the probabilities are worth, and whenever you stop. If more labels are wrong than that, decide on the label issues first. A sample that is left unproved makes the next one stricter.',
