@@ -31,6 +31,7 @@ CHANGES = {
     "update_gallery": "write",
     "accept_verdicts": "review",
     "decide_labels": "review",
+    "draw_sample": "review",
     "undo_label_decisions": "review",
     "decide_duplicates": "review",
     "set_labels": "review",

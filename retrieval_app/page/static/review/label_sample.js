@@ -15,6 +15,7 @@ export function makeSample({canReview, choose}) {
   /** @type {CertificateState | null} */
   let found = null;
   let isDrawing = false;
+  let isOutdated = false; // decisions came since
   let noted = 0; // the sample that is kept as proved
   const words = make('p', {role: 'status'});
   const actions = make('div.row');
@@ -32,7 +33,6 @@ export function makeSample({canReview, choose}) {
   }
   /** @param {{at_most?: number, confidence?: number, new?: boolean}} body */
   async function drawMore(body) {
-    isDrawing = true;
     try {
       found = await post('labels/certificate', body);
       return true;
@@ -40,7 +40,6 @@ export function makeSample({canReview, choose}) {
       toastError(error);
       return false;
     } finally {
-      isDrawing = false;
       draw();
     }
   }
@@ -85,6 +84,19 @@ export function makeSample({canReview, choose}) {
       button('Back to label issues', {class: 'small'}, () => choose('')),
     ]);
   }
+  /** Show what the sample proves, and draw more images once all are answered. */
+  async function turn(list) {
+    found = await get('labels/certificate').catch(() => found);
+    draw();
+    const isAnswered = list.items.every(item => item.decision && !isUncertain(item.decision));
+    if (!canReview || !found?.number || found.changes.length || !isAnswered) return;
+    if (found.is_proved && noted === found.number) return;
+    const wasEmpty = !list.items.length;
+    const isDone = await drawMore({}); // which also keeps that it is proved
+    if (found.is_proved) noted = found.number;
+    else if (isDone) await list.refresh();
+    if (wasEmpty && !list.items.length) isOutdated = false; // nothing to show: asking again would not help
+  }
   return {
     element,
     open: canReview && open,
@@ -92,17 +104,18 @@ export function makeSample({canReview, choose}) {
     async update(list) {
       const isShown = list.filter.state === 'sample';
       element.hidden = !isShown;
-      if (!isShown || isDrawing || !list.isSettled) return;
+      if (!isShown) return;
+      isOutdated = true;
+      if (isDrawing) return; // the turn that goes on sees to it
       isDrawing = true;
-      found = await get('labels/certificate').catch(() => found);
-      isDrawing = false;
-      draw();
-      const isAnswered = list.items.every(item => item.decision && !isUncertain(item.decision));
-      if (!canReview || !found?.number || found.changes.length || !isAnswered) return;
-      if (found.is_proved && noted === found.number) return;
-      const isDone = await drawMore({}); // which also keeps that it is proved
-      if (found.is_proved) noted = found.number;
-      else if (isDone) await list.refresh();
+      try {
+        while (isOutdated && list.isSettled) {
+          isOutdated = false;
+          await turn(list);
+        }
+      } finally {
+        isDrawing = false;
+      }
     },
   };
 }
