@@ -25,7 +25,7 @@ _STRENGTH = 20.0  # looks that the probability of a group weighs as many as
 _LEAST, _MOST = 1e-3, 0.999  # probability of a label error that a group is taken to have
 _LEAST_WEIGHT = 0.5  # of an image that is drawn, per share of labels that may be wrong
 _BETS = np.geomspace(0.01, 0.99, 16)  # as shares of the greatest possible one
-_TRIES = 3  # simulated samples that estimate how many looks it takes
+_TRIES, _MANY = 3, 20_000  # simulated samples that estimate how many looks it takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,13 @@ class LabelSample:
 
     def _refutes(self, wrong: int, within: Mask) -> bool:
         """Whether the draws refute that so many labels without an answer are wrong, or more."""
-        total, found, factors = wrong, 0, list[float]()
-        total += sum(answer and within[place] for place, answer in self._answered())
-        for look, answer in zip(self.looks, self.answers, strict=True):
-            if answer is None:  # what was known before later draws is not known
-                break
-            is_wrong = bool(answer and within[look.place])
-            if look.probability is not None:
-                factors.append(look.bet * (total - found - is_wrong / look.probability))
-            found += is_wrong
+        place = np.array([look.place for look in self.looks], dtype=np.int64)
+        is_wrong = np.array([answer is True for answer in self.answers], dtype=bool) & within[place]
+        total, found = wrong + int(is_wrong.sum()), is_wrong.cumsum() - is_wrong.astype(np.int64)  # before each look
+        cut = self.answers.index(None) if None in self.answers else len(place)  # later on it is not known
+        chance = np.array([look.probability or np.inf for look in self.looks])
+        bets = np.array([look.bet for look in self.looks])
+        factors = (bets * (total - found - is_wrong / chance))[:cut]
         wealth = np.cumsum(np.log1p(factors)).max(initial=0.0)
         return bool(wealth >= -np.log(self._alpha))
 
@@ -128,12 +126,12 @@ class LabelSample:
         """
         chances = self._expect()[self.groups]
         needed = list[int]()
-        for _ in range(_TRIES):
+        for _ in range(_TRIES if len(chances) <= _MANY else 1):
             wrong = random.random(len(chances)) < chances
             tried = LabelSample(self._p_error, self.looks, self.answers, alpha=self._alpha)
             tried.answer(wrong)
             while not tried.proves(most):
-                tried.draw(max(at_a_time, len(tried.looks) // 50, len(chances) // 500), most=most, random=random)
+                tried.draw(max(at_a_time, len(tried.looks) // 20, len(chances) // 500), most=most, random=random)
                 tried.answer(wrong)
             needed.append(len(tried.looks) - len(self.looks))
         return int(np.median(needed))
