@@ -20,13 +20,13 @@ import numpy as np
 
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
-from benchmarks.labels.known_labels import PARTS, load_known_labels, mistake
+from benchmarks.labels.known_labels import PARTS, PEOPLE, load_known_labels, mistake
 from index.labels.certificate import LabelSample
 from index.labels.label_errors import find_label_errors
 from index.labels.recalibration import Recalibration
 from retrieval_app.review.certificates import AT_A_TIME, spend
 
-KINDS = ("right", "any:0.05", "alike:0.05", "any:0.2", "aggre", "random1", "worse")
+KINDS = ("right", "any:0.05", "alike:0.05", "any:0.2", *PEOPLE)
 WAYS = ("as they are", "uniform", "reversed", "people err")
 ERRS = 0.05  # share of answers
 LOOKS = (0, 60, 300)
@@ -59,9 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
         rows = []
         for dataset in options.dataset:
             known = load_known_labels(dataset, options.part, options.out / "known", workers=options.workers)
-            for kind in (
-                one for one in options.kind if one in known.by_people or one not in ("aggre", "random1", "worse")
-            ):
+            for kind in (one for one in options.kind if one in known.by_people or one not in PEOPLE):
                 images, labels = mistake(known, kind, seed=0)
                 wrong = labels != known.right[images]
                 errors = find_label_errors(known.features[images], labels, count=len(known.classes))

@@ -270,13 +270,25 @@ def read_numbers(text: str) -> tuple[int, ...]:
 
 def read_share(text: str) -> float:
     """`95%` or `.95` as a share of at least one half and below 1: a type of options."""
-    try:
-        share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a share like 95%") from error
+    share = _parse_share(text)
     if not 0.5 <= share < 1:
         raise click.BadParameter(f"{text!r} is not from 50% to below 100%")
     return share
+
+
+def read_small_share(text: str) -> float:
+    """`2%` or `.02` as a share above 0 and at most one half: a type of options."""
+    share = _parse_share(text)
+    if not 0 < share <= 0.5:
+        raise click.BadParameter(f"{text!r} is not above 0% and at most 50%")
+    return share
+
+
+def _parse_share(text: str) -> float:
+    try:
+        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a share like 95%") from error
 
 
 def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:

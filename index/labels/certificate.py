@@ -68,10 +68,8 @@ class LabelSample:
         With (N,) `of`, of those labels alone; several such bounds do not hold together at that confidence.
         """
         within = np.ones(len(self._p_error), dtype=bool) if of is None else of
-        low, high = (
-            -1,
-            int(within.sum()) - sum(bool(within[place]) for place, _ in self._answered()) + 1,
-        )  # all numbers from `high` on are impossible or refuted
+        unseen = int(within.sum()) - sum(bool(within[place]) for place, _ in self._answered())
+        low, high = -1, unseen + 1  # all numbers from `high` on are impossible or refuted
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._refutes(middle, within) else (middle, high)

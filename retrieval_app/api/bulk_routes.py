@@ -75,19 +75,22 @@ async def _change(
     return dict(await context.read(run))
 
 
+def _say_who(context: RequestContext, body: ImageChoice) -> dict[str, Any]:
+    """Source and author of decisions about the images of a body."""
+    return {"source": "person" if body.ids is not None else "rule", "by": context.visitor.name}
+
+
 @router.post("/labels/set", **_CHANGES)
 async def set_labels(context: Context, body: LabelSetting) -> dict[str, Any]:
     """Set the label of many images, also of those without one, in one step, which `/v1/labels/undo` takes back."""
-    how: dict[str, Any] = {"source": "person" if body.ids is not None else "rule", "by": context.visitor.name}
-    change = partial(set_label, context.snapshot.gallery, context.review, label=body.label, **how)
+    change = partial(set_label, context.snapshot.gallery, context.review, label=body.label, **_say_who(context, body))
     return await _change(context, body, change, what="set-labels", label=body.label)
 
 
 @router.post("/labels/drop", **_CHANGES)
 async def drop_many(context: Context, body: ImageChoice) -> dict[str, Any]:
     """Drop many images from results, label files and data sets in one step, which `/v1/labels/undo` takes back."""
-    how: dict[str, Any] = {"source": "person" if body.ids is not None else "rule", "by": context.visitor.name}
-    change = partial(drop_images, context.snapshot.gallery, context.review, **how)
+    change = partial(drop_images, context.snapshot.gallery, context.review, **_say_who(context, body))
     return await _change(context, body, change, what="drop-images")
 
 

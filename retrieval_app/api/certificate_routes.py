@@ -14,7 +14,7 @@ from retrieval_app.api.request_context import Context, RequestContext, make_rout
 from retrieval_app.api.review_routes import CSV, MAY_DECIDE
 from retrieval_app.api.schemas import Answer, Body
 from retrieval_app.reports.certificate_page import describe, draw_certificate
-from retrieval_app.review.certificates import Certificate, CertificateStore, list_members
+from retrieval_app.review.certificates import Certificate, CertificateStore, list_members, read_certificate
 from retrieval_app.review.database import DecidedSinceError
 
 router = make_router("review")
@@ -67,14 +67,8 @@ class CertificateState(Answer):
     verdict: str = Field(description="the same in a sentence")
 
 
-def read_certificate(context: RequestContext) -> Certificate | None:
-    """The last sample of the gallery, with the answers of now."""
-    gallery, decisions = context.snapshot.gallery, context.review.label_decisions()
-    store = CertificateStore.of_gallery(gallery.path)
-    try:
-        return store.read(gallery, decisions)
-    finally:
-        store.close()
+def _read(context: RequestContext) -> Certificate | None:
+    return read_certificate(context.snapshot.gallery, context.review.label_decisions())
 
 
 def _describe(context: RequestContext, found: Certificate | None) -> dict[str, Any]:
@@ -93,7 +87,7 @@ def _describe(context: RequestContext, found: Certificate | None) -> dict[str, A
 @router.get("/labels/certificate", **responses(CertificateState))
 async def get_certificate(context: Context) -> Any:
     """Tell what the sample of labels proves now."""
-    return await context.read(lambda: _describe(context, read_certificate(context)))
+    return await context.read(lambda: _describe(context, _read(context)))
 
 
 @router.post("/labels/certificate", **{**MAY_DECIDE, **responses(CertificateState, 409, *BODY_ERRORS)})
@@ -136,7 +130,7 @@ async def get_certificate_page(context: Context) -> Response:
     """Download the certificate as a page that needs no network."""
 
     def draw() -> str:
-        found = read_certificate(context)
+        found = _read(context)
         if found is None:
             raise ApiError("no sample has begun", status=404)
         return draw_certificate(found, gallery=context.snapshot.gallery.name, names=context.folders)

@@ -17,7 +17,7 @@ from retrieval_app.api.schemas import AcceptVerdicts, Answer, DuplicatePage, Lab
 from retrieval_app.insights.label_issues import count_errors_left, without_dropped_copies
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.review.acceptance import plan_acceptance
-from retrieval_app.review.certificates import CertificateStore
+from retrieval_app.review.certificates import read_certificate
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -298,9 +298,7 @@ def _list_sample(
     gallery: Gallery, issues: LabelIssues, decisions: Mapping[LabelKey, LabelDecision]
 ) -> list[LabelIssue]:
     """The drawn images that wait for an answer, in the order in which they were drawn."""
-    store = CertificateStore.of_gallery(gallery.path)
-    found = store.read(gallery, decisions)
-    store.close()
+    found = read_certificate(gallery, decisions)
     pending = [] if found is None else found.pending
     by_key = {issue.key: issue for issue in issues.errors}
     with gallery.without_decisions.catalog() as catalog:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
-from index.commands.console import emit, output_options, progress_bars, read_share
+from index.commands.console import emit, is_given, output_options, progress_bars, read_share, read_small_share
 from index.text import printable_path
 
 if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
-    from index.labels.decisions import LabelDecision, Subject
+    from index.labels.decisions import LabelDecision, LabelKey, Subject
     from retrieval_app.review.certificates import Certificate, CertificateStore
     from retrieval_app.review.review_store import ReviewStore
 
@@ -25,8 +24,7 @@ _ANSWERS = "Enter: right, d: drop, s: set aside, =LABEL: another label, u: undo,
 @click.argument("gallery", type=click.Path(path_type=Path))
 @click.option(
     "--at-most",
-    type=click.UNPROCESSED,
-    callback=lambda _ctx, _param, text: _read_small_share(text),
+    type=read_small_share,
     default="2%",
     show_default=True,
     metavar="SHARE",
@@ -56,9 +54,8 @@ def certify(
 
     --second asks another person the same questions; nothing changes but what the report says of both people's errors.
 
-    The same command continues. With --json it asks nothing, and prints the state of the sample, which it begins
-    if there is none. Clean first: a sample of labels of
-    which more are wrong than the share takes many looks.
+    The same command continues. With --json it asks nothing, and prints the state of the sample, which it begins if
+    there is none. Clean first: if more labels are wrong than the share, it takes many looks.
 
     \b
     Examples:
@@ -68,7 +65,7 @@ def certify(
       retrieval labels certify gallery --json
     """
     from index.gallery.gallery import Gallery
-    from retrieval_app.reports.certificate_page import describe, write_certificate
+    from retrieval_app.reports.certificate_page import describe, format_share, write_certificate
     from retrieval_app.review.certificates import CertificateStore
     from retrieval_app.review.review_store import ReviewStore
 
@@ -78,11 +75,11 @@ def certify(
     if found is None:
         found = _begin(opened, store, review, at_most=at_most, confidence=confidence, by=by)
     elif (found.at_most, found.confidence) != (at_most, confidence):
-        sources = {str(click.get_current_context().get_parameter_source(name)) for name in ("at_most", "confidence")}
-        if sources != {str(ParameterSource.DEFAULT)}:
+        context = click.get_current_context()
+        if is_given(context, "at_most") or is_given(context, "confidence"):
+            goal = f"at most {format_share(found.at_most)} at {format_share(found.confidence)} confidence"
             raise click.UsageError(
-                f"the sample was begun for at most {100 * found.at_most:g}% at {100 * found.confidence:g}% confidence; "
-                "leave both options out to continue, or begin another one with --new"
+                f"the sample was begun for {goal}; leave both options out to continue, or begin another one with --new"
             )
     if second is not None:
         if found.changes or second in found.people:
@@ -98,17 +95,6 @@ def certify(
         *([f"written: {', '.join(str(path) for path in written)}"] if written else []),
     ]
     emit(found.to_json() | {"files": [str(path) for path in written]}, as_json=as_json, text="\n".join(lines))
-
-
-def _read_small_share(text: str) -> float:
-    """`2%` or `.02` as a share above 0 and at most one half."""
-    try:
-        share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a share like 2%") from error
-    if not 0 < share <= 0.5:
-        raise click.BadParameter(f"{text!r} is not above 0% and at most 50%")
-    return share
 
 
 def _begin(
@@ -137,7 +123,6 @@ def _ask(
     from index.errors import InputError
     from index.gallery.gallery import Gallery
     from retrieval_app.reports.certificate_page import describe
-    from retrieval_app.review.subjects import find_by_contents
 
     click.echo(_ANSWERS, err=True)
     steps = list[int]()  # of these answers, which may be undone
@@ -149,20 +134,17 @@ def _ask(
             click.echo(describe(found), err=True)
             continue
         key = found.pending[0]
-        (subject, *_) = (one for one in find_by_contents(opened, [key[0]]) if one.key == key)
-        label = found.find(key).label
-        question = f"{found.looked_at + 1}. {printable_path(subject.path)}  {printable_path(label or '')} ? "
-        click.echo(question, nl=False, err=True)
-        text = sys.stdin.readline()
-        if not text or text.strip() == "q":
+        subject, label = _find_subject(opened, key), found.find(key).label
+        answer = _ask_about(subject, label, number=found.looked_at + 1)
+        if answer == "q":
             break
         try:
-            if text.strip() == "u" and steps:
+            if answer == "u" and steps:
                 review.undo(steps.pop())
-            elif (made := _read_answer(text.strip(), subject, label)) is not None:
+            elif (made := _read_answer(answer, subject, label)) is not None:
                 steps.append(review.decide([made], by=by).number)
             else:
-                click.echo(f"not understood: {printable_path(text.strip())}; {_ANSWERS}", err=True)
+                click.echo(f"not understood: {printable_path(answer)}; {_ANSWERS}", err=True)
         except InputError as error:
             click.echo(str(error), err=True)
         found = _read_again(opened, store, review)
@@ -176,21 +158,28 @@ def _ask_again(
     opened: Gallery, store: CertificateStore, review: ReviewStore, found: Certificate, *, by: str
 ) -> Certificate:
     """Ask a second person about images that were looked at, until they stop; the state then."""
-    from retrieval_app.review.subjects import find_by_contents
-
     click.echo("Enter: right, w: wrong, q: stop", err=True)
     for number, key in enumerate(found.ask_again(), 1):
         member = found.find(key)
-        (subject, *_) = (one for one in find_by_contents(opened, [key[0]]) if one.key == key)
-        answer = None
+        subject, answer = _find_subject(opened, key), None
         while answer not in ("", "w", "q"):
-            question = f"{number}. {printable_path(subject.path)}  {printable_path(member.label or '')} ? "
-            click.echo(question, nl=False, err=True)
-            answer = (sys.stdin.readline() or "q").strip()
+            answer = _ask_about(subject, member.label, number=number)
         if answer == "q":
             break
         store.add_second_look(member, is_wrong=answer == "w", by=by)
     return _read_again(opened, store, review)
+
+
+def _find_subject(opened: Gallery, key: LabelKey) -> Subject:
+    from retrieval_app.review.subjects import find_by_contents
+
+    return next(one for one in find_by_contents(opened, [key[0]]) if one.key == key)
+
+
+def _ask_about(subject: Subject, label: str | None, *, number: int) -> str:
+    """The answer to a question about an image's label; `q` at the end of the input."""
+    click.echo(f"{number}. {printable_path(subject.path)}  {printable_path(label or '')} ? ", nl=False, err=True)
+    return (sys.stdin.readline() or "q").strip()
 
 
 def _read_answer(text: str, subject: Subject, label: str | None) -> LabelDecision | None:

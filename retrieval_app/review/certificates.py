@@ -9,6 +9,7 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,7 +29,7 @@ from retrieval_app.review.database import Database, DecidedSinceError
 
 AT_A_TIME = 12  # images that are drawn together
 MOST_LABELS = 50  # that get a bound of their own, where it is at most
-LEAST_BOUND = 0.25
+MOST_BOUND = 0.25
 _SCHEMA = """
 CREATE TABLE samples (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -49,7 +50,6 @@ CREATE TABLE members (                         -- the labels of the last sample
     label TEXT,                                -- by decisions of before; NULL of an image that they leave out
     p_error REAL                               -- NULL where a person had decided before
 );
-CREATE INDEX members_by_content ON members (sha256);
 CREATE TABLE looks (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     place INTEGER NOT NULL UNIQUE,
@@ -64,7 +64,6 @@ CREATE TABLE second_looks (                    -- of another person, who did not
     at TEXT NOT NULL
 );
 """
-_MEMBERS = "SELECT place, sha256, given, label, p_error FROM members"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,9 @@ class Certificate:
         labels: labels that take part, those that people had decided before among them.
         decided_before: number of these.
         sample: of all others.
-        members: of its looks.
+        sampled: (N,) its members.
         decisions: that answer them.
         changes: why it is out of date; empty where it is not.
-        labels_of: (N,) the label of each member of the sample.
         second: whether another person found the label of a member wrong, by its place.
     """
 
@@ -103,12 +101,16 @@ class Certificate:
     labels: int
     decided_before: int
     sample: LabelSample
-    members: Sequence[Member]
+    sampled: Sequence[Member]
     decisions: Mapping[LabelKey, LabelDecision]
     changes: tuple[str, ...] = ()
-    labels_of: Sequence[str | None] = ()
     second: Mapping[int, bool] = field(default_factory=dict)
     second_by: str | None = None
+
+    @property
+    def members(self) -> list[Member]:
+        """The member of each look."""
+        return [self.sampled[look.place] for look in self.sample.looks]
 
     @cached_property
     def most_wrong(self) -> int:
@@ -139,8 +141,7 @@ class Certificate:
     @property
     def pending(self) -> list[LabelKey]:
         """The labels that wait for an answer, in the order in which they were drawn."""
-        pairs = zip(self.members, self.sample.answers, strict=True)
-        return [member.key for member, answer in pairs if answer is None]
+        return [self.sampled[place].key for place in self.sample.pending]
 
     def find(self, key: LabelKey) -> Member:
         """A member with a look, by its key."""
@@ -180,12 +181,12 @@ class Certificate:
         for member, answer in zip(self.members, self.sample.answers, strict=True):
             looked[member.label] += answer is not None
             wrong[member.label] += answer is True
-        labels, rows = np.array(self.labels_of, dtype=object), []
+        labels, rows = np.array([member.label for member in self.sampled], dtype=object), []
         for label, count in looked.most_common(MOST_LABELS):
             own = labels == label
             stay = int(own.sum()) - wrong[label]
             bound = self.sample.most_wrong(own) / max(stay, 1)
-            if bound <= LEAST_BOUND:
+            if bound <= MOST_BOUND:
                 found = {"looked_at": count, "found_wrong": wrong[label], "bound": bound}
                 rows.append({"label": label, "labels": stay, **found})
         return rows
@@ -293,20 +294,17 @@ class CertificateStore:
             if row is None:
                 return None
             number, started_at, started_by, version, copies, at_most, confidence, alpha, *_ = row
-            drawn = connection.execute("SELECT l.place, probability, bet FROM looks AS l ORDER BY number").fetchall()
-            members = [
-                Member(place, (sha256, given), label, p)
-                for place, sha256, given, label, p in connection.execute(_MEMBERS)
-            ]
+            drawn = connection.execute("SELECT place, probability, bet FROM looks ORDER BY number").fetchall()
+            rows = connection.execute("SELECT place, sha256, given, label, p_error FROM members")
+            members = [Member(place, (sha256, given), label, p) for place, sha256, given, label, p in rows]
             seconds = connection.execute("SELECT place, is_wrong, by FROM second_looks ORDER BY at").fetchall()
         taking_part = [one for one in members if one.label is not None]
         open_ = [one for one in taking_part if one.p_error is not None]
         places = {one.place: place for place, one in enumerate(open_)}
         looks = [Look(places[place], probability, bet) for place, probability, bet in drawn]
         seen = {look.place for look in looks}
-        chosen = [one for place, one in enumerate(open_) if place not in seen and _is_answered(one, decisions)]
-        looks += [Look(places[one.place]) for one in chosen]
-        shown = [open_[look.place] for look in looks]
+        answers = [_find_answer(one, decisions) for one in open_]
+        looks += [Look(place) for place, answer in enumerate(answers) if place not in seen and answer is not None]
         p_error = np.array([one.p_error for one in open_], dtype=np.float64)
         return Certificate(
             number,
@@ -317,11 +315,10 @@ class CertificateStore:
             alpha,
             labels=len(taking_part),
             decided_before=len(taking_part) - len(open_),
-            sample=LabelSample(p_error, looks, [_find_answer(one, decisions) for one in shown], alpha=alpha),
-            members=shown,
+            sample=LabelSample(p_error, looks, [answers[look.place] for look in looks], alpha=alpha),
+            sampled=open_,
             decisions=decisions,
             changes=tuple(_find_changes(gallery, members, decisions, version=version, copies=copies)),
-            labels_of=[one.label for one in open_],
             second={place: bool(is_wrong) for place, is_wrong, _ in seconds},
             second_by=seconds[-1][2] if seconds else None,
         )
@@ -336,23 +333,16 @@ class CertificateStore:
             number, seed = connection.execute(
                 "SELECT number, seed FROM samples ORDER BY number DESC LIMIT 1"
             ).fetchone()
-            known = connection.execute("SELECT count(*) FROM looks").fetchone()[0]
-            places = [
-                place
-                for (place,) in connection.execute(
-                    "SELECT place FROM members WHERE label IS NOT NULL AND p_error IS NOT NULL ORDER BY place"
-                )
-            ]
             stored = {place for (place,) in connection.execute("SELECT place FROM looks")}
-            looks = certificate.sample.looks
-            new = [look for look in looks if places[look.place] not in stored]
-            if number != certificate.number or len(looks) - len(new) != known:
+            looks, sampled = certificate.sample.looks, certificate.sampled
+            new = [look for look in looks if sampled[look.place].place not in stored]
+            if number != certificate.number or len(looks) - len(new) != len(stored):
                 raise DecidedSinceError
             random = np.random.default_rng([seed, len(looks)])
             drawn = certificate.sample.draw(AT_A_TIME, most=certificate.most_allowed, random=random)
             connection.executemany(
                 "INSERT INTO looks (place, probability, bet, drawn_at) VALUES (?, ?, ?, ?)",
-                [(places[look.place], look.probability, look.bet, _now()) for look in [*new, *drawn]],
+                [(sampled[look.place].place, look.probability, look.bet, _now()) for look in [*new, *drawn]],
             )
 
     def add_second_look(self, member: Member, *, is_wrong: bool, by: str | None = None) -> None:
@@ -371,6 +361,12 @@ class CertificateStore:
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
         self._database.close()
+
+
+def read_certificate(gallery: Gallery, decisions: Mapping[LabelKey, LabelDecision]) -> Certificate | None:
+    """The last sample of a gallery with its answers; None without one."""
+    with closing(CertificateStore.of_gallery(gallery.path)) as store:
+        return store.read(gallery, decisions)
 
 
 def spend(alpha: float, *, attempt: int) -> float:
@@ -411,10 +407,6 @@ def _read_chances(issues: LabelIssues, labels: int) -> dict[int, float]:
     chances = dict(issues.less_probable) | {one.id: one.p_error for one in issues.errors}
     rest = max(issues.noise_rate * issues.checked - sum(chances.values()), 0.0)
     return {**chances, -1: rest / max(labels - len(chances), 1)}
-
-
-def _is_answered(member: Member, decisions: Mapping[LabelKey, LabelDecision]) -> bool:
-    return _find_answer(member, decisions) is not None
 
 
 def _find_answer(member: Member, decisions: Mapping[LabelKey, LabelDecision]) -> bool | None:
